@@ -65,7 +65,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """The table in types that DuckDB reads."""
+    """Return the table in types that DuckDB reads."""
     schema = canonical_schema(table.schema)
     batches = [to_canonical(batch, schema) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, schema).cast(
@@ -73,8 +73,8 @@ def plain(table: pa.Table) -> pa.Table:
     )
 
 
-def told(rows: Sequence[Sequence[object]]) -> list[str]:
-    """Rows in an order that is theirs, one NaN and one zero in them."""
+def comparable_rows(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return the rows as sorted texts, in which all NaNs are equal and so are both zeros."""
     return sorted(repr(tuple(same(value) for value in row)) for row in rows)
 
 

@@ -13,7 +13,7 @@ from mrflight import partition_ids
 from mrflight.compute.schemas import empty_batch
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from tests.support.joined import rows_of, told
+from tests.support.joined import comparable_rows, rows_of
 
 Tables = Mapping[str, pa.Table]
 Keys = Mapping[str, Sequence[str]]
@@ -62,5 +62,5 @@ def by_duckdb(text: str, tables: Tables) -> list[str]:
 
 
 def numbers(rows: list[tuple[object, ...]]) -> list[str]:
-    """Rows whose numbers are told alike, whatever their types."""
-    return told([[v if v is None else str(v) for v in row] for row in rows])
+    """Return the rows as sorted texts, in which equal numbers of different types are equal."""
+    return comparable_rows([[v if v is None else str(v) for v in row] for row in rows])

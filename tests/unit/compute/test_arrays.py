@@ -1,4 +1,4 @@
-"""Values of NumPy as Arrow has them, without what `pa.array` loads for it."""
+"""NumPy values become Arrow arrays, without the modules that `pa.array` would import."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print([name for name in ("numpy.ma", "pandas") if name in sys.modules])
 
 @pytest.mark.parametrize("kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
 @pytest.mark.parametrize("count", [0, 1, 8, 13])
-def test_values_and_types_are_those_of_pyarrow(kind: str, count: int) -> None:
+def test_values_and_types_match_pyarrow(kind: str, count: int) -> None:
     values = (np.arange(count) % 3).astype(kind)
     made = to_arrow(values)
     made.validate(full=True)
@@ -38,7 +38,7 @@ def test_values_and_types_are_those_of_pyarrow(kind: str, count: int) -> None:
     assert to_arrow(values[1:]).equals(pa.array(values[1:]))
 
 
-def test_numbers_come_back_from_within_an_array() -> None:
+def test_a_slice_of_an_array_becomes_numpy_values() -> None:
     assert to_numpy(pa.array([5, 6, 7, 8], pa.int32())[1:3]).tolist() == [6, 7]
 
 

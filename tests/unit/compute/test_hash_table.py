@@ -1,4 +1,4 @@
-"""The rows that meet by their hashes: of the kernel in Rust those of the reference."""
+"""Hash tables in Rust and in the reference find the same pairs of rows."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def slices(
-    module: ModuleType, table: pa.Array, hashes: pa.Array, most: int, only_first: bool = False
+    module: ModuleType, table: pa.Array, hashes: pa.Array, max_pairs: int, only_first: bool = False
 ) -> Slices:
-    met = module.hash_table(table).pairs(hashes, most, only_first=only_first)
-    return [(probes.to_pylist(), rows.to_pylist()) for probes, rows in met]
+    pairs = module.hash_table(table).pairs(hashes, max_pairs, only_first=only_first)
+    return [(probes.to_pylist(), rows.to_pylist()) for probes, rows in pairs]
 
 
 @settings(max_examples=200)
 @given(
     table=HASHES,
     hashes=HASHES,
-    most=st.sampled_from([1, 2, 3, 7, 1000]),
+    max_pairs=st.sampled_from([1, 2, 3, 7, 1000]),
     only_first=st.booleans(),
 )
-def test_pairs_are_those_of_a_loop(
+def test_pairs_match_a_nested_loop(
     module: ModuleType,
     table: list[int | None],
     hashes: list[int | None],
-    most: int,
+    max_pairs: int,
     only_first: bool,
 ) -> None:
     wanted = [
@@ -57,18 +57,18 @@ def test_pairs_are_those_of_a_loop(
     ]
     if only_first:
         wanted = [pair for pair in wanted if pair == min(w for w in wanted if w[0] == pair[0])]
-    # They begin anywhere in their buffers.
+    # The arrays begin anywhere in their buffers.
     arrays = [pa.array([7, *values], pa.uint64()).slice(1) for values in (table, hashes)]
-    found = slices(module, *arrays, most, only_first)
+    found = slices(module, *arrays, max_pairs, only_first)
     assert [pair for probes, rows in found for pair in zip(probes, rows, strict=True)] == wanted
-    assert all(len(rows) == most for _, rows in found[:-1])
+    assert all(len(rows) == max_pairs for _, rows in found[:-1])
     assert all(rows for _, rows in found)
 
 
 @pytest.mark.parametrize("rows", [255, 256, 257, 3000])
-@pytest.mark.parametrize("most", [100, 2**16])
+@pytest.mark.parametrize("max_pairs", [100, 2**16])
 def test_rust_and_the_reference_give_the_same_slices(
-    needs_kernel: None, rows: int, most: int
+    needs_kernel: None, rows: int, max_pairs: int
 ) -> None:
     from mrflight.compute.kernel import native as kernel_native
 
@@ -78,18 +78,18 @@ def test_rust_and_the_reference_give_the_same_slices(
         pa.array(np.asarray(kernel.hash_rows([key])), mask=random.random(len(key)) < 0.1)
         for key in keys
     )
-    found = slices(kernel_native, table, hashes, most)
-    assert found == slices(kernel_reference, table, hashes, most)
+    found = slices(kernel_native, table, hashes, max_pairs)
+    assert found == slices(kernel_reference, table, hashes, max_pairs)
     assert sum(len(probes) for probes, _ in found) > rows // 2
 
 
-def test_one_hash_of_all_rows(module: ModuleType) -> None:
+def test_all_rows_may_have_the_same_hash(module: ModuleType) -> None:
     found = slices(module, pa.array([5] * 300, pa.uint64()), pa.array([5] * 400, pa.uint64()), 7000)
     assert [len(probes) for probes, _ in found] == [7000] * 17 + [1000]
     assert found[0][1] == [row % 300 for row in range(7000)]
 
 
-def test_hashes_that_are_none_are_refused(needs_kernel: None) -> None:
+def test_invalid_hashes_are_refused(needs_kernel: None) -> None:
     from mrflight.compute.kernel import native as kernel_native
 
     with pytest.raises(ValueError, match="its hashes are not of 64 bits"):

@@ -1,4 +1,4 @@
-"""The kernel in Rust gives the very answers of the reference, whatever the bytes."""
+"""The kernel in Rust returns the same results as the reference, for any bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Encode = Callable[..., st.SearchStrategy[pa.Array]]
 
 @pytest.fixture(scope="module")
 def native(needs_kernel: None) -> ModuleType:
-    """The module that calls the kernel in Rust."""
+    """Return the module that calls the kernel in Rust."""
     from mrflight.compute.kernel import native as kernel_native
 
     return kernel_native
@@ -50,7 +50,7 @@ def test_hashes_of_encoded_columns(
 
 @settings(max_examples=300)
 @given(data=st.data(), columns=st.integers(1, 5), partitions=PARTITIONS)
-def test_several_columns(
+def test_hashes_of_several_columns(
     native: ModuleType, data: st.DataObject, columns: int, partitions: int
 ) -> None:
     rows = data.draw(ROWS)
@@ -65,7 +65,7 @@ def test_several_columns(
 
 @settings(max_examples=100)
 @given(ids=st.lists(st.none() | st.integers(-2, 12), max_size=40), partitions=st.integers(1, 12))
-def test_order_of_any_ids(native: ModuleType, ids: list[int | None], partitions: int) -> None:
+def test_any_ids_are_ordered(native: ModuleType, ids: list[int | None], partitions: int) -> None:
     array = pa.array([0, *ids], pa.int32()).slice(1)
 
     def order(kernel: ModuleType) -> Sequence[pa.Array] | str:
@@ -77,7 +77,7 @@ def test_order_of_any_ids(native: ModuleType, ids: list[int | None], partitions:
     assert_same(order(native), order(reference))
 
 
-def test_a_large_batch(native: ModuleType) -> None:
+def test_a_large_batch_is_partitioned_alike(native: ModuleType) -> None:
     random = np.random.default_rng(7)
     key = [
         pa.array(random.integers(0, 1000, 200_000)),
@@ -115,8 +115,8 @@ def test_ranks_of_strings_that_begin_alike(
 @pytest.mark.parametrize(
     "names", [["n"], ["s"], ["n", "s"], ["d", "n"], ["r", "d"], ["n", "s", "d"], ["s", "r", "n"]]
 )
-def test_keys_of_several_blocks(native: ModuleType, rows: int, names: list[str]) -> None:
-    """The kernel hashes 1,024 rows at a time: nulls and encodings on both sides of a seam."""
+def test_hashes_across_blocks(native: ModuleType, rows: int, names: list[str]) -> None:
+    """The kernel hashes 1,024 rows at a time. Nulls and encodings are in every block."""
     random = np.random.default_rng(rows)
     null = random.random(rows + 3) < 0.1
     number = pa.array(random.integers(-(2**63), 2**63 - 1, rows + 3), mask=null)
@@ -134,7 +134,7 @@ def test_keys_of_several_blocks(native: ModuleType, rows: int, names: list[str])
 
 @pytest.mark.parametrize("partitions", [1, 3, 2**16 + 1, 2**24])
 def test_partitions_are_the_high_word_of_the_product(native: ModuleType, partitions: int) -> None:
-    """The kernel makes it of the hash's two halves; Python's integers have all of its bits."""
+    """The kernel multiplies the two halves of the hash. Python multiplies integers of any size."""
     random = np.random.default_rng(partitions)
     key = [pa.array(random.integers(-(2**63), 2**63 - 1, 50_000))]
     hashes = native.hash_rows(key).to_pylist()
@@ -142,7 +142,7 @@ def test_partitions_are_the_high_word_of_the_product(native: ModuleType, partiti
     assert native.partition_ids(key, partitions).to_pylist() == expected
 
 
-def test_memory_is_given_back(native: ModuleType) -> None:
+def test_no_memory_is_leaked(native: ModuleType) -> None:
     key = [pa.array(["a", None, "b" * 50]).dictionary_encode(), pa.array([1, 2, 3])]
     native.order_by_partition(native.partition_ids(key, 20), 20)
     before = pa.total_allocated_bytes()

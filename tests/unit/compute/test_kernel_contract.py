@@ -1,8 +1,7 @@
-"""Where a row goes, as it is written down: of the kernel in Rust, and of the reference.
+"""The kernel in Rust and the reference place each row as the contract defines it.
 
-A third implementation, below, is as short as the contract; and some hashes are
-spelled out, so that no later change sends a key to another partition than the
-rows that were placed before it.
+A third implementation, below, is as short as the contract. Some hashes are written out, so that no
+later change can move a key to another partition.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NULL_HASH = 0x9E3779B97F4A7C15
 
 @pytest.fixture(params=["rust", "python"], scope="module", autouse=True)
 def _implementation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`mrflight.compute.kernel` works with one, then with the other."""
+    """Run each test with the kernel in Rust, and with the reference."""
     if request.param == "rust":
         request.getfixturevalue("needs_kernel")
     module = {
@@ -159,7 +158,7 @@ FIXED = [b"0123456789abcdef", None, b"0123456789ABCDEF", b"0123456789abcdef"]
 
 
 def encodings(plain: pa.Array) -> Iterator[pa.Array]:
-    """The same values as dictionaries and runs, and as each within the other."""
+    """Yield the same values as dictionaries, as runs, and as each inside the other."""
     rows = range(len(plain))
     valid = plain.is_valid().to_pylist()
     for index_type in key_arrays.INDEX_TYPES:
@@ -208,7 +207,7 @@ def test_times_are_integers_of_their_unit() -> None:
         assert kernel.hash_rows([array.cast(type_)]).equals(plain)
 
 
-def test_what_equals_is_one_key() -> None:
+def test_equal_values_have_one_hash() -> None:
     nan = struct.unpack("<d", struct.pack("<Q", 0xFFF0000000000001))[0]
     zeros, nans = pa.array([0.0, -0.0]), pa.array([float("nan"), nan])
     for column in (zeros, nans, pa.array([2**64 - 1], pa.uint64()), pa.array([-1])):
@@ -229,7 +228,7 @@ def test_every_row_is_in_one_partition(data: st.DataObject, rows: int, partition
 
 
 @given(keys=st.lists(st.tuples(st.integers(0, 5), st.text("ab", max_size=2)), max_size=60))
-def test_equal_keys_meet(keys: list[tuple[int, str]]) -> None:
+def test_equal_keys_are_in_one_partition(keys: list[tuple[int, str]]) -> None:
     columns = [pa.array([key[0] for key in keys], pa.int16())]
     columns.append(pa.array([key[1] for key in keys], pa.string()).dictionary_encode())
     partitions = defaultdict(set)
@@ -255,13 +254,13 @@ def test_order_is_a_stable_permutation(ids: list[int]) -> None:
         ([0, 4, -1], "row 2 is placed in partition -1, which does not exist"),
     ],
 )
-def test_ids_that_are_no_partition(ids: list[int | None], message: str) -> None:
+def test_ids_outside_the_partitions_are_refused(ids: list[int | None], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kernel.order_by_partition(pa.array(ids, pa.int32()), 5)
 
 
 @pytest.mark.parametrize("type_", key_arrays.PLAIN_TYPES, ids=str)
-def test_no_rows(type_: pa.DataType) -> None:
+def test_keys_without_rows(type_: pa.DataType) -> None:
     for key in ([pa.array([], type_)], [pa.array([], type_)] * 3):
         assert kernel.hash_rows(key) == pa.array([], pa.uint64())
         assert kernel.partition_ids(key, 3) == pa.array([], pa.int32())
@@ -279,22 +278,24 @@ def test_no_rows(type_: pa.DataType) -> None:
         ([pa.chunked_array([[1]])], TypeError, "ChunkedArray"),
     ],
 )
-def test_keys_that_are_none(key: Sequence[pa.Array], error: type[Exception], message: str) -> None:
+def test_invalid_keys_are_refused(
+    key: Sequence[pa.Array], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         kernel.partition_ids(key, 2)
 
 
 @pytest.mark.parametrize("partitions", [0, -1, kernel.MAX_PLACED_PARTITIONS + 1, 2**70])
-def test_partitions_out_of_range(partitions: int) -> None:
-    said = f"partitions must be 1 to .* not {partitions}"
-    with pytest.raises(ValueError, match=said):
+def test_numbers_of_partitions_out_of_range_are_refused(partitions: int) -> None:
+    message = f"partitions must be 1 to .* not {partitions}"
+    with pytest.raises(ValueError, match=message):
         kernel.partition_ids([pa.array([1])], partitions)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         kernel.order_by_partition(pa.array([0], pa.int32()), partitions)
 
 
 def broken() -> Iterator[pa.Array]:
-    """Arrays that pyarrow makes, or a peer may send, and that are wrong within."""
+    """Yield malformed arrays, which pyarrow can make and a peer may send."""
     data = pa.py_buffer(b"abc")
 
     def offsets(*offsets: int) -> pa.Buffer:
@@ -320,7 +321,7 @@ def broken() -> Iterator[pa.Array]:
 
 
 @pytest.mark.parametrize("number", range(len(list(broken()))))
-def test_malformed_columns(number: int) -> None:
+def test_malformed_columns_are_refused(number: int) -> None:
     # No array in a variable here: pytest would print it, and pyarrow crashes on printing it.
     with pytest.raises(ValueError, match=r"."):
         kernel.hash_rows([list(broken())[number]])

@@ -1,4 +1,4 @@
-"""Which columns can be a key, and what is said of those that cannot."""
+"""Columns of most types can be a key, and others are refused with a reason."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ ENCODED = [
 
 
 @pytest.mark.parametrize("type_", [*key_arrays.PLAIN_TYPES, *ENCODED], ids=str)
-def test_types_of_keys(type_: pa.DataType) -> None:
+def test_types_that_can_be_keys(type_: pa.DataType) -> None:
     kernel.check_key_types(pa.schema([("nested", NESTED), ("key", type_)]), ["key"])
 
 
 @pytest.mark.parametrize("type_", NO_KEYS, ids=str)
-def test_types_that_are_no_keys(type_: pa.DataType) -> None:
+def test_types_that_cannot_be_keys_are_refused(type_: pa.DataType) -> None:
     schema = pa.schema([("good", pa.int64()), ("bad", type_)])
     with pytest.raises(KeyTypeError, match=r"'bad' is of type .* cannot be hashed; use a col"):
         kernel.check_key_types(schema, ["good", "bad"])
 
 
-def test_encodings_within_each_other_without_end() -> None:
+def test_deeply_nested_encodings_are_refused() -> None:
     type_ = pa.string()
     for _ in range(5000):
         type_ = pa.dictionary(pa.int8(), type_)
@@ -51,12 +51,12 @@ def test_encodings_within_each_other_without_end() -> None:
         kernel.check_key_types(pa.schema([("bad", type_)]), ["bad"])
 
 
-def test_a_column_that_is_not_there() -> None:
+def test_a_missing_column_is_refused() -> None:
     with pytest.raises(ColumnNotFoundError, match="the input has no column 'c'; it has 'a', 'b'"):
         kernel.check_key_types(pa.schema([("a", pa.int64()), ("b", pa.int64())]), ["a", "c"])
 
 
-def test_a_column_that_is_there_twice() -> None:
+def test_a_duplicate_column_is_refused() -> None:
     schema = pa.schema([("a", pa.int64()), ("a", pa.string())])
     with pytest.raises(ColumnNotFoundError, match="the input has 2 columns 'a'; rename"):
         kernel.check_key_types(schema, ["a"])

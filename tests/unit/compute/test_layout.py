@@ -1,4 +1,4 @@
-"""In the canonical layout a column has one layout, and the same values as before."""
+"""A column in any layout has the same values in the canonical layout."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_values_are_the_same_in_every_layout(values: list[str | None], data: st.
         assert sent.column(0).to_pylist() == values[start : start + length]
 
 
-def test_a_dictionary_may_hold_nulls_and_more_than_is_used() -> None:
+def test_a_dictionary_may_hold_nulls_and_unused_values() -> None:
     dictionary = pa.array(["unused", None, "a"])
     column = pa.DictionaryArray.from_arrays(pa.array([2, 1, None, 2], pa.int8()), dictionary)
     batch = pa.record_batch({"a": column})
@@ -82,7 +82,7 @@ def test_columns_of_the_same_name_are_kept_apart() -> None:
 
 
 def test_nested_fields_are_nullable_on_the_wire() -> None:
-    """Otherwise two inputs could not be combined if only one says that it has no nulls there."""
+    """Otherwise two inputs could not be combined if only one declares that it has no nulls."""
     never = pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
     batch = pa.record_batch([pa.array([{"x": [1, 2]}, None], never)], ["a"])
     plain = to_canonical(batch, canonical_schema(batch.schema))
@@ -126,7 +126,7 @@ def with_junk(kind: pa.DataType, junk: int) -> pa.Array:
     ],
     ids=str,
 )
-def test_null_masked_values_lack_what_lies_behind_nulls(kind: pa.DataType) -> None:
+def test_null_masked_columns_do_not_depend_on_bytes_behind_nulls(kind: pa.DataType) -> None:
     one, other = (pa.record_batch([with_junk(kind, junk)], names=["x"]) for junk in (90, 77))
     assert one.equals(other)
     assert not one.serialize().equals(other.serialize())
@@ -134,7 +134,7 @@ def test_null_masked_values_lack_what_lies_behind_nulls(kind: pa.DataType) -> No
     assert not null_masked(one).serialize().equals(null_masked(one.slice(1)).serialize())
 
 
-def test_a_struct_that_is_null_is_told_from_one_of_nulls() -> None:
+def test_a_null_struct_differs_from_a_struct_of_nulls() -> None:
     kind = pa.struct({"a": pa.int64()})
     one, other = (
         pa.record_batch([pa.array(rows, kind)], names=["x"]) for rows in ([None], [{"a": None}])

@@ -1,4 +1,4 @@
-"""Keys of every type that has an order can be cut into ranges; others are refused."""
+"""Keys of every type with an order can be partitioned by range, and others are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ K = (SortKey("k"),)
 
 @few_examples
 @given(st.lists(texts, min_size=1, max_size=20), st.integers(1, 5))
-def test_ranges_hold_strings_alike_in_every_layout(
+def test_strings_have_the_same_ranges_in_every_layout(
     values: list[str | None], partitions: int
 ) -> None:
     assume(any(value is not None for value in values))
@@ -36,7 +36,7 @@ def test_ranges_hold_strings_alike_in_every_layout(
     assert all(other == expected for other in others)
 
 
-def test_run_ends_are_a_range_key_like_the_values_in_them() -> None:
+def test_run_end_encoded_keys_have_the_ranges_of_their_values() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", "b"]))
     boundaries = batch_of(k=pa.array(["b"]))
     partitioner = RangePartitioner(K, boundaries, 2)
@@ -51,7 +51,7 @@ def test_integers_of_another_width_than_the_boundaries_find_their_range() -> Non
 
 
 def numbers(type_: pa.DataType, *values: int) -> pa.Array:
-    """Times from their numbers, which Python's own types may not hold."""
+    """Return times from their numbers, because Python's types cannot hold all of them."""
     width = pa.int32() if type_.bit_width == 32 else pa.int64()
     return pa.array(values, width).view(type_)
 
@@ -85,7 +85,7 @@ SORTABLE = [
 
 
 @pytest.mark.parametrize("keys", SORTABLE, ids=lambda keys: str(keys.type))
-def test_every_type_that_is_let_through_is_sampled_and_cut(keys: pa.Array) -> None:
+def test_every_accepted_type_is_sampled_and_partitioned(keys: pa.Array) -> None:
     batch = batch_of(k=pa.concat_arrays([keys, pa.nulls(1, keys.type), keys]))
     check_sortable(batch.schema, K)
     plain = to_canonical(batch, canonical_schema(batch.schema))
@@ -106,6 +106,6 @@ def test_types_without_an_order_are_refused(type_: pa.DataType) -> None:
         check_sortable(pa.schema({"k": type_}), K)
 
 
-def test_a_range_key_that_is_not_there_is_refused() -> None:
+def test_a_missing_range_key_is_refused() -> None:
     with pytest.raises(ColumnNotFoundError, match="'x'"):
         check_sortable(pa.schema({"k": pa.int8()}), [SortKey("x")])

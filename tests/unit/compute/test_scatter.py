@@ -1,4 +1,4 @@
-"""The kernel's scatter counts what it holds, and a batch that it refuses changes nothing."""
+"""The kernel's scatter counts the bytes that it holds, and a refused batch does not change it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mrflight.compute import kernel
 from tests.support.buffered_rows import integers, placed
 
 
-def test_what_is_held_counts_all_buffers(needs_kernel: None) -> None:
+def test_used_bytes_count_all_buffers(needs_kernel: None) -> None:
     batch = pa.record_batch({"s": pa.array(["a" * 50, None]), "n": pa.array([1, 2])})
     scatter = kernel.scatter(batch.schema, 2, 2**20, 0)
     assert scatter is not None
@@ -32,7 +32,7 @@ def test_what_is_held_counts_all_buffers(needs_kernel: None) -> None:
     assert scatter.used_bytes == 0
 
 
-def test_buffers_are_used_again(needs_kernel: None) -> None:
+def test_buffers_are_reused(needs_kernel: None) -> None:
     scatter = kernel.scatter(integers(0).schema, 1, 2**20, 2**10)
     assert scatter is not None
     addresses = set()
@@ -94,7 +94,7 @@ def test_a_column_of_a_partition_stays_within_32_bit_offsets(needs_kernel: None)
 
 
 @pytest.mark.parametrize("rows", [pa.array([1]), pa.array([1, 2, 3])])
-def test_as_many_ids_as_rows(needs_kernel: None, rows: pa.Array) -> None:
+def test_ids_must_match_the_number_of_rows(needs_kernel: None, rows: pa.Array) -> None:
     scatter = kernel.scatter(integers(0).schema, 1, 2**20, 0)
     assert scatter is not None
     with pytest.raises(ValueError, match="more or fewer rows than are placed"):

@@ -1,4 +1,4 @@
-"""Two schemas agree, or the first difference is said in words."""
+"""Two schemas are equal, or their first difference is described."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_difference_is_named(actual: pa.Schema, difference: str) -> None:
     assert describe_difference(BASE, actual) == difference
 
 
-def test_metadata_and_whether_there_may_be_nulls_make_no_difference() -> None:
+def test_metadata_and_nullability_make_no_difference() -> None:
     actual = pa.schema(
         [pa.field("url", pa.string(), nullable=False, metadata={"a": "b"}), BASE.field("weight")],
         metadata={"c": "d"},
@@ -45,17 +45,17 @@ def test_metadata_and_whether_there_may_be_nulls_make_no_difference() -> None:
 TWICE = pa.schema([("url", pa.string()), ("url", pa.int64())])
 
 
-def test_a_name_may_be_there_twice() -> None:
+def test_a_name_may_occur_twice() -> None:
     assert describe_difference(TWICE, TWICE) is None
 
 
-def test_a_name_that_is_there_once_more_is_a_difference() -> None:
+def test_an_additional_duplicate_name_is_a_difference() -> None:
     once = pa.schema({"url": pa.string()})
     assert describe_difference(TWICE, once)
     assert describe_difference(once, TWICE)
 
 
-def test_columns_of_one_name_differ_by_their_types() -> None:
+def test_duplicate_names_are_compared_by_their_types() -> None:
     other = pa.schema([("url", pa.string()), ("url", pa.string())])
     assert describe_difference(TWICE, other)
 
@@ -67,7 +67,7 @@ fields = st.dictionaries(
 
 @settings(max_examples=200, derandomize=True)
 @given(fields, fields)
-def test_there_is_a_difference_exactly_where_the_schemas_are_not_equal(
+def test_a_difference_is_described_exactly_if_schemas_are_not_equal(
     expected: list[tuple[str, pa.DataType]], actual: list[tuple[str, pa.DataType]]
 ) -> None:
     one, other = pa.schema(expected), pa.schema(actual)

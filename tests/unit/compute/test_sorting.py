@@ -1,4 +1,4 @@
-"""Rows are ordered as DuckDB orders them: every type, both directions, nulls at either end."""
+"""Rows are sorted as DuckDB sorts them: by every type, in both directions, nulls at either end."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ def test_rows_are_in_duckdbs_order(table: pa.Table, data: st.DataObject) -> None
 
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(table=tables(), data=st.data())
-def test_ranges_that_are_sorted_are_the_whole_in_duckdbs_order(
+def test_sorted_ranges_are_together_in_duckdbs_order(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """As a job does it: maps put their rows into ranges, and each range is sorted in little
-    memory; ties come in the order of the maps and, in one, of its rows."""
+    """Maps partition their rows by range, and each range is sorted in little memory, as in a job.
+
+    Ties are in the order of the maps, and in the order of the rows of each map.
+    """
     keys = data.draw(orders(table.column_names[:-1]))
     partitions, maps = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4))
     each = data.draw(st.sampled_from([3, 20]))
@@ -100,7 +102,7 @@ def test_many_rows_are_sorted_through_files(keys: str, tmp_path: Path) -> None:
     ],
     ids=lambda column: str(column.type) if isinstance(column, pa.Array) else str(column),
 )
-def test_types_that_duckdb_does_not_read(column: pa.Array, descending: bool) -> None:
+def test_types_that_duckdb_does_not_read_are_sorted(column: pa.Array, descending: bool) -> None:
     values = column.to_pylist()
 
     def place(row: int) -> tuple[bool, Any]:
@@ -118,10 +120,10 @@ def test_types_that_duckdb_does_not_read(column: pa.Array, descending: bool) -> 
     st.lists(st.tuples(*[st.sampled_from([0, 1, 2**63, 2**64 - 1])] * 4), max_size=40),
     st.integers(1, 4),
 )
-def test_numbers_of_more_than_64_bits_together_keep_their_order(
+def test_columns_of_more_than_64_bits_together_are_sorted(
     rows: list[tuple[int, ...]], columns: int
 ) -> None:
-    """As ranks, of which two columns' may again be too many."""
+    """Columns are replaced by their ranks, and even those of two columns may exceed 64 bits."""
     table = pa.table(
         {f"{i}": pa.array([row[i] for row in rows], pa.uint64()) for i in range(columns)}
     )
@@ -129,7 +131,7 @@ def test_numbers_of_more_than_64_bits_together_keep_their_order(
     assert found == sorted(range(len(rows)), key=lambda row: rows[row][:columns])
 
 
-def test_codes_are_the_least_numbers_that_keep_the_order() -> None:
+def test_codes_are_as_small_as_possible() -> None:
     table = pa.table({"a": [10, 12, None, 10], "b": [7, 7, 8, 8]})
     codes = sort_codes(table, ascending("ab"))
     assert (codes.values.tolist(), codes.largest) == ([0, 4, 7, 1], 7)
@@ -137,12 +139,12 @@ def test_codes_are_the_least_numbers_that_keep_the_order() -> None:
     assert NormalizedKeys(np.empty(0, np.uint64), 0).order().tolist() == []
 
 
-def test_rows_that_differ_from_the_row_before() -> None:
+def test_rows_that_differ_from_the_previous_row_are_found() -> None:
     table = pa.table({"x": pa.array([0.0, -0.0, math.nan, math.nan, None, None])})
     assert is_new(table).to_pylist() == [True, False, True, False, True, False]
 
 
-def test_strings_are_ordered_alike_in_every_layout() -> None:
+def test_strings_have_the_same_order_in_every_layout() -> None:
     values = ["b", None, "", "a", "\xe4", "b"]
     for column in layouts(values):
         assert sort_indices(pa.table({"k": column}), ascending("k")).to_pylist() == [
@@ -150,7 +152,7 @@ def test_strings_are_ordered_alike_in_every_layout() -> None:
         ]  # fmt: skip
 
 
-def test_a_name_that_two_columns_have_is_refused() -> None:
+def test_a_duplicate_sort_column_is_refused() -> None:
     schema = pa.schema([("k", pa.int8()), ("k", pa.int8())])
     with pytest.raises(ColumnNotFoundError, match=r"reduce\.sort_by: a row has 2 columns 'k'"):
         check_sortable(schema, ascending("k"), "reduce.sort_by: a row")

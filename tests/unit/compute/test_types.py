@@ -1,4 +1,4 @@
-"""Plain types, and columns as types that Arrow compares."""
+"""Types become canonical, and columns become types that Arrow can compare."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_encodings_and_wide_offsets_become_plain(type_: pa.DataType, plain: pa.D
     ids=str,
 )
 def test_nested_columns_become_plain_inside(type_: pa.DataType, plain: pa.DataType) -> None:
-    """Or two inputs that hold the same lists in other layouts do not go together."""
+    """Otherwise two inputs with the same lists in different layouts could not be combined."""
     assert canonical_type(type_) == plain
 
 
@@ -63,12 +63,12 @@ NEVER_NULL = pa.field("x", pa.int64(), nullable=False)
     ],
     ids=str,
 )
-def test_fields_within_may_be_null(type_: pa.DataType, plain: pa.DataType) -> None:
+def test_nested_fields_are_nullable(type_: pa.DataType, plain: pa.DataType) -> None:
     assert canonical_type(type_) == plain
     assert type_ != plain
 
 
-def test_leaves_are_what_is_not_nested_and_list_views() -> None:
+def test_leaves_are_flat_types_and_list_views() -> None:
     seen = []
 
     def noted(leaf: pa.DataType) -> pa.DataType:
@@ -96,7 +96,7 @@ DECIMALS = [Decimal("1.5"), Decimal("-2.25"), None, Decimal(0)]
 
 
 def decimals(name: str, digits: int) -> list[pa.Array]:
-    """None where pyarrow is older than these types."""
+    """Return a column of this type, or none if pyarrow is too old to have the type."""
     make = getattr(pa, name, None)
     return [] if make is None else [pa.array(DECIMALS, make(digits, 2))]
 
@@ -111,7 +111,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
-def test_the_order_is_that_of_the_values(column: pa.Array) -> None:
+def test_comparable_columns_keep_the_order_of_values(column: pa.Array) -> None:
     found_values = comparable(pa.chunked_array([column]))
     assert pc.sort_indices(found_values).to_pylist() == [1, 3, 0, 2]
     values: list[Any] = sorted(value for value in column.to_pylist() if value is not None)
@@ -123,5 +123,5 @@ def test_the_order_is_that_of_the_values(column: pa.Array) -> None:
 @pytest.mark.parametrize(
     "column", [pa.array([1]), pa.array(["a"]), pa.array([0.5]), pa.array([Decimal(1)])], ids=str
 )
-def test_other_types_stay_what_they_are(column: pa.Array) -> None:
+def test_other_types_are_unchanged(column: pa.Array) -> None:
     assert comparable(pa.chunked_array([column])) == pa.chunked_array([column])

@@ -1,4 +1,4 @@
-"""Groups that are made in little memory, through local files, are those made in much."""
+"""Groups that are spilled to local files equal the groups that are made in memory."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SEVERAL_DISTINCT = (*every(), Aggregate("texts", "count_distinct", "text"))
 
 
 @pytest.fixture
-def cuts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what was cut into local files."""
+def spill_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the names of all partitioners that write local files."""
     names: list[str] = []
     make = GracePartitioner.__init__
 
@@ -51,7 +51,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     "aggregates", [(), COMBINABLE, DISTINCT, SEVERAL_DISTINCT], ids=lambda each: str(len(each))
 )
-def test_groups_are_the_same(
+def test_spilled_groups_are_the_same(
     distinct: int, aggregates: tuple[Aggregate, ...], folder: Path
 ) -> None:
     table = table_of(distinct)
@@ -60,12 +60,12 @@ def test_groups_are_the_same(
     assert by_key(reduce(reduce_spec, table, LITTLE, folder)) == wanted
 
 
-def test_few_keys_need_no_files(folder: Path, cuts: list[str]) -> None:
+def test_few_keys_need_no_files(folder: Path, spill_names: list[str]) -> None:
     reduce(ReduceSpec(("k",), COMBINABLE), table_of(20), LITTLE, folder)
-    assert cuts == []
+    assert spill_names == []
 
 
-def test_a_partition_that_fits_needs_no_files(folder: Path, cuts: list[str]) -> None:
+def test_a_partition_that_fits_needs_no_files(folder: Path, spill_names: list[str]) -> None:
     table = table_of(10**9)
     for reduce_spec in (
         ReduceSpec(("k",), SEVERAL_DISTINCT),
@@ -73,22 +73,24 @@ def test_a_partition_that_fits_needs_no_files(folder: Path, cuts: list[str]) -> 
         ReduceSpec(("k",), COMBINABLE, sort_by=ascending("k")),
     ):
         reduce(reduce_spec, table, MUCH, folder)
-    assert cuts == []
+    assert spill_names == []
 
 
-def test_large_spill_partitions_are_partitioned_again(folder: Path, cuts: list[str]) -> None:
+def test_large_spill_partitions_are_partitioned_again(folder: Path, spill_names: list[str]) -> None:
     table = table_of(10**9, 5000)
     reduce_spec = ReduceSpec(("k",), (Aggregate("x", "sum", "v"),))
     result = by_key(reduce(reduce_spec, table, LITTLE // 8, folder))
-    assert {name.count("-") for name in cuts} == {0, 1}
+    assert {name.count("-") for name in spill_names} == {0, 1}
     assert result == by_key(reduce(reduce_spec, table, MUCH, folder))
 
 
-def test_distinct_values_of_one_key_are_counted_in_pieces(folder: Path, cuts: list[str]) -> None:
+def test_distinct_values_of_one_large_key_are_counted_in_partitions(
+    folder: Path, spill_names: list[str]
+) -> None:
     table = table_of(1, ROWS, values=10**9)
     result = reduce(ReduceSpec(("k",), DISTINCT), table, LITTLE, folder)
     assert result.to_pydict() == {"k": ["key 0"], "n": [len(table["v"].unique())]}
-    assert any("values" in name for name in cuts)
+    assert any("values" in name for name in spill_names)
 
 
 def test_distinct_values_of_a_key_and_of_floats_and_nulls(folder: Path) -> None:
@@ -111,7 +113,7 @@ def test_decimals_are_exact_whatever_the_memory(function: str, folder: Path) -> 
 
 
 @pytest.mark.parametrize("unit", [None, "us"])
-def test_sums_widen_on_their_way_to_a_result_that_fits(unit: str | None, folder: Path) -> None:
+def test_partial_sums_may_be_wider_than_the_result(unit: str | None, folder: Path) -> None:
     most = 2**63 - 1
     kind = pa.duration(unit) if unit else pa.int64()
     values = pa.array([most] * 3000 + [-most] * 3000 + [7], pa.int64()).view(kind)
@@ -126,7 +128,7 @@ def test_sums_widen_on_their_way_to_a_result_that_fits(unit: str | None, folder:
     assert by_key(little) == by_key(much)
 
 
-def test_a_sum_that_does_not_fit_is_an_error_and_leaves_nothing(folder: Path) -> None:
+def test_a_sum_that_does_not_fit_is_an_error_and_leaves_no_files(folder: Path) -> None:
     table = pa.table({"k": np.arange(6000) % 3000, "v": np.full(6000, 2**63 - 1)})
     asked = (Aggregate("x", "sum", "v"),)
     with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: sum of 'v' does not fit"):
@@ -157,7 +159,7 @@ def test_rows_that_maps_have_combined(
 
 @pytest.mark.parametrize("group_by", [("k",), ("k", "v"), ("v", "k", "row")])
 @pytest.mark.parametrize("memory_bytes", [LITTLE, MUCH])
-def test_groups_come_in_order_where_they_should(
+def test_groups_are_sorted_if_an_order_is_set(
     group_by: tuple[str, ...], memory_bytes: int, folder: Path
 ) -> None:
     table = table_of(3000)
@@ -171,7 +173,7 @@ def test_groups_come_in_order_where_they_should(
     assert result.num_rows == distinct.num_rows
 
 
-def test_without_rows_there_is_a_schema(folder: Path) -> None:
+def test_a_result_without_rows_has_a_schema(folder: Path) -> None:
     table = table_of(1).slice(0, 0)
     for reduce_spec in (
         ReduceSpec(("k",), COMBINABLE),

@@ -1,4 +1,4 @@
-"""A reduction through local files that goes wrong in the middle leaves none of them."""
+"""A reduce that fails while rows are spilled leaves no local files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce,
     ],
     ids=["merged", "whole", "sorted", "sorted groups"],
 )
-class TestTheMiddle:
-    """Of each way through local files."""
+class TestFailuresWhileSpilling:
+    """Each kind of reduce that spills removes its files."""
 
-    def test_rows_that_end_in_an_error(self, reduce_spec: ReduceSpec, folder: Path) -> None:
+    def test_an_error_while_rows_are_read(self, reduce_spec: ReduceSpec, folder: Path) -> None:
         table = table_of(10**9)
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -41,9 +41,7 @@ class TestTheMiddle:
         with pytest.raises(ConnectionResetError):
             reduce_spec.apply(0, table.schema, rows(), TaskMemory(LITTLE, folder))
 
-    def test_results_that_are_not_read_to_the_end(
-        self, reduce_spec: ReduceSpec, folder: Path
-    ) -> None:
+    def test_results_that_are_closed_early(self, reduce_spec: ReduceSpec, folder: Path) -> None:
         table = table_of(10**9)
         batches = iter(table.to_batches(max_chunksize=100))
         _, results = reduce_spec.apply(0, table.schema, batches, TaskMemory(LITTLE, folder))
@@ -52,7 +50,7 @@ class TestTheMiddle:
         results.close()  # type: ignore[attr-defined]
         assert list(folder.iterdir()) == []
 
-    def test_a_disk_that_is_full(self, reduce_spec: ReduceSpec, folder: Path) -> None:
+    def test_a_full_disk(self, reduce_spec: ReduceSpec, folder: Path) -> None:
         with largest_file(4000), pytest.raises(JobFailedError, match=str(folder)) as failed:
             reduce(reduce_spec, table_of(10**9), LITTLE, folder)
         assert isinstance(failed.value.__cause__, OSError)

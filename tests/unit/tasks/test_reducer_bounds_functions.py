@@ -1,4 +1,4 @@
-"""A user's function gets whole keys in little memory, and all rows where they cannot be cut."""
+"""A user's function gets all rows of each key, however little memory there is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_o
 
 
 def sizes(table: pa.Table) -> pa.Table:
-    """The keys of a table with their rows."""
+    """Return the keys of a table with the numbers of their rows."""
     counted = table.group_by("k").aggregate([([], "count_all")])
     return pa.table(
         {"k": counted["k"], "rows": counted["count_all"], "of": [len(table)] * len(counted)}
@@ -24,17 +24,17 @@ def sizes(table: pa.Table) -> pa.Table:
 
 
 def types_by_row(table: pa.Table) -> pa.Table:
-    """A result whose column is of another type for some keys."""
+    """Return a table whose type depends on the keys."""
     return pa.table({"k": table["k"] if "key 0" in table["k"].to_pylist() else [1] * len(table)})
 
 
 def function_of(name: str) -> FunctionRef:
-    """A function of this module, as a job file beside it names it."""
+    """Return a reference to a function of this module, as in a job file in the same folder."""
     module = Path(__file__)
     return FunctionRef("reduce.function", module.stem, name, str(module.parent))
 
 
-def test_functions_get_whole_keys(folder: Path) -> None:
+def test_functions_get_all_rows_of_a_key(folder: Path) -> None:
     table = table_of(300)
     function = function_of("sizes")
     wanted = reduce(ReduceSpec(function=function, key=("k",)), table, MUCH, folder)
@@ -45,7 +45,7 @@ def test_functions_get_whole_keys(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "distinct"), [((), 300), (("k",), 1)])
-def test_functions_get_all_rows_where_they_cannot_be_cut(
+def test_functions_get_all_rows_if_these_cannot_be_partitioned(
     key: tuple[str, ...], distinct: int, folder: Path
 ) -> None:
     function = function_of("sizes")
@@ -53,7 +53,7 @@ def test_functions_get_all_rows_where_they_cannot_be_cut(
     assert set(result["of"].to_pylist()) == {ROWS}
 
 
-def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder: Path) -> None:
+def test_large_keys_with_similar_hashes_are_separated(folder: Path) -> None:
     hashes = kernel.hash_rows([pa.array(range(2000))]).to_pylist()
     alike = [key for key, hash_ in enumerate(hashes) if hash_ % 16 == 5][:40]
     keys = [key for key in alike for _ in range(1000)]
@@ -67,7 +67,7 @@ def test_a_function_gets_heavy_keys_apart_though_their_hashes_begin_alike(folder
     assert max(result["of"].to_pylist()) * 16 <= task_memory.rows_bytes
 
 
-def test_results_of_a_function_that_differ_in_schema(folder: Path) -> None:
+def test_results_with_different_schemas_are_refused(folder: Path) -> None:
     function = function_of("types_by_row")
     reduce_spec = ReduceSpec(function=function, key=("k",))
     with pytest.raises(UserFunctionError, match=r"several times for partition 3, .*'k' is"):

@@ -61,7 +61,9 @@ def test_any_rows_are_sorted(data: st.DataObject, tmp_path_factory: pytest.TempP
     assert result["row"].to_pylist() == wanted["row"].to_pylist()
 
 
-def test_one_key_is_not_sorted_but_streamed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_a_single_key_are_streamed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = pa.table({"k": np.ones(ROWS, np.int64), "row": np.arange(ROWS)})
     sorted_rows: list[int] = []
     sort = ExternalSort._sort

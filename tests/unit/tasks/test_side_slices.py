@@ -39,7 +39,7 @@ def test_the_outer_remainder_comes_after_the_slices() -> None:
     ]
 
 
-def test_the_size_of_a_split_is_what_it_reads() -> None:
+def test_the_size_of_a_split_is_the_size_of_its_slice() -> None:
     splits = [
         make_slice_split("s", StagePartition(7, INFOS), each) for each in (*SLICES, REMAINDER)
     ]
@@ -47,7 +47,7 @@ def test_the_size_of_a_split_is_what_it_reads() -> None:
     assert all(split.divide(3) == [split] for split in splits)
 
 
-def test_slices_of_a_partition_that_was_written_again_are_refused() -> None:
+def test_slices_of_a_rewritten_partition_are_refused() -> None:
     reader = StageReader(StageRows((), None, None, None), None)  # type: ignore[arg-type]
     again = StagePartition(7, (INFOS[0], replace(INFOS[1], generation=2)))
     one, remainder = (

@@ -1,4 +1,4 @@
-"""The joins of all slices of a side and of the outer remainder are the whole join."""
+"""The joins of all slices of a side, with the outer remainder, are together the whole join."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.stage_rows import SlicedTable
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.join_tables import has_no_common_type, joins
-from tests.support.joined import by_duckdb, rows_of, told
+from tests.support.joined import by_duckdb, comparable_rows, rows_of
 
 MUCH = 2**30
 
 Tables = dict[str, pa.Table]
 
 
-def made(
+def apply_cogroup(
     cogroup: JoinCoGroup, tables: Tables, sliced: SlicedTable, folder: Path, memory_bytes: int
 ) -> list[tuple[object, ...]]:
-    """The rows, of the whole join's schema."""
+    """Return the rows of a slice of a join, whose schema is checked."""
     rows = {name: (table.schema, iter(table.to_batches())) for name, table in tables.items()}
     schema, batches = cogroup.apply(rows, TaskMemory(memory_bytes, folder), sliced)
     assert schema == cogroup.check({name: table.schema for name, table in tables.items()})
@@ -42,11 +42,11 @@ def made(
 def test_slices_and_the_outer_remainder_are_the_whole_join(
     drawn: tuple[Join, pa.Table, pa.Table], cuts: list[int], memory_bytes: int
 ) -> None:
-    """Some slices are empty."""
+    """Slices may be empty."""
     join, left, right = drawn
     if has_no_common_type(join, left, right):
         return
-    wanted = told(by_duckdb(join, left, right))
+    wanted = comparable_rows(by_duckdb(join, left, right))
     cogroup, tables = JoinCoGroup("lefts", "rights", join), {"lefts": left, "rights": right}
     for name, has_remainder in cogroup.sliceable({}).items():
         rows, for_slice = tables[name], SlicedTable(name, is_remainder=False)
@@ -56,11 +56,11 @@ def test_slices_and_the_outer_remainder_are_the_whole_join(
             folder, found = Path(temporary), []
             for partition_slice in shares:
                 some = {**tables, name: partition_slice}
-                found += made(cogroup, some, for_slice, folder, memory_bytes)
+                found += apply_cogroup(cogroup, some, for_slice, folder, memory_bytes)
             if has_remainder:
                 rest = SlicedTable(name, is_remainder=True)
-                found += made(cogroup, tables, rest, folder, memory_bytes)
-        assert told(found) == wanted
+                found += apply_cogroup(cogroup, tables, rest, folder, memory_bytes)
+        assert comparable_rows(found) == wanted
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,7 @@ def test_slices_and_the_outer_remainder_are_the_whole_join(
         ("anti", {"lefts": False}),
     ],
 )
-def test_which_sides_can_be_sliced_and_which_have_an_outer_remainder(
-    how: How, sliced: dict[str, bool]
-) -> None:
+def test_sliceable_sides_and_their_outer_remainders(how: How, sliced: dict[str, bool]) -> None:
     assert JoinCoGroup("lefts", "rights", Join(how, ("k",), ("k",))).sliceable({}) == sliced
 
 

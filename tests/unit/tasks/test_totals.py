@@ -1,4 +1,4 @@
-"""Aggregates without groups: one row of all rows, also of none, however the maps sent them."""
+"""Aggregates without groups result in one row, even without rows, and however maps sent them."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ tables = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=60).map(
 
 
 def sent_by(reduce_spec: ReduceSpec, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch is a map of its own, which combines its rows."""
+    """Yield the rows that maps send, if each batch is the input of one map."""
     for batch in batches:
         combiner = reduce_spec.combiner(LITTLE)
         assert combiner is not None
         yield from combiner.combine([batch])
 
 
-def made_of(
+def reduce_batches(
     reduce_spec: ReduceSpec, batches: list[pa.RecordBatch], folder: Path
 ) -> list[dict[str, Any]]:
-    """The result's rows."""
+    """Return the rows of the result."""
     sent = list(sent_by(reduce_spec, batches))
     schema, results = reduce_spec.apply(0, sent[0].schema, iter(sent), TaskMemory(LITTLE, folder))
     assert schema == reduce_spec.applied_schema(sent[0].schema)
@@ -58,7 +58,7 @@ def made_of(
     return rows
 
 
-def asked_for(names: set[str]) -> ReduceSpec:
+def spec_of(names: set[str]) -> ReduceSpec:
     return ReduceSpec(aggregates=tuple(each for each in EVERY if each.name in names), combines=True)
 
 
@@ -68,19 +68,19 @@ def asked_for(names: set[str]) -> ReduceSpec:
     maps=st.integers(1, 5),
     names=st.sets(st.sampled_from([each.name for each in EVERY]), min_size=1),
 )
-def test_totals_are_those_of_sql(given: pa.Table, maps: int, names: set[str], folder: Path) -> None:
+def test_totals_match_sql(given: pa.Table, maps: int, names: set[str], folder: Path) -> None:
     with duckdb.connect() as database:
         database.register("given", given)
         (wanted,) = database.sql(QUERY).to_arrow_table().to_pylist()
     size = -(-len(given) // maps) or 1
     batches = given.to_batches(max_chunksize=size) or [pa.RecordBatch.from_pylist([], given.schema)]
-    (row,) = made_of(asked_for(names), batches, folder)
+    (row,) = reduce_batches(spec_of(names), batches, folder)
     assert row.pop("mean", None) == pytest.approx(wanted["mean"] if "mean" in names else None)
     assert row == {name: wanted[name] for name in names - {"mean"}}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
-def test_of_no_rows_a_count_is_0_and_all_else_null(kind: Kind, folder: Path) -> None:
+def test_without_rows_counts_are_0_and_other_aggregates_null(kind: Kind, folder: Path) -> None:
     functions = admitted(kind.type)
     aggregates = (*map(aggregate, functions), ROWS)
     empty = pa.table({"v": kind.array([])})
@@ -96,8 +96,8 @@ def test_of_no_rows_a_count_is_0_and_all_else_null(kind: Kind, folder: Path) -> 
 
 
 @pytest.mark.parametrize("rows", [1, 3000])
-def test_they_are_those_of_a_group_by_a_constant(rows: int, folder: Path) -> None:
-    """In little memory and in much: values that are counted once go through local files."""
+def test_totals_equal_a_group_by_a_constant(rows: int, folder: Path) -> None:
+    """Distinct values are spilled to local files if there is little memory."""
     table = table_of(20, rows)
     aggregates = (*EVERY, Aggregate("texts", "count_distinct", "text"))
     constant = table.append_column("one", pa.repeat(1, rows))

@@ -38,7 +38,7 @@ def test_rows_and_columns_of_a_predicate(text: str, held: list[bool], columns: l
 @pytest.mark.parametrize(
     ("text", "name"), [("op = 'D'", "op"), ('"a b" is null', "a b"), ("\"a.b\" = 'D'", "a.b")]
 )
-def test_the_only_column_is_named_as_well(text: str, name: str) -> None:
+def test_the_only_column_is_found_as_well(text: str, name: str) -> None:
     assert predicate(text).columns(pa.schema([(name, pa.string())])) == [name]
 
 
@@ -63,7 +63,7 @@ def test_invalid_predicates_are_refused(text: str, kind: type[JobError], reason:
     assert "\n" not in str(refused.value)
 
 
-def test_an_error_for_the_values_is_a_job_file_error() -> None:
+def test_an_error_in_the_values_is_a_job_file_error() -> None:
     wrong = predicate("Op > 5")
     wrong.check(ROWS.schema)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Maps that are SQL: what becomes of rows, which columns are read, and what is refused."""
+"""SQL maps rows, reads only the columns that it needs, and is refused if it is no map."""
 
 from __future__ import annotations
 
@@ -61,12 +61,14 @@ def sql_map(text: str, table: str = "visits") -> SqlMap:
         ),
     ],
 )
-def test_mapped_rows(text: str, wanted: dict[str, list[object]], columns: list[str]) -> None:
-    asked = sql_map(text)
-    assert asked.columns(ROWS.schema) == columns
-    schema = asked.check(ROWS.schema)
+def test_rows_are_mapped_and_only_needed_columns_read(
+    text: str, wanted: dict[str, list[object]], columns: list[str]
+) -> None:
+    query = sql_map(text)
+    assert query.columns(ROWS.schema) == columns
+    schema = query.check(ROWS.schema)
     for batch in (ROWS, ROWS.select(columns)):
-        results = list(asked.stream(iter([batch.slice(0, 0), batch.slice(0, 1), batch.slice(1)])))
+        results = list(query.stream(iter([batch.slice(0, 0), batch.slice(0, 1), batch.slice(1)])))
         table = pa.Table.from_batches(results, schema)
         assert table.to_pydict() == wanted
 
@@ -90,14 +92,14 @@ def test_types_are_plain() -> None:
 @pytest.mark.parametrize("name", ["Visits", "my-input", 'a "b" c', "a.b"])
 def test_the_table_has_the_name_of_the_input(name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
-    asked = sql_map(f"select n from {quoted} where n > 1", name)
-    (found,) = asked.stream(iter([ROWS]))
+    query = sql_map(f"select n from {quoted} where n > 1", name)
+    (found,) = query.stream(iter([ROWS]))
     assert found.to_pydict() == {"n": [2, 3]}
-    assert asked.columns(ROWS.schema) == ["n"]
+    assert query.columns(ROWS.schema) == ["n"]
 
 
-def test_small_batches_go_through_together_and_large_ones_as_they_come() -> None:
-    asked, taken = sql_map("select n from visits where n <> 5"), 0
+def test_small_batches_are_grouped_and_large_ones_are_not() -> None:
+    query, taken = sql_map("select n from visits where n <> 5"), 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal taken
@@ -105,17 +107,17 @@ def test_small_batches_go_through_together_and_large_ones_as_they_come() -> None
             taken += 1
             yield pa.record_batch({"n": range(GROUP_ROWS // 2)})
 
-    results = asked.stream(batches())
+    results = query.stream(batches())
     assert next(results).num_rows == GROUP_ROWS // 2 - 1
     assert taken == 2
     assert [batch.num_rows for batch in results] == [GROUP_ROWS // 2 - 1] * 5
 
     small = [pa.record_batch({"n": range(start, start + 10)}) for start in range(0, 10_000, 10)]
-    (found,) = asked.stream(iter(small))
+    (found,) = query.stream(iter(small))
     assert found["n"].to_pylist() == [n for n in range(10_000) if n != 5]
 
 
-def test_numbers_are_exact_beside_decimals_and_floats_beside_floats() -> None:
+def test_literals_are_decimals_unless_floats_are_read() -> None:
     rows = ROWS.append_column("x", pa.array([0.5, float("nan"), 1e300]))
     exact = sql_map("select n, price * 0.1 as p from visits where 0.06 + 0.01 = 0.07")
     for batch in (rows, ROWS, rows.select(exact.columns(rows.schema))):
@@ -128,7 +130,7 @@ def test_numbers_are_exact_beside_decimals_and_floats_beside_floats() -> None:
     assert found.num_rows == 3  # NaN is greater than all numbers
 
 
-def test_no_rows_are_a_batch_without_any() -> None:
+def test_no_rows_result_in_an_empty_batch() -> None:
     (found,) = sql_map("select n as k from visits").stream(iter([ROWS.slice(0, 0)]))
     assert (found.schema, found.num_rows) == (pa.schema({"k": pa.int32()}), 0)
     assert list(sql_map("select n from visits").stream(iter([]))) == []
@@ -202,9 +204,9 @@ def test_invalid_queries_are_refused(text: str, kind: type[JobError], reason: st
     assert "\n" not in str(refused.value)
 
 
-def test_an_error_for_the_values_is_a_job_file_error() -> None:
-    asked = sql_map("select cast(Url as int) as number from visits")
+def test_an_error_in_the_values_is_a_job_file_error() -> None:
+    query = sql_map("select cast(Url as int) as number from visits")
     with pytest.raises(
         JobFileError, match=r"^inputs.visits.sql: .*Cannot cast string 'http://a/x'"
     ):
-        list(asked.stream(iter([ROWS])))
+        list(query.stream(iter([ROWS])))

@@ -16,18 +16,18 @@ ROWS = pa.schema([("n", pa.int64()), ("url", pa.string())])
 TOLD = ROWS.with_metadata({"of": "another file"})
 
 
-def test_the_next_task_has_the_plan_of_a_map() -> None:
-    asked = SqlMap("select n + 40 as m from visits", "visits", "inputs.visits.sql")
-    plan = asked._plan(ROWS)[0]
-    assert pickle.loads(pickle.dumps(asked))._plan(pa.schema(list(ROWS)))[0] is plan
-    assert asked._plan(pa.schema(list(ROWS)[:1]))[0] is not plan
+def test_the_next_task_reuses_the_plan_of_a_map() -> None:
+    query = SqlMap("select n + 40 as m from visits", "visits", "inputs.visits.sql")
+    plan = query._plan(ROWS)[0]
+    assert pickle.loads(pickle.dumps(query))._plan(pa.schema(list(ROWS)))[0] is plan
+    assert query._plan(pa.schema(list(ROWS)[:1]))[0] is not plan
 
 
-def test_the_next_task_has_the_plan_of_a_reduce() -> None:
-    asked = SqlReduce("select n + 41 as m from visits", "reduce.sql", keys={"visits": ("n",)})
-    plan = asked._plan({"visits": ROWS})[0]
-    assert pickle.loads(pickle.dumps(asked))._plan({"visits": pa.schema(list(ROWS))})[0] is plan
-    assert asked._plan({"visits": pa.schema(list(ROWS)[:1])})[0] is not plan
+def test_the_next_task_reuses_the_plan_of_a_reduce() -> None:
+    query = SqlReduce("select n + 41 as m from visits", "reduce.sql", keys={"visits": ("n",)})
+    plan = query._plan({"visits": ROWS})[0]
+    assert pickle.loads(pickle.dumps(query))._plan({"visits": pa.schema(list(ROWS))})[0] is plan
+    assert query._plan({"visits": pa.schema(list(ROWS)[:1])})[0] is not plan
 
 
 def test_plans_are_cached_by_schema_and_metadata() -> None:

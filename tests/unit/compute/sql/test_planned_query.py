@@ -46,11 +46,11 @@ def test_each_run_has_its_own_rows() -> None:
         'select n from "My rows" where n in (2, 7) and price is not null',
     ],
 )
-def test_datafusion_itself_filters(text: str) -> None:
+def test_datafusion_applies_the_filters(text: str) -> None:
     assert passed(planned(text), rows(0, 2, 4)) == [{"n": 2}]
 
 
-def test_no_rows_are_held_after_they_have_passed() -> None:
+def test_no_rows_are_held_after_a_run() -> None:
     plan, batch = planned('select price from "My rows"'), rows(*range(100_000))
     before = pa.total_allocated_bytes()
     passed_rows = sum(found.num_rows for found in plan.through([batch]))

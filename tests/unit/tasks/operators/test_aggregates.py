@@ -1,4 +1,4 @@
-"""Aggregates are parsed from calls, and refused where a schema does not take them."""
+"""Aggregates are parsed from calls, and refused if a column does not support them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_quoted_star_is_a_column_of_that_name(function: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "sum", "sum()", "sum(", "median(weight)", "sum(*)", "sum(a) + 1", "(a)", "1(a)"]
 )
-def test_what_is_no_call_is_refused_with_those_that_are(text: str) -> None:
+def test_an_invalid_call_is_refused_with_the_valid_ones(text: str) -> None:
     with pytest.raises(JobFileError) as refused:
         parse_aggregate("clicks", text)
     message = str(refused.value)
@@ -94,12 +94,12 @@ def test_any_text_is_an_aggregate_or_a_job_file_error(text: str) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("column", NUMBERS)
-def test_numbers_take_every_aggregate(function: str, column: str) -> None:
+def test_numbers_support_every_aggregate(function: str, column: str) -> None:
     check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", f"{function}({column})"),))
 
 
 @pytest.mark.parametrize("column", OTHERS)
-def test_other_columns_take_all_but_sum_and_mean(column: str) -> None:
+def test_other_columns_support_all_but_sum_and_mean(column: str) -> None:
     for function in FUNCTIONS:
         aggregate = parse_aggregate("x", f"{function}({column})")
         if function not in ("sum", "mean"):
@@ -125,12 +125,12 @@ def test_rows_are_counted_whatever_the_columns() -> None:
     check_aggregates(pa.schema({"url": pa.string()}), ("url",), (parse_aggregate("n", "count(*)"),))
 
 
-def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_a_missing_column_is_named_with_the_existing_ones() -> None:
     with pytest.raises(ColumnNotFoundError, match=r"^reduce\.aggregate\.x: .*'wieght'.*'weight'"):
         check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", "sum(wieght)"),))
 
 
-def test_a_group_column_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_a_missing_group_column_is_named_with_the_existing_ones() -> None:
     with pytest.raises(ColumnNotFoundError, match=r"^reduce\.group_by: .*'ulr'.*'url'"):
         check_aggregates(SCHEMA, ("ulr",), ())
 
@@ -142,19 +142,19 @@ def test_columns_that_cannot_be_grouped_by_are_refused(column: str) -> None:
 
 
 @pytest.mark.parametrize("function", ["min", "max"])
-def test_intervals_have_no_least_and_no_greatest(function: str) -> None:
+def test_intervals_have_no_min_and_max(function: str) -> None:
     with pytest.raises(JobFileError, match=r"^reduce\.aggregate\.x: "):
         check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", f"{function}(span)"),))
 
 
 @pytest.mark.parametrize(("group_by", "text"), [("url", "sum(weight)"), ("weight", "count(*)")])
-def test_a_column_that_is_there_twice_is_refused(group_by: str, text: str) -> None:
+def test_a_duplicate_column_is_refused(group_by: str, text: str) -> None:
     twice = pa.schema([("url", pa.string()), ("weight", pa.int64()), ("weight", pa.int64())])
     with pytest.raises(JobError, match="'weight'"):
         check_aggregates(twice, (group_by,), (parse_aggregate("x", text),))
 
 
-def test_rows_that_have_no_group_are_counted_by_a_column_of_one_name() -> None:
+def test_rows_without_groups_are_counted_by_a_unique_column() -> None:
     count = (parse_aggregate("n", "count(*)"),)
     twice = pa.schema([("a", pa.int64()), ("a", pa.int64())])
     with pytest.raises(SchemaMismatchError, match=r"reduce.aggregate: a mapped row has 2 columns"):

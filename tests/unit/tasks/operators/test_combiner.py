@@ -28,7 +28,7 @@ ALL = (
 
 @pytest.fixture
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decisions are made every few hundred rows."""
+    """Make the combiner decide every few hundred rows."""
     monkeypatch.setattr(combiner, "SAMPLE_ROWS", 200)
     monkeypatch.setattr(combiner, "GATHER_ROWS", 400)
     monkeypatch.setattr(combiner, "MIN_COMPACTED_ROWS", 100)
@@ -58,7 +58,7 @@ def test_ten_keys_over_a_split_send_ten_rows() -> None:
     assert_result(sent, table)
 
 
-def test_keys_that_come_once_are_passed_on() -> None:
+def test_distinct_keys_are_passed_on() -> None:
     table = table_of(np.arange(300_000))
     combining = Combiner(["k"], ALL, 64 * MIB)
     sent = list(combining.combine(batches_of(table, 30_000)))
@@ -70,7 +70,7 @@ def test_keys_that_come_once_are_passed_on() -> None:
 @pytest.mark.parametrize("distinct", [1, 7, 90, 150, 500, 3000])
 @pytest.mark.parametrize("rows", [1, 150, 1000])
 @pytest.mark.parametrize("memory_bytes", [1, 2000, MIB])
-def test_the_result_does_not_depend_on_what_is_merged(
+def test_the_result_does_not_depend_on_combining(
     distinct: int, rows: int, memory_bytes: int
 ) -> None:
     random = np.random.default_rng(1)
@@ -83,7 +83,7 @@ def test_the_result_does_not_depend_on_what_is_merged(
 
 
 @pytest.mark.usefixtures("small_looks")
-def test_it_looks_again_where_the_data_changes() -> None:
+def test_it_samples_again_as_the_data_changes() -> None:
     unique, few = np.arange(10_000), np.full(10_000, -1)
     table = table_of(np.concatenate([unique, few]))
     combining = Combiner(["k"], ALL, MIB)
@@ -97,7 +97,7 @@ def test_it_looks_again_where_the_data_changes() -> None:
 
 
 @pytest.mark.usefixtures("small_looks")
-def test_groups_that_are_held_stay_within_the_memory() -> None:
+def test_held_groups_stay_within_the_memory() -> None:
     table = table_of(np.repeat(np.arange(20_000), 4))
     taken = 0
 
@@ -125,7 +125,7 @@ def test_sums_that_may_not_fit_are_sent_row_by_row() -> None:
     assert plan.finish(pa.Table.from_batches(sent)).to_pydict() == {"k": [1], "total": [most]}
 
 
-def test_what_cannot_be_combined_leaves_unused_columns_out() -> None:
+def test_unused_columns_are_dropped_if_rows_cannot_be_combined() -> None:
     table = pa.table({"v": [1, 2], "unused": [3, 4], "k": pa.array(["a", "b"]).dictionary_encode()})
     distinct = (Aggregate("n", "count_distinct", "v"),)
     combining = Combiner(["k"], distinct, MIB)
@@ -147,11 +147,11 @@ def test_rows_of_any_layout_are_sent_with_one_schema(rows: int) -> None:
     assert schemas[0].field("k").type == pa.string()
 
 
-def test_of_no_batches_none_are_sent() -> None:
+def test_no_batches_result_in_none() -> None:
     assert list(Combiner(["k"], SUM, MIB).combine(iter([]))) == []
 
 
-def test_a_batch_of_other_columns_is_refused() -> None:
+def test_a_batch_with_different_columns_is_refused() -> None:
     batches = [
         pa.record_batch({"k": [1], "v": [1]}),
         pa.record_batch({"k": [1], "v": ["a"]}),

@@ -1,4 +1,4 @@
-"""Rows that are equal in all columns become one, as DuckDB's DISTINCT has it."""
+"""Rows that are equal in all columns become one, as with DISTINCT in DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISTINCT = ReduceSpec(distinct=True, combines=True)
 
 
 def counted(table: pa.Table) -> Counter[str]:
-    """Rows by how they are written, as a NaN is not equal to itself; -0.0 is 0.0."""
+    """Count rows by their texts, because NaN does not equal NaN. -0.0 is counted as 0.0."""
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
     return Counter(
         repr(tuple(0.0 if isinstance(each, float) and each == 0 else each for each in row))
@@ -36,7 +36,7 @@ def counted(table: pa.Table) -> Counter[str]:
 def distinct(
     table: pa.Table, memory_bytes: int, folder: Path, each: int, reduce_spec: ReduceSpec = DISTINCT
 ) -> pa.Table:
-    """What comes of maps that combine, the shuffle's partitions, and a reduce of each."""
+    """Return the result of combining in maps, partitioning, and reducing each partition."""
     spec = PartitionerSpec("hash", (), 3)
     spec.check(table.schema)
     combiner = reduce_spec.combiner(2**12)
@@ -57,7 +57,7 @@ def distinct(
 
 @settings(max_examples=25, derandomize=True, deadline=None)
 @given(table=tables(), data=st.data())
-def test_distinct_rows_are_those_of_duckdb(
+def test_distinct_rows_match_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = table.drop_columns(["row"])
@@ -85,7 +85,7 @@ def test_rows_that_do_not_fit_are_spilled(combines: bool, tmp_path: Path) -> Non
     assert sorted(found["k"].to_pylist()) == sorted(set(rows.tolist()))
 
 
-def test_one_row_that_comes_often_needs_no_files(tmp_path: Path) -> None:
+def test_one_frequent_row_needs_no_files(tmp_path: Path) -> None:
     table = table_of(["text", "float", "nothing"], 4000, seed=1, skew=1.0)
     table = table.drop_columns(["row"])
     combiner = DISTINCT.combiner(2**20)
@@ -110,7 +110,7 @@ def test_distinct_rows_are_sorted_and_limited(tmp_path: Path) -> None:
     assert pa.Table.from_batches(batches).to_pydict() == {"k": [3, 2], "f": [0.0, 2.0]}
 
 
-def test_a_column_that_cannot_be_compared_is_named() -> None:
+def test_columns_that_cannot_be_compared_are_refused() -> None:
     schema = pa.schema({"k": pa.int8(), "where": pa.struct({"x": pa.int8()})})
     with pytest.raises(KeyTypeError, match=r"^reduce\.distinct: column 'where' is struct.*keep"):
         DISTINCT.check(schema)

@@ -1,4 +1,4 @@
-"""Rows of all kinds of keys, sorted in little memory: in order, and through few files."""
+"""Rows with all kinds of keys are sorted in little memory, with few files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ ROWS = 40_000
 RANDOM = np.random.default_rng(1)
 
 
-class Watched:
-    """What a sort does: the pieces that it writes, by the name of the cut, and what it sorts."""
+class Recorder:
+    """Records the spill partitions that a sort writes, by the partitioner, and the sorted bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pieces: dict[str, list[SpillPartition]] = {}
+        self.partitions: dict[str, list[SpillPartition]] = {}
         self.sorted_bytes: list[int] = []
         finish, sort = GracePartitioner.finish, ExternalSort._sort
 
         def finished(writer: GracePartitioner) -> list[SpillPartition]:
-            pieces = finish(writer)
-            self.pieces[writer._name] = [piece for piece in pieces if piece.rows]
-            return pieces
+            partitions = finish(writer)
+            self.partitions[writer._name] = [
+                partition for partition in partitions if partition.rows
+            ]
+            return partitions
 
         def is_sorted(sorter: ExternalSort, table: pa.Table) -> pa.Table:
             self.sorted_bytes.append(table.nbytes)
@@ -41,18 +43,18 @@ class Watched:
 
     @property
     def files(self) -> list[int]:
-        """How many each cut has written, in the order of the cuts."""
-        return [len(pieces) for pieces in self.pieces.values()]
+        """Return how many partitions each partitioner has written, in the order of these."""
+        return [len(partitions) for partitions in self.partitions.values()]
 
     @property
     def levels(self) -> int:
-        """How often a row has been written at most."""
-        return 1 + max(name.count("-") + 1 for name in self.pieces if name != "unsorted")
+        """Return how often a row has been written at most."""
+        return 1 + max(name.count("-") + 1 for name in self.partitions if name != "unsorted")
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    return Recorder(monkeypatch)
 
 
 def table_of(keys: object) -> pa.Table:
@@ -61,7 +63,7 @@ def table_of(keys: object) -> pa.Table:
 
 
 def assert_sorted(table: pa.Table, rows_bytes: int, folder: Path) -> None:
-    """Sort with so much memory, and compare with a sort of all at once, row by row."""
+    """Sort with this much memory, and compare the rows with a sort of all rows at once."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from table.to_batches(max_chunksize=500)
@@ -85,24 +87,24 @@ ONE_KEY = {
 
 
 @pytest.mark.parametrize("keys", ONE_KEY)
-@pytest.mark.parametrize("share", [3, 300])
+@pytest.mark.parametrize("fraction", [3, 300])
 def test_one_key_is_written_once_and_not_sorted(
-    keys: str, share: int, watched: Watched, tmp_path: Path
+    keys: str, fraction: int, recorder: Recorder, tmp_path: Path
 ) -> None:
     table = table_of(ONE_KEY[keys])
-    assert_sorted(table, table.nbytes // share, tmp_path)
-    assert (watched.files, watched.sorted_bytes) == ([1], [])
+    assert_sorted(table, table.nbytes // fraction, tmp_path)
+    assert (recorder.files, recorder.sorted_bytes) == ([1], [])
 
 
 @pytest.mark.parametrize("other", [0, 2, None])
-def test_a_key_that_the_sample_misses_is_in_its_place(
-    other: int | None, watched: Watched, tmp_path: Path
+def test_a_key_that_the_sample_misses_is_sorted(
+    other: int | None, recorder: Recorder, tmp_path: Path
 ) -> None:
     keys: list[int | None] = [1] * ROWS
     keys[ROWS - 7] = other
     table = table_of(keys)
     assert_sorted(table, table.nbytes // 3, tmp_path)
-    assert watched.files == [1, 2]
+    assert recorder.files == [1, 2]
 
 
 FEW_KEYS = {
@@ -117,14 +119,14 @@ FEW_KEYS = {
 
 
 @pytest.mark.parametrize("keys", FEW_KEYS)
-def test_few_keys_have_a_file_each_and_are_not_sorted(
-    keys: str, watched: Watched, tmp_path: Path
+def test_each_of_few_keys_has_a_file_and_is_not_sorted(
+    keys: str, recorder: Recorder, tmp_path: Path
 ) -> None:
     column, distinct = FEW_KEYS[keys]
     table = table_of(column)
     assert_sorted(table, table.nbytes // 300, tmp_path)
-    assert watched.files == [1, distinct]
-    assert sum(watched.sorted_bytes) <= table.nbytes // 50  # a rare one may be
+    assert recorder.files == [1, distinct]
+    assert sum(recorder.sorted_bytes) <= table.nbytes // 50  # a rare one may be
 
 
 MANY_KEYS = {
@@ -140,31 +142,31 @@ MANY_KEYS = {
 
 
 @pytest.mark.parametrize("keys", MANY_KEYS)
-@pytest.mark.parametrize(("share", "levels"), [(30, 2), (200, 3)])
-def test_no_more_levels_than_the_data_takes(
-    keys: str, share: int, levels: int, watched: Watched, tmp_path: Path
+@pytest.mark.parametrize(("fraction", "levels"), [(30, 2), (200, 3)])
+def test_many_keys_take_no_more_levels_than_needed(
+    keys: str, fraction: int, levels: int, recorder: Recorder, tmp_path: Path
 ) -> None:
-    """With files for 64 ranges of half the memory, 30 times the memory takes one cut."""
+    """With 64 ranges of half the memory, 30 times the memory is cut once."""
     table = table_of(MANY_KEYS[keys])
-    assert_sorted(table, table.nbytes // share, tmp_path)
-    assert watched.levels == levels
-    assert max(watched.files) <= MAX_RANGES
-    assert max(watched.sorted_bytes, default=0) <= table.nbytes // share
+    assert_sorted(table, table.nbytes // fraction, tmp_path)
+    assert recorder.levels == levels
+    assert max(recorder.files) <= MAX_RANGES
+    assert max(recorder.sorted_bytes, default=0) <= table.nbytes // fraction
 
 
 @pytest.mark.parametrize("keys", [["b"], ["b", "a"], ["b", "b"], ["c", "a", "b"], [None, "a"]])
-def test_rows_that_are_larger_than_the_memory(keys: list[str | None], tmp_path: Path) -> None:
+def test_rows_larger_than_the_memory(keys: list[str | None], tmp_path: Path) -> None:
     table = table_of(pa.array([key and key * 10_000 for key in keys]))
     assert_sorted(table, 1000, tmp_path)
 
 
-def test_small_rows_before_large_ones(watched: Watched, tmp_path: Path) -> None:
-    """A sample that counted rows would see nothing of the large ones."""
+def test_small_rows_before_large_ones(recorder: Recorder, tmp_path: Path) -> None:
+    """A sample by number of rows would miss the large rows."""
     keys = [f"{key:05d}" for key in range(30_000)] + [f"{key:05d}" * 80 for key in range(3000)]
     table = table_of(keys)
     assert_sorted(table, table.nbytes // 20, tmp_path)
-    assert watched.levels == 2
-    assert max(watched.sorted_bytes) <= table.nbytes // 20
+    assert recorder.levels == 2
+    assert max(recorder.sorted_bytes) <= table.nbytes // 20
 
 
 def test_no_rows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Of each key's rows the one is kept that DuckDB keeps, in maps and in reduces."""
+"""The row that is kept of each key matches DuckDB, in maps and in reduces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kept(
 
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(table=tables(most_columns=4), data=st.data())
-def test_kept_rows_are_those_of_duckdb(
+def test_kept_rows_match_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     names = table.column_names[:-1]
@@ -62,9 +62,7 @@ def test_kept_rows_are_those_of_duckdb(
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
-def test_without_an_order_it_is_the_one_that_came_first_or_last(
-    keep: Which, tmp_path: Path
-) -> None:
+def test_without_an_order_the_order_of_the_input_counts(keep: Which, tmp_path: Path) -> None:
     table = table_of(["text", "near"], 2000, seed=3, skew=0.2)
     first: dict[Any, int] = {}
     for row in table.to_pylist()[:: 1 if keep == "first" else -1]:
@@ -78,8 +76,8 @@ def test_without_an_order_it_is_the_one_that_came_first_or_last(
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
-def test_ties_are_the_same_however_the_rows_come(keep: Which, tmp_path: Path) -> None:
-    """Attempts may get their rows in other orders: the columns that are left tell which counts."""
+def test_ties_do_not_depend_on_the_order_of_the_input(keep: Which, tmp_path: Path) -> None:
+    """Attempts may get their rows in different orders, so the other columns break ties."""
     random = np.random.default_rng(4)
     table = pa.table(
         {
@@ -101,7 +99,7 @@ def test_ties_are_the_same_however_the_rows_come(keep: Which, tmp_path: Path) ->
 
 @pytest.mark.parametrize("distinct", [1, 50, 20_000])
 def test_rows_that_do_not_fit_are_spilled(distinct: int, tmp_path: Path) -> None:
-    """But where the rows that are kept do fit, as of a heavy key, none are needed."""
+    """If the kept rows fit into memory, as with few keys, nothing is spilled."""
     keys = np.arange(20_000) * 7919 % distinct
     table = pa.table({"k": keys, "row": np.arange(20_000)})
     wanted = FirstLastByKey(("k",), "last", ascending(["row"]))
@@ -114,7 +112,7 @@ def test_rows_that_do_not_fit_are_spilled(distinct: int, tmp_path: Path) -> None
     assert sorted(found["row"].to_pylist()) == list(range(20_000 - distinct, 20_000))
 
 
-def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
+def test_a_reduce_that_keeps_one_row_of_each_key(tmp_path: Path) -> None:
     table = pa.table({"k": ["a", None, "a", None], "v": [1, 2, 3, None]})
     kept = FirstLastByKey(("k",), "last", (SortKey("v", nulls_first=True),))
     reduce_spec = ReduceSpec(kept=kept, combines=True, sort_by=ascending("v"), limit=5)
@@ -134,7 +132,7 @@ def test_a_reduction_that_keeps_rows(tmp_path: Path) -> None:
         assert rows == ([{"k": None, "v": 2}, {"k": "a", "v": 3}] if batches else [])
 
 
-def test_columns_that_are_not_there_or_have_no_order_are_refused() -> None:
+def test_missing_columns_and_columns_without_order_are_refused() -> None:
     schema = pa.schema({"k": pa.int8(), "l": pa.list_(pa.int8())})
     with pytest.raises(ColumnNotFoundError, match=r"reduce\.keep: a row has no column 'x'"):
         FirstLastByKey(("x",), "first").check(schema, "a row")

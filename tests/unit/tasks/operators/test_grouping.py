@@ -1,4 +1,4 @@
-"""Groups and their aggregates against a dictionary of lists, for every type of column."""
+"""Groups and aggregates equal those of a dictionary of lists, for every type of column."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_nan(value: Any) -> bool:
 
 
 def expected(function: str, type_: pa.DataType, values: list[Any]) -> Any:
-    """The aggregate of a group's values in their order, exact where numbers can be."""
+    """Return an aggregate of a group's values in their order, exactly if numbers allow it."""
     found = [value for value in values if value is not None]
     if function == "count":
         return len(found)
@@ -88,13 +88,13 @@ def agrees(result: Any, wanted: Any, function: str, type_: pa.DataType) -> bool:
 
 
 def nearest(value: Fraction) -> int:
-    """The nearest integer, halves away from zero."""
+    """Return the nearest integer; halves are rounded away from zero."""
     rounded = math.floor(abs(value) + Fraction(1, 2))
     return rounded if value >= 0 else -rounded
 
 
 def groups_of(keys: list[Any]) -> dict[Any, list[int]]:
-    """The rows of each key, keys in order of their first rows."""
+    """Return the rows of each key. Keys are in the order of their first rows."""
     rows: dict[Any, list[int]] = {}
     for row, key in enumerate(keys):
         rows.setdefault(key, []).append(row)
@@ -105,7 +105,7 @@ def groups_of(keys: list[Any]) -> dict[Any, list[int]]:
 
 
 def by_key(kinds: Sequence[Kind], names: Sequence[str], result: pa.Table) -> dict[Any, int]:
-    """The row of each key in a result, which has no key twice."""
+    """Return the row of each key of a result, and check that no key is there twice."""
     columns = [kind.list(result[name]) for kind, name in zip(kinds, names, strict=True)]
     keys = [tuple(map(same, key)) for key in zip(*columns, strict=True)]
     assert len(set(keys)) == len(keys)
@@ -115,7 +115,7 @@ def by_key(kinds: Sequence[Kind], names: Sequence[str], result: pa.Table) -> dic
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
 @few_examples
 @given(data=st.data())
-def test_every_aggregate_of_every_column(kind: Kind, data: st.DataObject) -> None:
+def test_every_aggregate_of_every_type(kind: Kind, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), with_nulls(kind)), max_size=20))
     keys, values = [key for key, _ in rows], [value for _, value in rows]
     columns = [pa.array(keys, pa.int64()), kind.array(values)]
@@ -157,26 +157,26 @@ def assert_grouped(kinds: Sequence[Kind], rows: list[tuple[Any, ...]], data: st.
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
 @few_examples
 @given(data=st.data())
-def test_every_column_is_a_key(kind: Kind, data: st.DataObject) -> None:
+def test_every_type_can_be_a_key(kind: Kind, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(with_nulls(kind)), max_size=20))
     assert_grouped([kind], rows, data)
 
 
 @examples
 @given(data=st.data())
-def test_several_columns_are_a_key(data: st.DataObject) -> None:
+def test_several_columns_can_be_a_key(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=2, max_size=4))
     rows = data.draw(st.lists(st.tuples(*map(with_nulls, kinds)), max_size=20))
     assert_grouped(kinds, rows, data)
 
 
-def test_keys_come_out_with_one_zero_and_one_nan() -> None:
+def test_results_have_one_zero_and_one_nan_as_keys() -> None:
     table = pa.table({"k": [-0.0, 0.0, math.nan, -math.nan, None]})
     keys = group(table, ["k"], [])["k"].to_pylist()
     assert sorted(map(repr, keys)) == ["0.0", "None", "nan"]
 
 
-def test_without_aggregates_the_distinct_keys_are_left() -> None:
+def test_without_aggregates_the_result_is_the_distinct_keys() -> None:
     table = pa.table({"k": ["b", "a", "b"], "v": [1, 2, 3]})
     assert group(table, ["k"], []).sort_by("k").to_pydict() == {"k": ["a", "b"]}
 
@@ -190,7 +190,7 @@ def test_without_rows_the_schema_is_the_same(kind: Kind) -> None:
     assert group(table.schema.empty_table(), ["k"], aggregates).schema == with_rows
 
 
-def test_columns_may_have_our_internal_names() -> None:
+def test_columns_may_have_names_that_are_used_internally() -> None:
     table = pa.table({"key0": [1, 1], "value0": [2, 3], "value1": ["a", "b"]})
     aggregates = [Aggregate("key1", "sum", "value0"), Aggregate("value0", "last", "value1")]
     result = group(table, ["key0"], aggregates)
@@ -199,7 +199,7 @@ def test_columns_may_have_our_internal_names() -> None:
 
 @pytest.mark.parametrize("type_", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 def test_first_and_last_of_a_key_are_the_values_of_its_rows(type_: pa.DataType) -> None:
-    """The key is 0.0 for both zeros; an aggregate of the same column keeps the sign."""
+    """Both zeros are the key 0.0, but an aggregate of the same column keeps the sign."""
     for keys in ([0.0, -0.0], [-0.0, 0.0, 0.0], [-0.0]):
         table = pa.table({"k": pa.array(np.array(keys), pa.float64()).cast(type_)})
         aggregates = [Aggregate("first", "first", "k"), Aggregate("last", "last", "k")]
@@ -297,7 +297,7 @@ def test_decimal_sums_are_exact_or_do_not_fit(
 @pytest.mark.parametrize("rows", [1, 3, 1000])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("bits", [0, 1, 63, 64, 65, 80, 116, 117, 118, 124, 125, 126])
-def test_overflow_of_decimals_follows_from_the_largest(bits: int, sign: int, rows: int) -> None:
+def test_overflow_of_decimals_depends_on_the_largest_value(bits: int, sign: int, rows: int) -> None:
     largest = min(2**bits, 10**38 - 1)
     values = [Decimal(sign * largest), None, *[Decimal(-sign)] * rows, Decimal(sign * largest)]
     column = pa.array([Decimal(10**38 - 1), *values], pa.decimal128(38, 0))[1:]
@@ -306,7 +306,7 @@ def test_overflow_of_decimals_follows_from_the_largest(bits: int, sign: int, row
 
 
 def test_decimal_sums_of_several_groups_fit_one_by_one() -> None:
-    """Of decimal256 there is no wider type to try them in: large ones are refused together."""
+    """Sums are tried in a wider type. decimal256 has none, so large ones are refused together."""
     most = Decimal("9" * 38)
     table = pa.table({"k": [1, 2], "v": pa.array([most, most], pa.decimal128(38, 0))})
     assert group(table, ["k"], [SUM])["x"].to_pylist() == [most, most]
@@ -360,7 +360,7 @@ def test_means_of_int64_are_exact_within_rounding(values: list[int]) -> None:
     ],
     ids=str,
 )
-def test_means_keep_what_large_numbers_leave(values: list[int]) -> None:
+def test_means_keep_the_small_remainders_of_large_numbers(values: list[int]) -> None:
     assert mean_of(values, pa.int64()) == pytest.approx(sum(values) / len(values), rel=1e-12)
 
 

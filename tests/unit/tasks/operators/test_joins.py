@@ -1,4 +1,4 @@
-"""Every kind of join, in memory and through files, gives the rows that DuckDB's gives."""
+"""Every kind of join, in memory and spilled, returns the rows that DuckDB returns."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
 from tests.support.join_tables import HOWS, has_no_common_type, joins
-from tests.support.joined import by_duckdb, joined, rows_of, told
+from tests.support.joined import by_duckdb, comparable_rows, joined, rows_of
 
 MUCH = 2**30
 
 
 @settings(max_examples=100)
 @given(tables=joins(), batch_rows=st.sampled_from([1, 4, 1000]))
-def test_rows_are_those_of_duckdb(tables: tuple[Join, pa.Table, pa.Table], batch_rows: int) -> None:
+def test_rows_match_duckdb(tables: tuple[Join, pa.Table, pa.Table], batch_rows: int) -> None:
     join, left, right = tables
     join = pickle.loads(pickle.dumps(join))
     if has_no_common_type(join, left, right):
         return
-    wanted = told(by_duckdb(join, left, right))
+    wanted = comparable_rows(by_duckdb(join, left, right))
     for rows_bytes in (MUCH, 1):
         with tempfile.TemporaryDirectory() as folder:
             found = joined(join, left, right, rows_bytes, Path(folder), batch_rows)
-            assert told(rows_of(found)) == wanted
+            assert comparable_rows(rows_of(found)) == wanted
 
 
-class Watched:
-    """What a join does: the pieces of each cut, and the parts in which a side is held."""
+class Recorder:
+    """Records the spill partitions of a join, and the tables that become build sides."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cuts: dict[str, list[SpillPartition]] = {}
+        self.spilled: dict[str, list[SpillPartition]] = {}
         self.held: list[pa.Table] = []
         finish, hold = GracePartitioner.finish, build_side.BuildSide.__init__
 
         def finished(writer: GracePartitioner) -> list[SpillPartition]:
-            pieces = finish(writer)
-            self.cuts[writer._name] = [piece for piece in pieces if piece.rows]
-            return pieces
+            partitions = finish(writer)
+            self.spilled[writer._name] = [partition for partition in partitions if partition.rows]
+            return partitions
 
         def holds(
             side: build_side.BuildSide, plan: JoinPlan, of: JoinSide, table: pa.Table
@@ -62,17 +62,17 @@ class Watched:
 
     @property
     def levels(self) -> int:
-        """How often a row has been cut."""
-        return max((name.count("-") for name in self.cuts), default=0)
+        """Return how often the rows have been partitioned."""
+        return max((name.count("-") for name in self.spilled), default=0)
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    return Recorder(monkeypatch)
 
 
 def numbered(keys: object, name: str) -> pa.Table:
-    """Rows with these keys, and their numbers."""
+    """Return rows with these keys and their numbers."""
     column = keys if isinstance(keys, pa.Array) else pa.array(keys)
     return pa.table({"k": column, name: np.arange(len(column))})
 
@@ -85,7 +85,7 @@ NULLS = pa.array(SPREAD, mask=RANDOM.random(2000) < 0.7)
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(
-    ("left", "right", "share", "levels", "largest"),
+    ("left", "right", "fraction", "levels", "largest"),
     [
         (SPREAD, SPREAD[:1000], 1, 0, 1),
         (SPREAD, SPREAD[:1000], 4, 1, 1),
@@ -94,49 +94,51 @@ NULLS = pa.array(SPREAD, mask=RANDOM.random(2000) < 0.7)
         (SKEWED, SKEWED[:1000], 100, 2, 2),
         (NULLS, NULLS, 20, 1, 1.1),
     ],
-    ids=["in memory", "one cut", "two cuts", "an empty side", "a heavy key", "nulls"],
+    ids=["in memory", "one level", "two levels", "an empty side", "a skewed key", "nulls"],
 )
-def test_little_memory(
+def test_joins_in_little_memory(
     how: How,
     left: object,
     right: object,
-    share: int,
+    fraction: int,
     levels: int,
     largest: float,
-    watched: Watched,
+    recorder: Recorder,
     tmp_path: Path,
 ) -> None:
     join, tables = Join(how, ("k",), ("k",)), (numbered(left, "l"), numbered(right, "r"))
-    rows_bytes = min(table.nbytes for table in tables) // share + 16
+    rows_bytes = min(table.nbytes for table in tables) // fraction + 16
     found = joined(join, *tables, rows_bytes, tmp_path, batch_rows=40)
-    assert told(rows_of(found)) == told(by_duckdb(join, *tables))
-    assert watched.levels == levels
-    assert max(table.nbytes for table in watched.held) <= largest * rows_bytes + 40 * 17
+    assert comparable_rows(rows_of(found)) == comparable_rows(by_duckdb(join, *tables))
+    assert recorder.levels == levels
+    assert max(table.nbytes for table in recorder.held) <= largest * rows_bytes + 40 * 17
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_one_key_that_fits_on_neither_side(how: How, watched: Watched, tmp_path: Path) -> None:
-    """Its rows are held part by part; whether a row meets one is known after the last of them."""
+def test_a_key_that_is_too_large_on_both_sides(
+    how: How, recorder: Recorder, tmp_path: Path
+) -> None:
+    """The build side is held in parts, and only after the last one it is known which rows match."""
     left, right = numbered([5] * 300 + [1, 2], "l"), numbered([5] * 400 + [2, 3], "r")
     join = Join(how, ("k",), ("k",))
     found = joined(join, left, right, 1000, tmp_path)
-    assert told(rows_of(found)) == told(by_duckdb(join, left, right))
-    assert sum(set(table["k"].to_pylist()) == {5} for table in watched.held) >= 3
-    assert watched.levels == 1
+    assert comparable_rows(rows_of(found)) == comparable_rows(by_duckdb(join, left, right))
+    assert sum(set(table["k"].to_pylist()) == {5} for table in recorder.held) >= 3
+    assert recorder.levels == 1
 
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
 @pytest.mark.parametrize("on", [("k",), ("k", "l")])
 def test_all_rows_of_a_matched_key_are_matched(
-    how: How, on: tuple[str, ...], watched: Watched, tmp_path: Path
+    how: How, on: tuple[str, ...], recorder: Recorder, tmp_path: Path
 ) -> None:
-    """Those that are held are found by the first of them."""
+    """Probes only find the first held row of each key, and the other rows are marked later."""
     left = pa.table({"k": [1, 2, 2, None, 3, 2], "l": [1, 2, 2, 2, 3, None]})
     right = pa.table({"k": [2, 9] * 100, "l": [2, 9] * 100})
     join = Join(how, on, on)
     found = joined(join, left, right, MUCH, tmp_path)
-    assert told(rows_of(found)) == told(by_duckdb(join, left, right))
-    assert [len(table) for table in watched.held] == [6 if how == "anti" else 6 - len(on)]
+    assert comparable_rows(rows_of(found)) == comparable_rows(by_duckdb(join, left, right))
+    assert [len(table) for table in recorder.held] == [6 if how == "anti" else 6 - len(on)]
 
 
 def test_the_same_batches_give_the_same_rows_in_their_order(tmp_path: Path) -> None:
@@ -149,22 +151,22 @@ def test_the_same_batches_give_the_same_rows_in_their_order(tmp_path: Path) -> N
         assert one.equals(two)
 
 
-def test_the_smaller_side_is_held_and_the_other_streams(watched: Watched, tmp_path: Path) -> None:
+def test_the_smaller_side_is_the_build_side(recorder: Recorder, tmp_path: Path) -> None:
     small, large = numbered(range(10), "s"), numbered(SPREAD, "l")
     for left, right in ((small, large), (large, small)):
         left = left.rename_columns(["k", "a"])
         joined(Join("inner", ("k",), ("k",)), left, right, 200, tmp_path, batch_rows=5)
-        assert [len(table) for table in watched.held] == [10]
-        watched.held.clear()
-    assert watched.cuts == {}
+        assert [len(table) for table in recorder.held] == [10]
+        recorder.held.clear()
+    assert recorder.spilled == {}
 
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("rows_bytes", [MUCH, 1])
-def test_different_keys_of_one_hash(
+def test_different_keys_with_the_same_hash(
     how: How, rows_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As if the hash had three values: the keys themselves are compared."""
+    """The hash has three values here, so the keys themselves must be compared."""
     hash_rows = kernel.hash_rows
 
     def coarse(columns: list[pa.Array]) -> pa.UInt64Array:
@@ -178,34 +180,34 @@ def test_different_keys_of_one_hash(
         join = Join(how, on, on)
         rights = right.select(on)
         found = joined(join, left, rights, rows_bytes, tmp_path)
-        assert told(rows_of(found)) == told(by_duckdb(join, left, rights))
+        assert comparable_rows(rows_of(found)) == comparable_rows(by_duckdb(join, left, rights))
 
 
-def unhashed(value: int) -> int:
-    """Of the XXH3 of 8 bytes the bytes, as a number: each of its steps taken back."""
-    most = 2**64 - 1
-    back = pow(0x9FB21C651E98DF25, -1, 2**64)
+def invert_hash(value: int) -> int:
+    """Return the number whose 8 bytes have this XXH3, by inverting each step of it."""
+    mask = 2**64 - 1
+    inverse = pow(0x9FB21C651E98DF25, -1, 2**64)
     value ^= value >> 28 ^ value >> 56
-    value = value * back & most
+    value = value * inverse & mask
     value ^= (value >> 35) + 8
-    value = value * back & most
-    found = value  # of x ^ rot(x, 49) ^ rot(x, 24) the map has an order that is a power of two
+    value = value * inverse & mask
+    found = value  # the order of the map x ^ rot(x, 49) ^ rot(x, 24) is a power of two
     for _ in range(63):
-        found = found ^ _turned(found, 49) ^ _turned(found, 24)
-    return _turned(found ^ 0x1CAD21F72C81017C ^ 0xDB979083E96DD4DE, 32)
+        found = found ^ _rotate(found, 49) ^ _rotate(found, 24)
+    return _rotate(found ^ 0x1CAD21F72C81017C ^ 0xDB979083E96DD4DE, 32)
 
 
-def _turned(value: int, bits: int) -> int:
+def _rotate(value: int, bits: int) -> int:
     return (value << bits | value >> (64 - bits)) & (2**64 - 1)
 
 
 @given(value=st.integers(0, 2**64 - 1))
-def test_a_hash_of_eight_bytes_is_of_one_key_only(value: int) -> None:
+def test_hashes_of_eight_bytes_are_unique(value: int) -> None:
     (hashed,) = kernel.hash_rows([pa.array([value], pa.uint64())]).to_pylist()
-    assert unhashed(hashed) == value
+    assert invert_hash(hashed) == value
 
 
-def test_integers_that_share_their_bits_are_not_equal(tmp_path: Path) -> None:
+def test_integers_with_the_same_bits_are_not_equal(tmp_path: Path) -> None:
     left = pa.table({"k": pa.array([-1, 5], pa.int64())})
     right = pa.table({"r": pa.array([2**64 - 1, 5], pa.uint64())})
     for how, count in (("inner", 1), ("left", 2), ("full", 3), ("anti", 1)):
@@ -215,7 +217,7 @@ def test_integers_that_share_their_bits_are_not_equal(tmp_path: Path) -> None:
     assert sum(map(len, found)) == 2
 
 
-def test_a_long_row_that_matches_many_comes_in_slices(tmp_path: Path) -> None:
+def test_a_long_row_with_many_matches_is_returned_in_slices(tmp_path: Path) -> None:
     long = pa.table({"k": [1, 2], "text": ["x" * 2**20, "short"]})
     many = numbered([1] * 40 + [2] * 100_000, "n")
     for sides in ((long, many), (many, long)):
@@ -252,7 +254,7 @@ RIGHT = pa.schema(
         ("full", "k", "k", KeyTypeError, "'k' is int64 in the left and uint64 in the right, and"),
     ],
 )
-def test_what_is_refused(
+def test_invalid_joins_are_refused(
     how: How, left_on: str, right_on: str, kind: type[JobError], reason: str
 ) -> None:
     join = Join(how, tuple(left_on.split()), tuple(right_on.split()), "stages.a.reduce.join")
@@ -262,7 +264,7 @@ def test_what_is_refused(
     assert reason in str(refused.value)
 
 
-def test_columns_and_their_types() -> None:
+def test_columns_of_the_result_and_their_types() -> None:
     left = pa.schema({"a": pa.string(), "k": pa.dictionary(pa.int8(), pa.string()), "n": pa.int8()})
     right = pa.schema({"n": pa.uint8(), "k": pa.large_string(), "b": pa.string_view()})
     shared = {"a": pa.string(), "k": pa.string()}

@@ -1,4 +1,4 @@
-"""A sample of keys: spread evenly over the rows, bounded, and the same every time."""
+"""A sample of keys is spread evenly over the rows, bounded, and the same every time."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def test_keys_are_spread_over_all_rows(chunk: int) -> None:
         assert len(of_quarter) == pytest.approx(ROWS / 400, rel=0.4)
 
 
-def test_cycles_are_seen_in_all_their_parts() -> None:
+def test_all_parts_of_a_cycle_are_sampled() -> None:
     parts = {key % 100 // 10 for key in sampled(100)}
     assert parts == set(range(10))
 
 
-def test_the_same_rows_give_the_same_keys() -> None:
+def test_the_same_rows_have_the_same_sample() -> None:
     assert sampled(50) == sampled(50)
 
 
-def test_a_step_below_a_row_takes_them_all() -> None:
+def test_a_step_smaller_than_a_row_takes_all_rows() -> None:
     assert sampled(0) == list(range(ROWS))
 
 
@@ -64,7 +64,7 @@ def test_a_few_keys_are_kept_however_large_they_are() -> None:
     assert MIN_KEYS <= len(sampled(10, most_bytes=1)) < 2 * MIN_KEYS
 
 
-def test_rows_after_smaller_ones_are_not_passed_over() -> None:
+def test_large_rows_after_small_ones_are_sampled() -> None:
     small = pa.record_batch({"k": ["a"] * 5000})
     large = pa.record_batch({"k": ["b" * 5000] * 20})
     sample = KeySample(["k"], 5000, 2**30)

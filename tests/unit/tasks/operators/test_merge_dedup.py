@@ -61,24 +61,24 @@ def test_different_rows_that_tie_are_refused(other: dict[str, Any]) -> None:
     assert not refused.value.retryable
 
 
-def test_ties_below_the_greatest_do_not_matter() -> None:
+def test_ties_below_the_greatest_value_are_ignored() -> None:
     table = rows(k=[1, 1, 1], at=[4, 4, 5], v=["x", "y", "z"])
     assert deduplicate(table, ["k"], "at")["v"].to_pylist() == ["z"]
 
 
-def test_without_an_order_no_key_may_come_twice() -> None:
+def test_without_an_order_no_key_may_occur_twice() -> None:
     assert deduplicate(rows(k=[2, 1]), ["k"], None)["k"].to_pylist() == [2, 1]
     with pytest.raises(OutputError, match=r"output.keys: several rows of the result have k = 1; "):
         deduplicate(rows(k=[1, 2, 1]), ["k"], None)
 
 
 @pytest.mark.parametrize("values", [[0.0, -0.0], [math.nan, -math.nan]])
-def test_floats_that_are_one_key(values: list[float]) -> None:
+def test_equal_floats_are_one_key(values: list[float]) -> None:
     found = deduplicate(rows(k=values, at=[2, 1]), ["k"], "at")
     assert found["at"].to_pylist() == [2]
 
 
-def test_a_key_that_is_null_is_refused() -> None:
+def test_a_null_key_is_refused() -> None:
     with pytest.raises(OutputError, match=r"output.keys: column 'b' is null in a row"):
         deduplicate(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
 
@@ -90,7 +90,7 @@ def result(unique_rows: MergeDedup, table: pa.Table, folder: Path, bytes_: int) 
     return pa.Table.from_batches(results, schema)
 
 
-def test_a_partition_larger_than_its_memory_is_cut_between_keys(tmp_path: Path) -> None:
+def test_a_partition_larger_than_its_memory_is_split_between_keys(tmp_path: Path) -> None:
     count = 4000
     table = rows(k=[i % 1000 for i in range(count)], at=list(range(count)), v=["x" * 50] * count)
     found = result(MergeDedup(("k",), "at"), table, tmp_path, 60_000)
@@ -98,12 +98,12 @@ def test_a_partition_larger_than_its_memory_is_cut_between_keys(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_rows_have_the_schema_of_rows(tmp_path: Path) -> None:
+def test_a_result_without_rows_has_a_schema(tmp_path: Path) -> None:
     table = rows(k=[1], v=["x"]).slice(0, 0)
     assert result(MergeDedup(("k",)), table, tmp_path, 1 << 20).schema == table.schema
 
 
-def test_columns_that_are_not_there_or_have_no_order(tmp_path: Path) -> None:
+def test_missing_columns_and_columns_without_order_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("l", pa.list_(pa.int64()))])
     with pytest.raises(ColumnNotFoundError, match=r"output.keys: the rows has no column 'id'"):
         MergeDedup(("id",)).check(schema, "the rows")
@@ -115,7 +115,7 @@ def test_columns_that_are_not_there_or_have_no_order(tmp_path: Path) -> None:
         MergeDedup(("k",), "l").check(schema, "the rows")
 
 
-def test_a_function_that_gives_rows_to_other_partitions_is_refused(tmp_path: Path) -> None:
+def test_a_function_that_returns_keys_of_other_partitions_is_refused(tmp_path: Path) -> None:
     moved = MergeDedup(("k", "n"), None, ("k",), partitions=1000)
     tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
     with (

@@ -33,20 +33,20 @@ INT64_MAX = 2**63 - 1
 
 
 def batches_of(table: pa.Table, cuts: Sequence[int]) -> list[pa.RecordBatch]:
-    """The rows in batches, none of them empty but where there are no rows."""
+    """Return the rows in batches. No batch is empty unless there are no rows."""
     bounds = sorted({0, *cuts, table.num_rows})
     pieces = [table.slice(a, b - a).combine_chunks() for a, b in pairwise(bounds)]
     return [batch for piece in pieces for batch in piece.to_batches()]
 
 
 def plain_values(column: pa.ChunkedArray, kind: Kind) -> list[Any]:
-    """Values that can be compared: times are their numbers, and NaN is equal to itself."""
+    """Return values that can be compared: times as numbers, and one NaN that equals itself."""
     values = (kind if column.type == kind.type else Kind(column.type, st.nothing())).list(column)
     return [same(value) for value in values]
 
 
 def rows_by_key(result: pa.Table, kind: Kind) -> dict[Any, tuple[Any, ...]]:
-    """The aggregates of each key, of which there is none twice."""
+    """Return the aggregates of each key, and check that no key is there twice."""
     columns = [plain_values(column, kind) for column in result.columns[1:]]
     rows = dict(zip(result["k"].to_pylist(), zip(*columns, strict=True), strict=True))
     assert len(rows) == result.num_rows
@@ -54,7 +54,7 @@ def rows_by_key(result: pa.Table, kind: Kind) -> dict[Any, tuple[Any, ...]]:
 
 
 def assert_same(result: pa.Table, wanted: pa.Table, kind: Kind) -> None:
-    """Equal, but for sums and means of floats, which go by the order of adding."""
+    """Assert that results are equal, except that sums and means of floats may be close."""
     assert result.schema == wanted.schema
     found, expected = rows_by_key(result, kind), rows_by_key(wanted, kind)
     assert found.keys() == expected.keys()
@@ -66,10 +66,10 @@ def assert_same(result: pa.Table, wanted: pa.Table, kind: Kind) -> None:
                 assert value == other, (name, key, value, other)
 
 
-def put_together(
+def reduce_maps(
     plan: PartialAggregates, maps: Sequence[Sequence[pa.RecordBatch]], merges: st.DataObject
 ) -> pa.Table:
-    """The result of rows that came in maps of batches, of which some are combined on their way."""
+    """Return the result for the batches of several maps, some of which are combined."""
     sent: list[pa.Table] = []
     for batches in maps:
         rows = [pa.Table.from_batches([plan.from_rows(batch)]) for batch in batches]
@@ -107,13 +107,13 @@ def test_partial_aggregates_give_the_result_of_all_rows(kind: Kind, data: st.Dat
     cuts = st.lists(st.integers(0, len(rows)), max_size=4)
     maps = [[batch] for batch in batches_of(table, data.draw(cuts))]
     maps = [batches_of(pa.Table.from_batches(m), data.draw(cuts)) for m in maps]
-    assert_same(put_together(plan, maps, data), group(table, ["k"], asked), kind)
+    assert_same(reduce_maps(plan, maps, data), group(table, ["k"], asked), kind)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
 @few_examples
 @given(data=st.data())
-def test_inside_a_process_every_aggregate_has_partials(kind: Kind, data: st.DataObject) -> None:
+def test_every_aggregate_has_partials_within_a_process(kind: Kind, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), with_nulls(kind)), max_size=20))
     values = kind.array([value for _, value in rows])
     table = pa.table({"k": pa.array([key for key, _ in rows], pa.int64()), "v": values})
@@ -172,7 +172,7 @@ def test_aggregates_share_columns() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(25, 2)], ids=str)
-def test_values_are_not_copied_to_become_partial_rows(kind: pa.DataType) -> None:
+def test_partial_rows_do_not_copy_values(kind: pa.DataType) -> None:
     batch = pa.record_batch({"k": ["a", "b", "c"], "v": pa.array([1, None, -2]).cast(kind)})
     plan = plan_partials(batch.schema, ["k"], [aggregate("sum"), aggregate("last")])
     assert plan is not None
@@ -190,7 +190,7 @@ NAMES = st.sampled_from(["k", "v", "sum('v')", "count(*)", "sum('k')", "sum(\"su
     keys=st.lists(NAMES, min_size=1, max_size=3, unique=True),
     columns=st.lists(st.none() | NAMES, max_size=3, unique=True),
 )
-def test_needed_columns_are_never_taken_for_partial_rows(
+def test_plain_rows_are_never_taken_for_partial_rows(
     keys: list[str], columns: list[str | None]
 ) -> None:
     asked = [

@@ -23,14 +23,14 @@ def test_fill_stops_past_the_limit(most_bytes: int, taken: int, passes: bool) ->
     assert len(list(rows)) == 5 - taken
 
 
-def test_without_a_limit_it_takes_all() -> None:
+def test_without_a_limit_all_batches_are_taken() -> None:
     held = RowBuffer()
     assert held.fill(iter([BATCH] * 5), math.inf) is False
     assert held.pop() == pa.Table.from_batches([BATCH] * 5)
     assert (held.rows, held.bytes) == (0, 0)
 
 
-def test_what_is_held_before_counts() -> None:
+def test_rows_held_before_count() -> None:
     held, rows = RowBuffer(), iter([BATCH] * 2)
     held.append(pa.Table.from_batches([BATCH] * 3))
     assert held.fill(rows, 300) is True
@@ -39,7 +39,7 @@ def test_what_is_held_before_counts() -> None:
     assert held.rows == 40
 
 
-def test_nothing_held_is_a_table_without_columns() -> None:
+def test_an_empty_buffer_is_a_table_without_columns() -> None:
     held = RowBuffer()
     assert held.fill(iter([]), 0) is False
     assert held.pop().num_columns == 0

@@ -1,4 +1,4 @@
-"""Rows whose key comes once are separated from the others."""
+"""Rows whose key occurs once are separated from the others."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def test_every_row_is_in_one_part(keys: list[int | None]) -> None:
         assert part.schema == rows.schema
 
 
-def test_all_keys_that_come_once_are_found() -> None:
+def test_all_keys_that_occur_once_are_found() -> None:
     lone, others = split_singleton_groups(table([f"key {i}" for i in range(1000)]), ["key"])
     assert (len(lone), len(others)) == (1000, 0)
 
 
-def test_a_few_keys_that_come_twice_are_found_among_many() -> None:
+def test_a_few_keys_that_occur_twice_are_found_among_many() -> None:
     keys = [f"key {i}" for i in range(1000)] + ["key 3", "key 997"]
     lone, others = split_singleton_groups(table(keys), ["key"])
     assert len(lone) == 998
     assert others["row"].to_pylist() == [3, 997, 1000, 1001]
 
 
-def test_tables_of_frequent_keys_are_not_searched() -> None:
+def test_tables_with_frequent_keys_are_not_searched() -> None:
     keys = [f"key {i % 10}" for i in range(1000)] + ["once"]
     lone, others = split_singleton_groups(table(keys), ["key"])
     assert (len(lone), len(others)) == (0, 1001)

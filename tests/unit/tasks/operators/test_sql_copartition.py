@@ -1,4 +1,4 @@
-"""What sql of several partitions may do: answers are DuckDB's, and what would not be is refused."""
+"""SQL by partition matches DuckDB, and queries that would not are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITIONS = 4
 RANDOM = np.random.default_rng(11)
 
 
-def made(rows: int, key: pa.DataType, text: str, number: str, most: int = 60) -> pa.Table:
+def random_table(rows: int, key: pa.DataType, text: str, number: str, most: int = 60) -> pa.Table:
     ids = RANDOM.integers(0, most, rows)
     return pa.table(
         {
@@ -28,13 +28,13 @@ def made(rows: int, key: pa.DataType, text: str, number: str, most: int = 60) ->
 
 
 TABLES = {
-    "a": made(300, pa.int64(), "s", "v", 40),
-    "b": made(60, pa.int32(), "name", "w"),
-    "few": made(12, pa.int32(), "name", "w"),
+    "a": random_table(300, pa.int64(), "s", "v", 40),
+    "b": random_table(60, pa.int32(), "name", "w"),
+    "few": random_table(12, pa.int32(), "name", "w"),
 }
 SCHEMAS = {name: table.schema for name, table in TABLES.items()}
 KEYS = {"a": ("id",), "b": ("id",)}
-TOLD = "reduce.sql: this sql runs over a partition at a time, of a by id and b by id, but it "
+REJECTED = "reduce.sql: this sql runs over a partition at a time, of a by id and b by id, but it "
 LATER = "do that in a stage after it, or set shuffle.partitions = 1"
 KEEPS = "keeps unmatched rows of a broadcast input, which no task knows alone; give that input "
 
@@ -156,7 +156,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_accepted_queries_give_the_rows_of_duckdb(text: str, tmp_path: Path) -> None:
+def test_accepted_queries_match_duckdb(text: str, tmp_path: Path) -> None:
     SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
     assert of_partitions(text, TABLES, KEYS, PARTITIONS, tmp_path) == by_duckdb(text, TABLES)
 
@@ -165,12 +165,12 @@ def test_accepted_queries_give_the_rows_of_duckdb(text: str, tmp_path: Path) -> 
 def test_queries_across_partitions_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(JobFileError) as refused:
         SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
-    assert str(refused.value).startswith(TOLD + REFUSED[text])
+    assert str(refused.value).startswith(REJECTED + REFUSED[text])
     assert of_partitions(text, TABLES, KEYS, PARTITIONS, tmp_path) != by_duckdb(text, TABLES)
     SqlReduce(text, "reduce.sql").check_keys(SCHEMAS)  # of one partition
 
 
-def test_joins_are_by_all_columns_of_the_keys_in_their_order() -> None:
+def test_joins_must_use_all_key_columns_in_their_order() -> None:
     keys = {"a": ("id", "v"), "b": ("id", "w")}
     asked = "select a.s from a join b on {}"
     for right in ("a.id = b.id and a.v = b.w", "a.v = b.w and b.id = a.id and a.s = b.name"):
@@ -180,7 +180,7 @@ def test_joins_are_by_all_columns_of_the_keys_in_their_order() -> None:
             SqlReduce(asked.format(wrong), "reduce.sql", keys=keys).check_keys(SCHEMAS)
 
 
-def test_names_that_have_to_be_quoted_and_types_that_make_keys_equal() -> None:
+def test_quoted_names_and_joinable_types_are_accepted() -> None:
     schemas = {"a-1": pa.schema({"My key": pa.timestamp("us"), "v": pa.int64()})}
     keys = {"a-1": ("My key",)}
     text = 'select {} k, count(*) n from "a-1" x group by 1'

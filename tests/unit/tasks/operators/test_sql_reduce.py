@@ -1,4 +1,4 @@
-"""Reduces that are SQL: DuckDB's answers, in memory and through files, and what is refused."""
+"""Reduces by SQL match DuckDB, in memory and through files, and invalid queries are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mrflight.errors import ColumnNotFoundError, JobError, JobFailedError, JobFi
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators import sql_reduce
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from tests.support.joined import rows_of, told
+from tests.support.joined import comparable_rows, rows_of
 
 MUCH = 2**30
 RANDOM = np.random.default_rng(5)
@@ -61,17 +61,17 @@ QUERIES = [
 def applied(
     text: str, tables: Mapping[str, pa.Table], memory_bytes: int, folder: Path
 ) -> tuple[list[pa.RecordBatch], list[str]]:
-    """The result's batches, and the local files that inputs were in."""
-    asked = pickle.loads(pickle.dumps(SqlReduce(text, "reduce.sql")))
+    """Return the batches of the result, and the local files that held inputs."""
+    query = pickle.loads(pickle.dumps(SqlReduce(text, "reduce.sql")))
     inputs = {
         name: (table.schema, iter(table.to_batches(max_chunksize=500)))
         for name, table in tables.items()
     }
     with ScratchFolder("sql", folder) as scratch:
-        batches = list(asked.apply(inputs, memory_bytes, scratch))
+        batches = list(query.apply(inputs, memory_bytes, scratch))
         files = sorted(path.name for path in scratch.path.glob("sql-*"))
     assert list(folder.iterdir()) == []
-    wanted = asked.check({name: table.schema for name, table in tables.items()})
+    wanted = query.check({name: table.schema for name, table in tables.items()})
     assert all(batch.schema.equals(wanted) for batch in batches)
     return batches, files
 
@@ -84,16 +84,14 @@ def by_duckdb(text: str) -> list[tuple[object, ...]]:
 
 
 def numbers(rows: list[tuple[object, ...]]) -> list[str]:
-    """Rows whose numbers are told alike, whatever their types."""
-    return told(
+    """Return the rows as sorted texts, in which equal numbers of different types are equal."""
+    return comparable_rows(
         [[v if isinstance(v, str | None) else str(v).removesuffix(".00") for v in r] for r in rows]
     )
 
 
 @pytest.mark.parametrize("text", QUERIES)
-def test_answers_are_those_of_duckdb(
-    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_results_match_duckdb(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wanted = numbers(by_duckdb(text))
     batches, files = applied(text, TABLES, MUCH, tmp_path)
     assert numbers(rows_of([pa.Table.from_batches(batches)])) == wanted
@@ -104,7 +102,7 @@ def test_answers_are_those_of_duckdb(
     assert files == ["sql-0-0.0.arrows", "sql-1-0.0.arrows"]
 
 
-def test_only_the_columns_that_are_needed_are_held() -> None:
+def test_only_needed_columns_are_held() -> None:
     schemas = {name: table.schema for name, table in TABLES.items()}
     used = [SqlReduce(text, "reduce.sql").columns(schemas) for text in QUERIES]
     assert used[0] == {"visits": ["Url", "price", "n"], "Sites-1": ["Url", "owner"]}
@@ -112,7 +110,7 @@ def test_only_the_columns_that_are_needed_are_held() -> None:
     assert used[5] == {"visits": ["day", "n"], "Sites-1": ["Url"]}
 
 
-def test_a_folder_with_any_name(tmp_path: Path) -> None:
+def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "it's [a] 100% *? ä"
     folder.mkdir()
     batches, files = applied("select count(*) as c from visits", {"visits": VISITS}, 2**16, folder)
@@ -159,7 +157,7 @@ def wide_rows(rows: int, width: int) -> pa.Table:
         " rank() over (partition by k order by f desc)",
     ],
 )
-def test_windows_run_in_the_least_memory_that_a_job_may_have(
+def test_windows_run_in_the_minimum_memory_of_a_job(
     rows: int, width: int, columns: str, tmp_path: Path
 ) -> None:
     plan = divide_memory(min_memory(2, 1, with_sql=True), 2, 1, with_sql=True).halved()
@@ -183,18 +181,18 @@ def test_too_little_memory_is_an_error_with_advice(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_result_that_is_not_read_to_its_end_leaves_nothing(tmp_path: Path) -> None:
-    """DataFusion's threads remove their files at that time."""
+def test_a_result_that_is_closed_early_leaves_no_files(tmp_path: Path) -> None:
+    """DataFusion's threads remove their files while the result is closed."""
     inputs = {"a": (KEYS.schema, iter(KEYS.to_batches(max_chunksize=5000)))}
-    asked = SqlReduce("select * from a order by v desc", "reduce.sql")
+    query = SqlReduce("select * from a order by v desc", "reduce.sql")
     with ScratchFolder("sql", tmp_path) as scratch:
-        results = asked.apply(inputs, 4 * 2**20, scratch)
+        results = query.apply(inputs, 4 * 2**20, scratch)
         assert next(results)["k"][0].as_py() == 199_999
         results.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_rows_are_a_batch_without_any(tmp_path: Path) -> None:
+def test_no_rows_result_in_an_empty_batch(tmp_path: Path) -> None:
     empty = {name: table.slice(0, 0) for name, table in TABLES.items()}
     ((found,), _) = applied(QUERIES[0], empty, MUCH, tmp_path)
     assert found.num_rows == 0
@@ -234,6 +232,6 @@ def test_invalid_queries_are_refused(text: str, kind: type[JobError], reason: st
     assert reason in str(refused.value)
 
 
-def test_an_error_for_the_values_is_a_job_file_error(tmp_path: Path) -> None:
+def test_an_error_in_the_values_is_a_job_file_error(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match=r"^reduce.sql: .*Cannot cast string 'site "):
         applied('select cast("Url" as int) as number from visits', TABLES, MUCH, tmp_path)

@@ -1,4 +1,4 @@
-"""SQL of whole keys where partitions are empty, have nulls only, or one row: as by DuckDB."""
+"""SQL by partition matches DuckDB if partitions are empty, or have only nulls or one row."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NULL_IS_IN_ALL: list[list[Row]] = [
     [(1, "s1", 1), (None, "s2", 2)],
     [],
 ]
-"""Of b a partition has nulls only, one has a 1, and the others are empty."""
+"""In table b, one partition has only nulls, one has the value 1, and the others are empty."""
 
 ONE_ROW: list[list[Row]] = [NULL_IS_IN_ALL[0], [(1, "s1", 1)], [(3, "s2", 0)]]
 
 
 def tables_of(rows: list[list[Row]]) -> dict[str, pa.Table]:
-    """`a`, `b` and `few`."""
+    """Return the tables `a`, `b` and `few`."""
     return {
         name: pa.Table.from_pylist(
             [dict(zip(schema.names, row, strict=True)) for row in each], schema
@@ -45,7 +45,7 @@ def tables_of(rows: list[list[Row]]) -> dict[str, pa.Table]:
 @example(rows=NULL_IS_IN_ALL, partitions=4)
 @example(rows=ONE_ROW, partitions=8)
 @example(rows=[[], [], []], partitions=2)
-def test_accepted_queries_give_the_rows_of_duckdb(
+def test_accepted_queries_match_duckdb(
     text: str, rows: list[list[Row]], partitions: int, tmp_path: Path
 ) -> None:
     tables = tables_of(rows)

@@ -1,4 +1,4 @@
-"""The first rows by an order are DuckDB's, in maps and in reduces, in little memory."""
+"""The first rows in an order match DuckDB, in maps and in reduces, in little memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Rows = list[int]
 
 @settings(max_examples=50, derandomize=True, deadline=None)
 @given(table=tables(most_rows=120), data=st.data())
-def test_first_rows_are_those_of_duckdb(
+def test_first_rows_match_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     keys = data.draw(orders(table.column_names[:-1]))
@@ -66,7 +66,7 @@ def test_rows_that_do_not_fit_are_spilled(tmp_path: Path) -> None:
     assert found.to_numpy().tolist() == np.argsort(-keys, kind="stable")[:5000].tolist()
 
 
-def test_few_are_held_of_many_and_none_is_sorted_twice(tmp_path: Path) -> None:
+def test_few_of_many_rows_are_held(tmp_path: Path) -> None:
     """A map of a million rows sends ten, and holds no more than two batches at a time."""
     rows = np.random.default_rng(2).permutation(2**20)
     most = 0
@@ -83,7 +83,7 @@ def test_few_are_held_of_many_and_none_is_sorted_twice(tmp_path: Path) -> None:
     assert most < 4 * 8 * 2**14
 
 
-def test_without_an_order_no_more_is_read_than_it_takes(tmp_path: Path) -> None:
+def test_without_an_order_reading_stops_at_the_limit(tmp_path: Path) -> None:
     read = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -101,30 +101,28 @@ def test_without_an_order_no_more_is_read_than_it_takes(tmp_path: Path) -> None:
     assert read == 4
 
 
-def test_of_equal_keys_the_first_that_came_are_taken(tmp_path: Path) -> None:
+def test_ties_are_in_input_order(tmp_path: Path) -> None:
     table = pa.table({"k": [2, 1, 1, 2, 1, 1], "row": range(6)})
     for each in (1, 2, 6):
         assert first_of(TopK(3, ascending("k")), table, MUCH, each, tmp_path) == [1, 2, 4]
 
 
 @pytest.mark.parametrize("first", [SortKey("k"), SortKey("k", descending=True)])
-def test_a_row_that_is_better_by_its_second_key_alone_is_taken(
-    first: SortKey, tmp_path: Path
-) -> None:
+def test_a_row_that_precedes_by_its_second_key_is_kept(first: SortKey, tmp_path: Path) -> None:
     table = pa.table({"k": [1] * 50, "l": range(50, 0, -1), "row": range(50)})
     wanted = TopK(2, (first, SortKey("l")))
     assert first_of(wanted, table, MUCH, 3, tmp_path) == [49, 48]
 
 
-def test_batches_that_differ_are_refused() -> None:
+def test_batches_with_different_columns_are_refused() -> None:
     batches = [pa.record_batch({"k": [1]}), pa.record_batch({"k": ["a"]})]
     with pytest.raises(SchemaMismatchError, match=r"mapped batch 1 .*'k' is string, not int64"):
         list(TopK(1, ascending("k")).combiner(MUCH).combine(batches))
 
 
 @pytest.mark.parametrize("sort_by", [(), (SortKey("v", descending=True),)])
-def test_a_reduction_with_a_limit(sort_by: tuple[SortKey, ...], tmp_path: Path) -> None:
-    """Of groups, of rows in an order, and of rows as they come."""
+def test_a_reduce_with_a_limit(sort_by: tuple[SortKey, ...], tmp_path: Path) -> None:
+    """The limit applies to sorted rows, and to rows in the order of the input."""
     table = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 5, 3, 1]})
     reduce_spec = pickle.loads(pickle.dumps(ReduceSpec(sort_by=sort_by, limit=2)))
     assert not (reduce_spec.keeps_rows)
