@@ -168,22 +168,26 @@ def split_skewed(
     """
     filled = [each for each in partitions if each.rows]
     total = sum(map(_size, filled))
-    planned = []
-    for each in filled:
-        is_skewed = each.size_bytes > 2 * total / len(filled)
-        if not (is_skewed and each.size_bytes >= total / (2 * workers)):
-            continue
-        side = max(sides, key=lambda number: each.infos[number].size_bytes)
-        side_bytes = each.infos[side].size_bytes
-        slice_bytes = max(total / (workers * _SLICES_PER_WORKER), min_bytes)
-        count = int(side_bytes // slice_bytes)
-        if count > 1 and 2 * side_bytes >= each.size_bytes:
-            has_remainder = sides[side] and each.rows > each.infos[side].rows
-            side_slices = (
-                SideSlice(number, count, side) for number in range(count + has_remainder)
-            )
-            planned += [ReduceTaskPlan(((each,),), side_slice) for side_slice in side_slices]
-    return planned
+    slice_bytes = max(total / (workers * _SLICES_PER_WORKER), min_bytes)
+    return [
+        ReduceTaskPlan(((each,),), side_slice)
+        for each in filled
+        if each.size_bytes > 2 * total / len(filled) and each.size_bytes >= total / (2 * workers)
+        for side_slice in _slice_partition(each, sides, slice_bytes)
+    ]
+
+
+def _slice_partition(
+    partition: StagePartition, sides: Mapping[int, bool], slice_bytes: float
+) -> list[SideSlice]:
+    """Return the slices of the partition's largest side; none if the side is too small to slice."""
+    side = max(sides, key=lambda number: partition.infos[number].size_bytes)
+    info = partition.infos[side]
+    count = int(info.size_bytes // slice_bytes)
+    if count <= 1 or 2 * info.size_bytes < partition.size_bytes:
+        return []
+    has_remainder = sides[side] and partition.rows > info.rows
+    return [SideSlice(number, count, side) for number in range(count + has_remainder)]
 
 
 def check_slices(read: Iterable[tuple[PartitionInfo, int | None]]) -> None:

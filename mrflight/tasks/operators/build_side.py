@@ -98,8 +98,8 @@ class BuildSide:
     def unmatched_rows(self) -> Iterator[pa.Table]:
         """Yield the held rows that are in the result by themselves, after all calls of `probe`."""
         if self._side.keeps_rows:
-            wanted = self._all_matched() if self._side.keeps_matched else ~self._all_matched()
-            rows = np.flatnonzero(wanted)
+            selected = self._all_matched() if self._side.keeps_matched else ~self._all_matched()
+            rows = np.flatnonzero(selected)
             for start in range(0, len(rows), SLICE_ROWS):
                 found = self._held.table.take(to_arrow(rows[start : start + SLICE_ROWS]))
                 yield self._plan.alone(self._side, found)

@@ -148,8 +148,8 @@ class _AdaptiveCombiner:
                 yield batch
                 continue
             self._gathered.append(pa.Table.from_batches([batch]))
-            wanted = GATHER_ROWS if self._pays else SAMPLE_ROWS
-            if self._gathered.rows >= wanted or self._gathered.bytes > self._max_bytes:
+            needed_rows = GATHER_ROWS if self._pays else SAMPLE_ROWS
+            if self._gathered.rows >= needed_rows or self._gathered.bytes > self._max_bytes:
                 yield from self._take_sample()
         if self._gathered.rows:
             self._combine_gathered()

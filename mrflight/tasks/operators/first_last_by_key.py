@@ -119,8 +119,8 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
 class FirstLastByKeyCombiner:
     """Drops rows of one map task that cannot be kept, if that leaves far fewer of them."""
 
-    def __init__(self, wanted: FirstLastByKey, memory_bytes: int) -> None:
-        self._wanted = wanted
+    def __init__(self, spec: FirstLastByKey, memory_bytes: int) -> None:
+        self._spec = spec
         self._memory_bytes = memory_bytes
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ class FirstLastByKeyCombiner:
         if first is None:
             return
         yield empty_batch(first.schema)
-        yield from combine_where_it_pays(self._wanted, chain([first], rows), self._memory_bytes)
+        yield from combine_where_it_pays(self._spec, chain([first], rows), self._memory_bytes)
 
 
 def _begins(ordered: npt.NDArray[np.uint64]) -> Flags:

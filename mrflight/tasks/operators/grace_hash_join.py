@@ -164,8 +164,8 @@ class GraceHashJoin:
     def _alone(self, side: JoinSide, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.Table]:
         """Yield the rows of a batch that are in the result by themselves."""
         if side.keeps_rows:
-            wanted = matched if side.keeps_matched else ~matched
-            rows = batch if wanted.all() else batch.filter(to_arrow(wanted))
+            selected = matched if side.keeps_matched else ~matched
+            rows = batch if selected.all() else batch.filter(to_arrow(selected))
             yield self._plan.alone(side, pa.Table.from_batches([rows]))
 
 

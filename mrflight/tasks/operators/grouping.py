@@ -64,13 +64,13 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
     if not group_by:
         columns["key"] = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])
     keys = list(columns)
-    wanted: list[tuple[str | list[str], str]] = []
+    requests: list[tuple[str | list[str], str]] = []
     for i, call in enumerate(calls):
         column, functions = _prepare(table, call)
         if column is not None:
             columns[f"value{i}"] = column
-        wanted += [([] if column is None else f"value{i}", function) for function in functions]
-    grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(wanted)
+        requests += [([] if column is None else f"value{i}", function) for function in functions]
+    grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(requests)
     results = iter(grouped.columns[len(keys) :])
     outputs = grouped.columns[: len(group_by)]
     outputs += [_finish(table, call, results) for call in calls]

@@ -67,8 +67,8 @@ class TopK(msgspec.Struct, frozen=True):
 class TopKCombiner:
     """Drops rows of one map task that cannot be among the first of all."""
 
-    def __init__(self, wanted: TopK, memory_bytes: int) -> None:
-        self._wanted = wanted
+    def __init__(self, top_k: TopK, memory_bytes: int) -> None:
+        self._top_k = top_k
         self._memory_bytes = memory_bytes
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,11 +84,11 @@ class TopKCombiner:
             return
         yield empty_batch(first.schema)
         rows = chain([first], rows)
-        if not self._wanted.sort_keys or not self._wanted.limit:
-            tables = _up_to(self._wanted.limit, map(_table, rows))
+        if not self._top_k.sort_keys or not self._top_k.limit:
+            tables = _up_to(self._top_k.limit, map(_table, rows))
         else:
             # Sorting takes twice the bytes that are sorted.
-            best = _BestRows(self._wanted, self._memory_bytes // 3)
+            best = _BestRows(self._top_k, self._memory_bytes // 3)
             is_all = best.take(rows)
             tables = best.pop()
             if not is_all:
@@ -100,8 +100,8 @@ class TopKCombiner:
 class _BestRows:
     """Holds the best rows so far, and some of the other rows."""
 
-    def __init__(self, wanted: TopK, max_bytes: float) -> None:
-        self._wanted = wanted
+    def __init__(self, top_k: TopK, max_bytes: float) -> None:
+        self._top_k = top_k
         self._max_bytes = max_bytes
         self._held = RowBuffer()
         self._last: pa.Table | None = None
@@ -113,7 +113,7 @@ class _BestRows:
         for batch in rows:
             self._held.append(_table(self.candidates(batch)))
             is_much = self._held.bytes > self._max_bytes
-            if is_much or self._held.rows > 2 * self._wanted.limit:
+            if is_much or self._held.rows > 2 * self._top_k.limit:
                 self._pick()
                 if self._held.bytes > self._max_bytes / 2:
                     return False
@@ -123,11 +123,11 @@ class _BestRows:
         """Return the rows of a batch that come before the last of the best rows so far."""
         if self._last is None:
             return batch
-        batch = _drop_behind(batch, self._last, self._wanted.sort_keys[0])
+        batch = _drop_behind(batch, self._last, self._top_k.sort_keys[0])
         if not batch.num_rows:
             return batch
         keys = _table(batch).select(self._last.column_names)
-        codes = sort_codes(pa.concat_tables([self._last, keys]), self._wanted.sort_keys).values
+        codes = sort_codes(pa.concat_tables([self._last, keys]), self._top_k.sort_keys).values
         return batch.filter(to_arrow(codes[1:] < codes[0]))
 
     def pop(self) -> Iterator[pa.Table]:
@@ -138,7 +138,7 @@ class _BestRows:
 
     def _pick(self) -> None:
         """Keep only the best rows, in their order."""
-        limit, keys = self._wanted.limit, self._wanted.sort_keys
+        limit, keys = self._top_k.limit, self._top_k.sort_keys
         held = self._held.pop()
         picked = held.take(sort_indices(held, keys).slice(0, limit))
         self._held.append(picked)
