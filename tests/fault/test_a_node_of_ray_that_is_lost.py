@@ -115,8 +115,7 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
     job = write_job(folder, JOB.format(address=head.address, replicas=1))
     driver = subprocess.Popen(driver_command(job), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        await_that(lambda: len(list(places.glob("at-*"))) == 2 or driver.poll() is not None, "maps")
-        assert driver.poll() is None, driver.communicate()
+        await_both_maps(driver, places)
         here = {int(path.name.rpartition("-")[2]) for path in places.glob("at-*")}
         there = {process.pid for process in node.children(recursive=True)}
         assert len(here & there) == 1
@@ -128,6 +127,21 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
         driver.kill()
         driver.wait()
     return DriverRun(driver.returncode, stdout.decode(), stderr.decode())
+
+
+def await_both_maps(driver: subprocess.Popen[bytes], places: Path) -> None:
+    """Wait until maps 2 and 3 are at their place, which Ray can take most of a minute to start."""
+
+    def are_there() -> bool:
+        assert driver.poll() is None, "the driver ended before"
+        return {path.name.split("-")[1] for path in places.glob("at-*")} == {"2", "3"}
+
+    try:
+        await_that(are_there, "maps 2 and 3", RUN_TIMEOUT_S)
+    except AssertionError as error:
+        driver.kill()
+        error.add_note(str(driver.communicate()))
+        raise
 
 
 def check_spread(head: RayHead, node: psutil.Process) -> None:

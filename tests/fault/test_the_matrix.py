@@ -98,7 +98,7 @@ def test_a_reduce_that_has_read_its_rows_runs_again_if_their_server_is_lost(
     cell = Cell("data server", "kill", "reduce", 10, 10, 0, AGAIN, (two, *ALONE))
     with at_the_moment(tmp_path, "reduce", *cell.options) as (run, victims):
         DO["kill"](run, victims["data server"])
-        run.go_on(run.call_of(5))
+        run.go_on("reduce 5")
         run.has_said("reduce of partition 6 runs again")
         run.go_on()
         check(cell, run.finish(), tmp_path)

@@ -62,11 +62,11 @@ def _open_if_read(gate: Path) -> int | None:
     return None
 
 
-def await_that(condition: Callable[[], T | None], what: str) -> T:
-    """What the condition gives once that is something; AssertionError after the deadline."""
-    until = time.monotonic() + DEADLINE_S
+def await_that(condition: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """Return what the condition gives once that is true; AssertionError after the deadline."""
+    until = time.monotonic() + deadline_s
     while not (found := condition()):
-        assert time.monotonic() < until, f"waited {DEADLINE_S:.0f} s for {what}"
+        assert time.monotonic() < until, f"waited {deadline_s:.0f} s for {what}"
         time.sleep(0.002)
     return found
 
@@ -131,10 +131,6 @@ class FaultyRun:
         """The partitions that have been read by a reduce."""
         told = (self.folder / "places").glob("read *")
         return {int(path.name.split()[1]) for path in told}
-
-    def call_of(self, partition: int) -> str:
-        """The place where the reduce of a partition has stopped."""
-        return os.readlink(self.folder / "places" / f"read {partition}")
 
     def server_of(self, partition: int) -> psutil.Process:
         """The embedded data server that a partition is read from."""

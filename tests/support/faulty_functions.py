@@ -120,10 +120,7 @@ def other_rows_each_time(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def total(table: pa.Table) -> pa.Table:
     partition = mrflight.partition_ids(table.slice(0, 1).to_batches()[0], ["k"], PARTITIONS)[0]
-    for call in range(1_000):
-        if tell(f"begun {call}", str(os.getpid())):
-            tell(f"read {partition}", f"reduce {call}")
-            reach(f"reduce {call}")
-            break
+    tell(f"read {partition}", str(os.getpid()))
+    reach(f"reduce {partition}")
     sums = table.group_by("k", use_threads=False).aggregate([("v", "sum"), ("n", "sum")])
     return sums.rename_columns(["k", "v", "n"])
