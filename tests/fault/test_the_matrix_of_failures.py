@@ -38,5 +38,5 @@ def test_maps_that_send_other_rows_each_time(tmp_path: Path) -> None:
         done = run.finish()
     # The maps of the second attempt wait for each other, so all are begun when one is refused.
     # Of the reduces 8 in each shuffle.
-    says = "all maps and reduces run again: map . of shuffle .* was run again, .* other rows"
+    says = "all maps and reduces run again: map . of shuffle .* was run again because .* other rows"
     check(Cell("data server", "kill", "reduce", 15, 16, 1, says), done, tmp_path)
