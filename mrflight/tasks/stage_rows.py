@@ -219,8 +219,8 @@ class PartitionSplit(Split, frozen=True):
         assert self.side_slice is not None, self
         return self.partitions[0].infos[self.side_slice.side]
 
-    def cut(self, count: int) -> list[Split]:
-        """Return at most ``count`` splits of neighbouring partitions. A slice is not cut."""
+    def divide(self, count: int) -> list[Split]:
+        """Return at most ``count`` splits of neighbouring partitions. A slice is not divided."""
         if self.side_slice is not None:
             return [self]
         total = len(self.partitions)

@@ -18,6 +18,7 @@ from mrflight.tasks.stage_rows import (
     StageReader,
     StageRows,
     make_slice_split,
+    make_split,
 )
 
 SLICES = [SideSlice(number, 2, side=1) for number in range(2)]
@@ -45,6 +46,14 @@ def test_the_size_of_a_split_is_the_size_of_its_slice() -> None:
     ]
     assert [split.size_bytes for split in splits] == [500, 500, 1000]
     assert all(split.divide(3) == [split] for split in splits)
+
+
+def test_each_partition_of_a_split_is_in_one_of_its_parts() -> None:
+    partitions = [StagePartition(number, INFOS) for number in range(7)]
+    parts = cast(list[PartitionSplit], make_split("s", partitions).divide(3))
+    assert len(parts) == 3
+    assert [each for part in parts for each in part.partitions] == partitions
+    assert [part.size_bytes for part in parts] == [2000, 2000, 3000]
 
 
 def test_slices_of_a_rewritten_partition_are_refused() -> None:
