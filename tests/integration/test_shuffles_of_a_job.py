@@ -13,6 +13,7 @@ import mrflight
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
 from mrflight.system.progress import progress_for
+from tests.support import stages_job
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
 
@@ -82,3 +83,15 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
             shuffles.create("maps-1", 2)
             assert held() == ["maps-1"]
         assert held() == []
+
+
+def test_a_large_output_of_a_stage_is_read_by_several_maps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its partitions is read once, by one of the maps of the next stage."""
+    monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 1)
+    rows = stages_job.write_rows(tmp_path / "in", seed=18)
+    result = mrflight.run(write_job(tmp_path, stages_job.JOB.replace("REPLICAS", "1")))
+    assert result.attempts.map > stages_job.FILES + 2
+    found = stages_job.result_of(tmp_path)
+    assert found == stages_job.expected(rows).cast(found.schema)
