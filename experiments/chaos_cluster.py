@@ -15,7 +15,7 @@ from experiments import chaos_crashes, chaos_processes
 from tests.support.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT = "2 s"
-"""Of a data server that is given up, here as in the jobs on embedded clusters."""
+"""After this time a data server counts as lost, as in the jobs on embedded clusters."""
 
 _END_TIMEOUT_S = 40.0
 """A server drains for 30 s at most."""

@@ -36,7 +36,7 @@ FAULTS: dict[Cluster, dict[Victim, tuple[Fault, ...]]] = {
 """Only a standing cluster has proxies in front of its servers, so only its connections are cut. Its
 metadata server is started again after a kill, as whoever runs one would."""
 
-LONGEST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 _AFTER_STAGE_S = {"map": 0.3, "reduce": 0.2, "commit": 0.05}
 """How long after a stage's first sign a fault comes at the latest."""
 _BEFORE: dict[Stage, Stage] = {"commit": "reduce", "reduce": "map"}
@@ -66,7 +66,7 @@ class Strike:
     moment: Moment
     number: int
     pause_s: float
-    """Of a pause, of being cut off, and until a killed standing metadata server is there again."""
+    """The length of a pause or a cut, or the time until a killed metadata server is restarted."""
 
     @property
     def told(self) -> str:
@@ -147,7 +147,7 @@ def sooner(scenario: Scenario) -> Scenario:
 
 
 def _strike(chance: random.Random, victim: Victim, fault: Fault) -> Strike:
-    pause_s = chance.uniform(1.0, LONGEST_PAUSE_S)
+    pause_s = chance.uniform(1.0, MAX_PAUSE_S)
     return Strike(victim, fault, _moment(chance), chance.randrange(24), pause_s)
 
 

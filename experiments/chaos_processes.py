@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 MARK = "MRFLIGHT_CHAOS_RUN"
-_LONGEST_NAME = 15
+_MAX_NAME = 15
 """Bytes of a process's name that the system keeps."""
 _POLL_S = 0.002
 _SIGNAL_TIMEOUT_S = 5.0
@@ -27,7 +27,7 @@ def processes_of(mark: str, name: str = "") -> list[psutil.Process]:
     for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
         with contextlib.suppress(psutil.Error, OSError):
             comm = _comm(pid)
-            if not comm.startswith(name[:_LONGEST_NAME]):
+            if not comm.startswith(name[:_MAX_NAME]):
                 continue
             if carried in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append((comm, pid, psutil.Process(pid)))

@@ -55,7 +55,7 @@ BOUNDS = {
     "distinct weights of unique keys": (None, ReduceSpec(("url",), DISTINCT)),
     "distinct weights of one key": (1, ReduceSpec(("url",), DISTINCT)),
 }
-"""Of each case the number of distinct keys, None for one per row, and what is done."""
+"""For each case the number of distinct keys (None: one for each row) and the reduce."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class CombinerResult:
     distinct_keys: int
     rows_sent_per_row: float
     look_ns: float
-    """Of the combiner as it decides by itself."""
+    """The nanoseconds per row of the combiner, which decides by itself."""
     merge_ns: float
-    """Of grouping everything in batches of 256k rows."""
+    """The nanoseconds per row of grouping everything in batches of 256k rows."""
     behind_ns: float
-    """Of a row that is sent: placed, encoded, decoded, grouped by a reducer."""
+    """The nanoseconds per row that is sent: to place, encode, decode, and group it in a reducer."""
 
 
 @dataclass(frozen=True)

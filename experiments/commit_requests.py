@@ -51,14 +51,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one output, written one way."""
+    """The cost of one output that is written one way."""
 
     way: str
     parts: int
     duplicates: bool
     requests: dict[str, int]
     output_bytes: int
-    """Of the files that a reader takes."""
+    """The size of the files that a reader reads."""
     written_bytes: int | None
     """Sent, and copied by the store; None where a client did not say how much it sent."""
 
@@ -73,24 +73,24 @@ class Cost:
 
 @dataclass(frozen=True)
 class MergeCost:
-    """Of one merge of a few rows into a table."""
+    """The cost of one merge of a few rows into a table."""
 
     way: str
     files: int
     deletes: bool
     requests: dict[str, int]
     of_log: int
-    """Of all of them those that read, list or write the table's log."""
+    """The number of these requests that read, list or write the table's log."""
 
 
 @dataclass(frozen=True)
 class AppendCost:
-    """Of one output of one part into a table that is there, but for the first."""
+    """The cost of appending one part to a table, which the first append creates."""
 
     way: str
     mode: str
     entries: int
-    """Of the log before it."""
+    """The number of log entries before the append."""
     requests: dict[str, int]
 
 
@@ -176,7 +176,7 @@ def _line(cost: Cost) -> str:
 
 
 def _counts(requests: dict[str, int]) -> str:
-    """Of each kind, and of all."""
+    """Return the number of requests of each kind and in all, as text."""
     counts = [requests.get(kind, 0) for kind in published.KINDS]
     return " | ".join(map(str, [*counts, sum(requests.values())]))
 

@@ -87,7 +87,7 @@ def run(case: Case, data: Path, workers: int) -> dict[str, dict[str, float]]:
 
 
 def usage(ran: list[Ran], workers: int) -> dict[str, float]:
-    """Of one stage's calls: their number and seconds, how busy workers were, and the tail.
+    """Return figures of one stage's calls: number, seconds, how busy workers were, and the tail.
 
     ``busy`` and ``waited_in_tail`` are shares of all workers' time in the stage.
     Workers take the next task as soon as they are done with one, so that the

@@ -23,7 +23,7 @@ class Cell:
     way: str
     rows: int
     seconds: list[float]
-    """Of every round."""
+    """The seconds of each round."""
 
     @property
     def ns_per_row(self) -> float:

@@ -35,7 +35,7 @@ PARTS = ("read", "sql", "combine")
 
 
 class Maps(NamedTuple):
-    """Of one input of a query."""
+    """The maps of one input of a query."""
 
     query: str
     input: str
@@ -100,7 +100,7 @@ class _TimedReader(Reader):
 
 
 def nanoseconds(maps: Maps) -> dict[str, float]:
-    """Of processor time for each row that is read, by part, in one run."""
+    """Return the nanoseconds of processor time per row that is read, by part, in one run."""
     clock, rows = _Clock(), 0
     reader = _TimedReader(maps.reader, clock)
     for split in maps.splits:

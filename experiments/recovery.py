@@ -76,7 +76,7 @@ class Input:
 
 
 def settings(given: Input, replicas: int = 1) -> dict[str, object]:
-    """Of the job, as all of these measurements run it."""
+    """Return the settings of the job that all of these measurements share."""
     return {
         "inputs.visits.path": f"{given.folder}/*.csv",
         "shuffle.partitions": PARTITIONS,

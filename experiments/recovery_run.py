@@ -55,7 +55,7 @@ class Run:
     """How many cores the rest of the machine took meanwhile, on average."""
     load_before: float
     load_after: float
-    """Of one minute."""
+    """The load average of the last minute."""
     seconds: dict[str, float]
     attempts: dict[str, int]
     hit: str

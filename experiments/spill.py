@@ -73,7 +73,7 @@ def servers(memory: int, spill_dir: str) -> Iterator[tuple[Cluster, int]]:
 
 
 def resident_mib(pid: int, of: str = "VmHWM") -> float:
-    """Of a process: the peak, or with ``VmRSS`` what it has now."""
+    """Return the peak memory of a process in MiB, or with ``VmRSS`` what it has now."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(of):
             return int(line.split()[1]) / 1024

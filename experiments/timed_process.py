@@ -19,7 +19,7 @@ import psutil
 
 _SAMPLE_EVERY_S = 0.05
 _SAMPLING_SHARE = 0.05
-"""Of one core, the most that looking on may take of what is looked at."""
+"""The fraction of one core that sampling may take at most."""
 _NEW_HIGH = 1.02
 """PSS is read when RSS has grown by so much: it makes the kernel walk the pages."""
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -40,7 +40,7 @@ NEAR = 1e-9
 """Relative, of numbers: who makes doubles of decimals, as Dask does here, rounds."""
 
 DIGITS = 1e-6
-"""Of means of decimals in DataFusion and Spark."""
+"""The precision of means of decimals in DataFusion and Spark."""
 
 Run = dict[str, Any]
 

@@ -174,7 +174,7 @@ def report_checksums(base: pa.RecordBatch, rounds: int) -> None:
 
 
 def checksum_seconds(pieces: list[pa.RecordBatch]) -> tuple[float, float]:
-    """Of encoding and decoding each piece, and of hashing and checking its bytes once more."""
+    """Return the seconds to encode and decode all pieces, and to hash and check their bytes."""
     both = hashes = 0.0
     for piece in pieces:
         started = time.perf_counter()

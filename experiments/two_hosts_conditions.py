@@ -34,7 +34,7 @@ class Layout:
 
     @property
     def addresses(self) -> dict[Host, list[IPv4Address]]:
-        """Of the servers, by host."""
+        """Return the addresses of the servers, by host."""
         servers = (self.metadata, *self.data)
         return {host: [one for one in servers if one in host.network] for host in (A, B)}
 

@@ -26,7 +26,7 @@ from experiments.two_hosts_wire import Wire
 
 WORKERS = 2
 _LINES = 200
-"""Of what the driver says, the last, that are kept."""
+"""The number of the driver's last lines that are kept."""
 _END_TIMEOUT_S = 15.0
 """Until the processes of an ended job are gone."""
 

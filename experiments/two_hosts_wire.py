@@ -25,7 +25,7 @@ TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
 _IFF_TUN = 0x0001
 _IFF_NO_PI = 0x1000
-_LONGEST_PACKET = 1 << 16
+_MAX_PACKET = 1 << 16
 _AT_ONCE = 64
 """Packets that are taken of one end before the other one has its turn."""
 _JOIN_TIMEOUT_S = 10.0
@@ -160,7 +160,7 @@ class Wire(Closeable):
     def _take(self, end: int) -> None:
         for _ in range(_AT_ONCE):
             try:
-                packet = os.read(self._ends[end], _LONGEST_PACKET)
+                packet = os.read(self._ends[end], _MAX_PACKET)
             except BlockingIOError:
                 return
             if packet[0] >> 4 != 4:

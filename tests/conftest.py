@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _names(item: pytest.Item) -> set[str]:
-    """Of a test, with and without its parameters."""
+    """Return the names of a test, with and without its parameters."""
     name = f"{item.path.relative_to(HERE)}::{item.name}"
     return {name, name.partition("[")[0]}
 

@@ -51,7 +51,7 @@ class SmallMerge:
         return pa.table({"key": keys, "value": values})
 
     def changes(self) -> pa.Table:
-        """Of the first file's keys, and one that is new beside them."""
+        """Return changes to the first file's keys, and one new key."""
         keys = np.append(np.arange(CHANGED_ROWS), -1)
         values = np.arange(len(keys)) - self.deletes  # the first is less than zero
         return pa.table({"key": keys, "value": values})

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 DUPLICATED_EVERY = 5
-"""Of this many parts one has a second attempt, which writes its file and loses."""
+"""One in this many parts has a second attempt, which writes its file and does not count."""
 
 
 @dataclass(frozen=True)

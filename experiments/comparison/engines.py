@@ -59,7 +59,7 @@ class Interpreters:
 
 
 def versions(python: Path, packages: list[str]) -> dict[str, str]:
-    """Of those packages that ``python`` finds."""
+    """Return the versions of those packages that ``python`` finds."""
     program = (
         "import json, sys\n"
         "from importlib import metadata\n"

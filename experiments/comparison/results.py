@@ -16,7 +16,7 @@ from experiments.comparison.runs import FINISHED, OUT_OF_MEMORY, OUT_OF_TIME, Ru
 
 @dataclass(frozen=True)
 class Spread:
-    """Of some runs."""
+    """The median and the range of a figure over some runs."""
 
     median: float
     low: float
@@ -74,7 +74,7 @@ class Results:
         return [run for run in self.of(case, engine) if run["outcome"] == FINISHED]
 
     def spread(self, case: Case, engine: str, figure: str) -> Spread | None:
-        """Of a figure over the finished runs; None where there are none, or none knows it."""
+        """Return a figure's spread over the finished runs; None if no run has the figure."""
         values = [run[figure] for run in self.finished(case, engine)]
         return spread([value for value in values if value is not None])
 

@@ -11,7 +11,7 @@ from ray.data.aggregate import Count, Sum
 from experiments.engines import delta, task
 
 _OBJECT_STORE = 0.3
-"""Of the memory, what Ray itself takes for its objects where it is not told."""
+"""The fraction of memory that Ray's object store takes by default."""
 
 this = task.given()
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it would call home

@@ -39,11 +39,11 @@ class Run:
     """What one process, or a job's, took."""
 
     call_s: float
-    """Of the call alone, as the thesis took it; of a job all but its stage ``start``."""
+    """The seconds of the call alone, as in the thesis; for a job, all but its stage ``start``."""
     process_s: float
     """From the start of the process to its end."""
     peak_bytes: int
-    """Of a job the sum over its processes."""
+    """The peak memory; for a job, the sum over its processes."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Runner:
     data: Path
     python: Path
     memory: str | None = None
-    """Of a job, ``cluster.memory``; None for what it takes by itself."""
+    """``cluster.memory`` of a job; None for the default."""
     touched_bytes: int = 0
-    """Of memory that a process fills and lets go of before each run.
+    """How much memory a process fills and frees before each run.
 
     The host of a virtual machine may have taken back what was free: the first who fills it waits
     for that, 0.05 to 3 s a GiB, and the next one does not.

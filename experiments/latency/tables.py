@@ -14,7 +14,7 @@ from experiments.latency.runs import Run
 
 MEASURES = ("call_s", "process_s", "peak_bytes")
 
-LEAST_REPEATS = 5
+MIN_REPEATS = 5
 """For an interval: drawing anew from fewer values says little of where their mean lies."""
 
 TITLES = {
@@ -75,7 +75,7 @@ def _table(results: Results, found: list[Cell], operation: str, metric: str) -> 
 
 
 def _line(results: Results, cell: Cell, metric: str) -> str:
-    """Of a cell on one core, and beside it the same on two."""
+    """Return the line of a cell on one core, beside the same cell on two."""
     both = [cell, replace(cell, cores=2)]
     runs = {len(results.of(each)) for each in both} - {0}
     means = [
@@ -97,7 +97,7 @@ def _estimate(found: Estimate | None, runs: int) -> str:
     if found is None:
         return ""
     interval = f" ({_figure(found.low)} to {_figure(found.high)})"
-    return _figure(found.mean) + (interval if runs >= LEAST_REPEATS else "")
+    return _figure(found.mean) + (interval if runs >= MIN_REPEATS else "")
 
 
 def _figure(value: float) -> str:

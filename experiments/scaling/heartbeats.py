@@ -78,7 +78,7 @@ def play(channel: Connection, metadata: str, count: int) -> None:
 
 
 def _location(number: int) -> str:
-    """Of the addresses for documentation (RFC 5737), where nobody is."""
+    """Return an address for documentation (RFC 5737), where no server can be."""
     return f"grpc+tcp://192.0.2.{number % 200 + 1}:{5006 + number // 200}"
 
 

@@ -28,7 +28,7 @@ REDUCES_TO = 10
 
 
 class _Described(Message, frozen=True, forbid_unknown_fields=False):
-    """Of a `ShuffleDescription` what a commit repeats.
+    """The parts of a `ShuffleDescription` that a commit repeats.
 
     The rest comes as well, and is not decoded: one process plays all workers, and would be what
     takes the time.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 ROW_BYTES = 100
 _BLOCK_BYTES = 256
-"""Of each block beside its rows."""
+"""The bytes of each block in addition to its rows."""
 _PATTERN = 101
 
 SCHEMA = pa.schema(
@@ -28,7 +28,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Size:
-    """Of one job, and of the cluster that it runs on."""
+    """The size of one job, and of the cluster that it runs on."""
 
     maps: int
     partitions: int
@@ -55,7 +55,7 @@ class Size:
         return _told(self, map_id % _PATTERN)
 
     def all_sent(self) -> tuple[Counts, Counts]:
-        """Of all maps."""
+        """Return the rows and bytes that all maps send to each partition."""
         of_one = [self.sent(map_id) for map_id in range(min(self.maps, _PATTERN))]
         times = np.bincount(np.arange(self.maps) % _PATTERN)
         rows, sizes = (

@@ -43,7 +43,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class RunTime:
-    """Of one run: the whole, and each step. Starting servers is not in it."""
+    """The time of one run and of each step, without the start of servers."""
 
     wall_s: float
     steps: dict[str, StepTime]

@@ -48,7 +48,7 @@ def assert_none_in(text: str, secrets: list[str]) -> None:
 
 
 def processes_of(pid: int) -> Iterator[tuple[str, str]]:
-    """Of a driver and all that its job has, on Ray as well: arguments and environment."""
+    """Yield the arguments and environment of a driver and all processes of its job, also on Ray."""
     driver = psutil.Process(pid)
     for process in {driver, *driver.children(recursive=True), *fault_place.PLACE.processes("")}:
         of = Path(f"/proc/{process.pid}")

@@ -35,7 +35,7 @@ def rows(table: deltalake.DeltaTable) -> list[str]:
 
 
 def test_an_overwrite_removes_what_a_checkpoint_has(tmp_path: Path, lock: CommitLock) -> None:
-    """Of a log whose older entries are cleaned up, and of newer ones."""
+    """The log's older entries are cleaned up, and there are newer ones after the checkpoint."""
     table = tmp_path / "table"
     for name in ("a", "b"):
         Job(name, table, lock).commit()

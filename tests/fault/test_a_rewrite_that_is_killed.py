@@ -43,7 +43,7 @@ workers = 1
 BEFORE = [(1, 10), (2, 20), (3, 30), (4, 40)]
 """In two files of the table."""
 AFTER = [(1, 11), (2, 20), (3, 31), (4, 40), (5, 51)]
-"""Of both files a row stays, and one goes."""
+"""One row of each file stays, and one is replaced."""
 
 KILLED_WITH_A_SCRATCH_TABLE = """
 import os, signal, sys
@@ -83,7 +83,7 @@ def rows_of(folder: Path) -> list[tuple[object, ...]]:
 
 
 def names(folder: Path) -> set[str]:
-    """Of the part files that no version names."""
+    """Return the names of the part files that no version of the table lists."""
     return {Path(path).name for path in unnamed_parts(folder)}
 
 

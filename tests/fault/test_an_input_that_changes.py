@@ -44,7 +44,7 @@ FIRST, LAST = 0, 2
 """Files, which the one worker maps in their order."""
 
 ROWS = 300_000
-"""Of the first file: more than one chunk of lines, or batch, so that some are not read yet."""
+"""The rows of the first file: more than one chunk or batch, so that some are not read yet."""
 
 OF_OTHERS = 1_000
 

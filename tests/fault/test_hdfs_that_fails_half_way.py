@@ -49,7 +49,7 @@ MOVE = "rename2"
 
 @pytest.fixture(scope="module")
 def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
-    """Of these tests alone: who kills a server starts it again."""
+    """Return an HDFS for these tests alone. A test that kills a server starts it again."""
     with running_hdfs(replication=2) as hdfs:
         yield hdfs
 

@@ -23,7 +23,7 @@ from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
 
 CALLS = 1_000
 GARBAGE = 300
-LONGEST_BODY = 60_000
+MAX_BODY_BYTES = 60_000
 """Below what HTTP/2 lets us send before we have to read."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -72,7 +72,7 @@ def framed(message: bytes) -> bytes:
 
 def call(port: int, method: str, body: bytes) -> tuple[str, str]:
     """The gRPC status of a call's answer and the message in it; no status: it was cut off."""
-    body = body[:LONGEST_BODY]
+    body = body[:MAX_BODY_BYTES]
     pieces = [body[at : at + 16_000] for at in range(0, len(body), 16_000)] or [b""]
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as connection:
         connection.sendall(

@@ -32,16 +32,16 @@ from mrflight.shuffle.wire.tickets import BlockStream, PartitionSlice, PutTarget
 from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 ROOT = Path(__file__).parents[2]
-LONGEST_REFUSAL = 4_000
+MAX_REFUSAL = 4_000
 """Bytes of a message that a server may answer with: gRPC refuses headers above some 8,000."""
 
 MESSAGE_INPUTS = 60_000
 NAME_INPUTS = 8_000
-"""Of each decoder of tickets and descriptors."""
+"""The inputs of each decoder of tickets and descriptors."""
 TAG_INPUTS = 5_000
 ERROR_INPUTS = 5_000
 BLOCK_INPUTS = 1_000
-"""Of each compression, as a block takes a hundred times as long as a message."""
+"""The inputs of each compression. A block takes a hundred times as long as a message."""
 
 COMPRESSIONS = ("none", "lz4", "zstd")
 
@@ -104,7 +104,7 @@ def feed(
             error.add_note(f"{name}, input {number}: {body[:500]!r} ({len(body)} bytes)")
             raise
     assert 0 < len(accepted) < inputs
-    assert 0 < longest <= LONGEST_REFUSAL
+    assert 0 < longest <= MAX_REFUSAL
     return accepted
 
 

@@ -41,7 +41,7 @@ from tests.support.hostile_servers import (
 )
 
 ACTIONS = 2_500
-"""Of each server."""
+"""The number of requests that each server gets."""
 READS = 1_000
 PUTS = 1_000
 UNTYPED = (ServerUnavailableError, DeadlineExceededError)

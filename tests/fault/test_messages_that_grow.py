@@ -23,7 +23,7 @@ from tests.support.cluster import data_server, standing_cluster
 MIB = 2**20
 MEMORY = 16 * MIB
 BEYOND = 150 * MIB
-"""Of the process: what is on its way in and out, with what malloc and gRPC keep."""
+"""What the process may hold in addition: messages on their way, and what malloc and gRPC keep."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -89,7 +89,7 @@ def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
 def test_a_reduce_that_has_read_its_rows_runs_again_if_their_server_is_lost(
     tmp_path: Path,
 ) -> None:
-    """Of two data servers one holds partitions 4 and 6, and is killed once 4 and 5 were read.
+    """One of two data servers holds partitions 4 and 6. It is killed once 4 and 5 were read.
 
     If reduce 5 ends first, its worker begins 6 and finds the server gone, while reduce 4 still
     runs. So two reduces run again: ten in all, not nine.

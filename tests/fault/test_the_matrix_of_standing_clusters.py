@@ -97,7 +97,7 @@ def test_one_data_server_after_the_other(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_has_room_again(tmp_path: Path) -> None:
-    """Of the job that failed for it nothing stays, and the next one is as if it had not been."""
+    """The failed job leaves nothing behind, and the next one runs as if it had not been there."""
     failed = Cell("metadata server", "full disk", "map", 5, 0, 1, NO_RECORD)
     with standing_cluster(journal=tmp_path / "journal") as cluster:
         server = psutil.Process(cluster.metadata_process.pid)

@@ -24,7 +24,7 @@ SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
 
 @pytest.fixture
 def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mrflight.Dataset:
-    """Of the current folder: the visit n is of the url ``n % 7`` and weighs n."""
+    """Return a dataset in the current folder: visit n has the url ``n % 7`` and the weight n."""
     monkeypatch.chdir(tmp_path)
     table = pa.table({"url": [n % 7 for n in range(ROWS)], "weight": list(range(ROWS))})
     pq.write_table(table, "visits.parquet", row_group_size=1_000)

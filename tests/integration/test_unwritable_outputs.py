@@ -128,7 +128,7 @@ def refused_at_the_commit(job: Path, table: Location, *options: str, **environme
 
 
 def names_in(table: Location) -> set[str]:
-    """Of all files."""
+    """Return the names of all files."""
     return {info.path for info in table.walk() if info.is_file}
 
 

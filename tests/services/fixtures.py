@@ -43,7 +43,7 @@ def minio(needs_minio: None) -> Iterator[Minio]:
 
 @pytest.fixture
 def bucket(minio: Minio) -> Iterator[Bucket]:
-    """Of the test's own, and empty."""
+    """Return an empty bucket for this test alone."""
     with minio.bucket() as bucket:
         yield bucket
 

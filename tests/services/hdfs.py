@@ -65,7 +65,7 @@ class Hdfs:
         run_to_its_end("put", command, self.own_folder, START_TIMEOUT_S)
 
     def change_mode(self, mode: str, path: str) -> None:
-        """Of a file or a folder, as chmod has it."""
+        """Change the mode of a file or folder; ``mode`` is written as for chmod."""
         command = [*self.java, "org.apache.hadoop.fs.FsShell", "-chmod", mode, self.url + path]
         run_to_its_end("chmod", command, self.own_folder, START_TIMEOUT_S)
 

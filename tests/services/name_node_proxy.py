@@ -39,12 +39,12 @@ class NameNodeProxy:
 
     host: str
     port: int
-    """Of the name node behind it."""
+    """The port of the name node behind the proxy."""
     tls: ssl.SSLContext | None = None
     users: list[str] = field(default_factory=list)
     """The common names of the certificates that clients have shown."""
     failures: list[str] = field(default_factory=list)
-    """Of handshakes."""
+    """The handshakes that failed."""
     connections: int = 0
     held: HeldRequest | None = None
 

@@ -30,7 +30,7 @@ from tests.support.running_command import running_command
 
 ROWS = pa.table({"n": list(range(10))})
 FILES = 5
-"""Of the job: one worker reads one after the other."""
+"""The files of the job, which one worker reads in order."""
 
 JOB = """
 [job]

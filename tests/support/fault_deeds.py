@@ -17,12 +17,12 @@ from tests.support.process_memory import flip_in_memory
 Deed = Callable[[FaultyRun, psutil.Process], None]
 
 HEARTBEAT_TIMEOUT_S = 2.0
-"""Of the job file."""
+"""As in the job file."""
 
 PAUSE_S = HEARTBEAT_TIMEOUT_S - 1.0
 
 ROOM_BYTES = 1_000
-"""Of a file on a full disk: enough for what a process says, and for nothing that it stores."""
+"""The largest file on a full disk: enough for messages, and too little for any data."""
 
 
 def pause(run: FaultyRun, victim: psutil.Process) -> None:

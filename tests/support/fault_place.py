@@ -17,7 +17,7 @@ class ThisMachine:
     """What a driver starts are its children, and have names."""
 
     options: tuple[str, ...] = ()
-    """Of every faulty job, before its own."""
+    """The options of every faulty job, which come before its own."""
     start_s = 0.0
     """How much longer a job may take to begin."""
 
@@ -47,4 +47,4 @@ class ThisMachine:
 
 
 PLACE = ThisMachine()
-"""Of all jobs of a test: see `tests.support.ray_run.placed_on_ray`."""
+"""The place of all jobs of a test; `tests.support.ray_run.placed_on_ray` changes it."""

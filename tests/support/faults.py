@@ -30,7 +30,7 @@ from tests.support.leftovers import nothing_left_over, processes_of
 T = TypeVar("T")
 
 DEADLINE_S = 40.0
-"""Of a job, and of all that is waited for: it takes a second where nothing goes wrong."""
+"""The time limit of a job, and of everything that is awaited. Without faults it takes a second."""
 
 
 @contextmanager

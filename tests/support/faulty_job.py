@@ -21,7 +21,7 @@ and none is left to begin: so what a fault costs does not depend on who is faste
 
 BATCHES = 5
 ROWS = 2_000
-"""Of a batch."""
+"""The rows of a batch."""
 
 BEFORE = (-1, -1, -1)
 """The row that the table has already."""

@@ -97,7 +97,7 @@ class GatedJob:
             yield GatedDriver(self, process)
 
     def environment(self) -> Mapping[str, str]:
-        """Of its drivers: their temporary files, and a mark for `nothing_left_over`."""
+        """Return the drivers' environment: a temporary folder, a mark for `nothing_left_over`."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         return {

@@ -19,7 +19,7 @@ from mrflight.storage import Location
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LARGE_ROWS = 20_000
-"""Of a kilobyte: on S3 a file in parts, on HDFS more than waits to be encoded even of half."""
+"""Rows of 1 kB: on S3 a file of several parts, on HDFS more than is buffered, even half of it."""
 
 _SOON = datetime.now(UTC) + timedelta(hours=1)
 
@@ -36,7 +36,7 @@ def parts(sink: Sink, *numbers: int) -> Commit:
 
 
 def large_batches(half_way: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    """Of numbers from 0 on; what is to be done is done when half of them have been taken."""
+    """Yield batches of numbers from 0 on, and call ``half_way`` once half of them were taken."""
     chance = random.Random(7)
     for start in range(0, LARGE_ROWS, LARGE_ROWS // 4):
         if start == LARGE_ROWS // 2:

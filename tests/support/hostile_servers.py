@@ -23,10 +23,10 @@ from tests.support.cluster import StandingCluster, standing_cluster
 SHUFFLE = "clicks-1"
 """One that is there, as examples of messages have this for a text."""
 WAIT_S = 30.0
-MOST_GROWTH_BYTES = 20 * 2**20
-"""Of a server's memory by all requests of a test. Measured: 0 to 13 MiB, and the same but for 3 MiB
-with four times as many requests."""
-MOST_POOLED_THREADS = 2
+MAX_GROWTH_BYTES = 20 * 2**20
+"""How much a server's memory may grow by all requests of a test. It grew by 0 to 13 MiB, and by at
+most 3 MiB more with four times as many requests."""
+MAX_POOLED_THREADS = 2
 """That gRPC may keep for itself beyond those before: it has pools that grow with the load."""
 GRPCS_THREADS = ("event_engine", "grpc", "lifeguard")
 """How their names begin. The others are Python's and Arrow's."""
@@ -151,14 +151,14 @@ def assert_footprints(servers: Servers, before: list[Footprint]) -> None:
         assert time.monotonic() < until, (before, after)
         time.sleep(0.05)
     growth = [now.memory_bytes - then.memory_bytes for now, then in zip(after, before, strict=True)]
-    assert max(growth) < MOST_GROWTH_BYTES, [size / 2**20 for size in growth]
+    assert max(growth) < MAX_GROWTH_BYTES, [size / 2**20 for size in growth]
 
 
 def is_as_before(now: Footprint, then: Footprint) -> bool:
     """But for memory, of which allocators keep a little."""
     return (
         now.threads <= then.threads
-        and now.pooled_threads <= then.pooled_threads + MOST_POOLED_THREADS
+        and now.pooled_threads <= then.pooled_threads + MAX_POOLED_THREADS
         and now.files <= then.files
     )
 

@@ -14,7 +14,7 @@ from mrflight.tasks.operators.hash_join import How, Join
 HOWS = get_args(How)
 
 SKEW = 0.8
-"""Of the rows of a side have one key where it is skewed."""
+"""The fraction of the rows of a skewed side that have the same key."""
 
 _texts = st.sampled_from(["", "a", "ab", "ä", "a rather long text of which views are made"])
 _numbers = st.sampled_from([0, 1, 2, 100])

@@ -17,7 +17,7 @@ def batch(start: int, rows: int = 1_000) -> pa.RecordBatch:
 
 
 def numbers(shuffle: mrflight.Shuffle, partitions: int) -> list[int]:
-    """Of all partitions, sorted."""
+    """Return the sorted numbers of all partitions."""
     return sorted(
         number
         for partition in range(partitions)

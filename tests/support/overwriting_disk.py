@@ -38,7 +38,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class OverwritingDisk(Disk):
-    """Of two that create one file both may succeed."""
+    """A disk on which two writers that create the same file may both succeed."""
 
     between: Callable[[], None] = field(default=nothing, compare=False, repr=False)
     """Called, for an entry of a log, when it was seen that nothing has its name."""

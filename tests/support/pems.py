@@ -64,7 +64,7 @@ class Authority:
         return folder
 
     def server_side(self, folder: Path, host: str, believes: Authority) -> ssl.SSLContext:
-        """Of a server there, which wants certificates of clients by ``believes``."""
+        """Return the context of a server that wants certificates issued by ``believes``."""
         folder.mkdir()
         key = _new_key()
         (folder / "certificate.pem").write_bytes(self.signed("node", key, host))

@@ -12,7 +12,7 @@ import psutil
 
 _PAGE = resource.getpagesize()
 _IS_THERE = np.uint64(0b11 << 62)
-"""Of an entry of pagemap: in memory, or swapped out."""
+"""The bits of a pagemap entry that say that a page is in memory, or swapped out."""
 
 
 def flip_in_memory(process: psutil.Process, needle: bytes) -> int:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 CONNECT_S = 60.0
 
-MOST_WORKERS = 5
+MAX_WORKERS = 5
 
 _HEAD = """
 import sys
@@ -60,7 +60,7 @@ class RayHead:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of a job that is to run there."""
+        """The options of a job that runs on this Ray."""
         return ("cluster.executor=ray", f"cluster.ray_address={self.address}")
 
     def workers(self, title: str = "ray::") -> list[psutil.Process]:
@@ -97,7 +97,7 @@ def needs_ray() -> None:
 @pytest.fixture(scope="session")
 def ray_head(needs_ray: None, request: pytest.FixtureRequest) -> Iterator[RayHead]:
     """One that tests share, with two cores, or as many as any job of a test has workers."""
-    with a_head(cpus=MOST_WORKERS if request.config.getoption("--all-on-ray") else 2) as head:
+    with a_head(cpus=MAX_WORKERS if request.config.getoption("--all-on-ray") else 2) as head:
         yield head
 
 

@@ -28,7 +28,7 @@ RESULT = "result.json"
 
 
 def rows_of(number: int) -> pa.RecordBatch:
-    """Of a map; no row is there twice."""
+    """Return the rows of a map. No two rows of all maps are equal."""
     rows = range(number * ROWS, (number + 1) * ROWS)
     return pa.record_batch({"k": [f"k{row % 97}" for row in rows], "row": list(rows)})
 

@@ -56,7 +56,7 @@ def clicks_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["scattered", "sliced"], scope="module")
 def form(request: pytest.FixtureRequest) -> str:
-    """Of partition buffers."""
+    """Return the form of partition buffers."""
     if request.param == "scattered":
         request.getfixturevalue("needs_kernel")
     return str(request.param)

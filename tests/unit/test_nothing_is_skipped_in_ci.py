@@ -39,7 +39,7 @@ REASONS = ["by a mark", "by itself", "by a fixture", "No module named 'no_such_m
 
 
 def run(folder: Path, ci: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Of what is in a folder, with the hooks that our tests have."""
+    """Run pytest on a folder, with the hooks of our tests."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml"]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", *words, str(folder)],

@@ -25,7 +25,7 @@ from mrflight.storage import Location
 from mrflight.storage.delta import removable_paths, stored_file
 
 _TASKS_PER_WORKER = 4
-_LEAST_TASK_BYTES = 16 << 20
+_MIN_TASK_BYTES = 16 << 20
 """Of files: a task reads keys of the merge before it looks at one."""
 
 
@@ -150,7 +150,7 @@ def _tasks(
     wanted: Sequence[tuple[TargetFile, list[KeyFile]]], workers: int
 ) -> Iterator[PlannedRewrite]:
     total = sum(target.size_bytes for target, _ in wanted)
-    most_bytes = max(total // (workers * _TASKS_PER_WORKER), _LEAST_TASK_BYTES)
+    most_bytes = max(total // (workers * _TASKS_PER_WORKER), _MIN_TASK_BYTES)
     group: list[TargetFile] = []
     sources: dict[str, KeyFile] = {}
     weight = 0

@@ -24,7 +24,7 @@ from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_values import PartitionValues, format_values
 from mrflight.sinks.parts.stored_schema import TableSchema
 
-_MOST_PARTITIONS = 1000
+_MAX_PARTITIONS = 1000
 """Of the keys to go, that are told apart: with more of them every file is looked at."""
 
 
@@ -134,13 +134,13 @@ class _Keys:
     def _add(self, batch: pa.RecordBatch) -> None:
         keys = self._stored(batch)
         self._going.observe(keys)
-        if self._by and len(self._values) <= _MOST_PARTITIONS:
+        if self._by and len(self._values) <= _MAX_PARTITIONS:
             self._values |= _values_in(keys, self._by)
         self.files.add((), keys)
 
     def _key_file(self, part: PartFile) -> PartFile:
         bounds = self._going.bounds()
-        if self._by and len(self._values) <= _MOST_PARTITIONS:
+        if self._by and len(self._values) <= _MAX_PARTITIONS:
             bounds = limit_to_partitions(bounds, self._values)
         return msgspec.structs.replace(part, keys=bounds, is_key_file=True)
 

@@ -124,7 +124,7 @@ def named_by_the_log(folder: Path) -> set[str]:
 def test_files_that_others_remove_meanwhile_stay_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two bins one is overtaken, and what was written for it is gone."""
+    """Another writer changes one of two bins, and what was written for that bin is deleted."""
     for n in range(2):
         append(tmp_path, pa.table({"p": ["a", "b"], "n": [n, n]}), partition_by=["p"])
     write = FilePartWriter.write
