@@ -76,7 +76,13 @@ else
 endif
 
 # What a change seldom breaks and takes long to show: the smoke tests of the experiments, a soak with faults,
-# ten times as many drawn examples of whole jobs, and jobs and faults over the other executor.
+# ten times as many drawn examples of whole jobs, and the jobs and faults that differ most on Ray.
+on_ray := $(addprefix tests/, \
+	contract/test_jobs_on_stores.py contract/test_merge_jobs.py \
+	integration/test_job.py integration/test_dataset_jobs.py integration/test_skew.py \
+	fault/test_the_matrix.py fault/test_the_matrix_of_drivers.py fault/test_a_stage_that_is_lost.py \
+	fault/test_a_data_server_that_drains.py fault/test_the_commit_of_a_killed_driver.py)
+
 test-all: test
 	$(python) -m pytest $(workers) tests/extended
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
