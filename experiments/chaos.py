@@ -29,12 +29,12 @@ from typing import Any, get_args
 from experiments import chaos_report, chaos_run, datasets, machine, oracle
 from experiments.chaos_outcome import Bench, Outcome
 from experiments.chaos_plan import KINDS, VICTIMS, Cluster, Fault, Scenario, Victim, plan, sooner
+from experiments.datasets import WORK
 
 FILES = 10
 MISSES_ALLOWED = 4
 ENDINGS_AT_ONCE = 4
 """A killed driver's shuffles stay on a standing cluster until their lease ends, a minute later."""
-WORK = datasets.REPOSITORY / "experiments/.work"
 
 
 def undisturbed(bench: Bench, clusters: list[Cluster], runs: int) -> dict[str, list[float]]:

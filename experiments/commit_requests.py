@@ -21,15 +21,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments import datasets, keeping
+from experiments import report
 from experiments.committing import appending, found, merging, published
 from experiments.committing.merging import SmallMerge
 from experiments.committing.output import Output
 from experiments.committing.ways import DUPLICATES, WAYS
+from experiments.datasets import WORK
 from tests.services.minio import Minio, running_minio
 from tests.services.recorder import Request
-
-WORK = datasets.REPOSITORY / "experiments/.work"
 
 KINDS = {
     "HeadObject": "HEAD",
@@ -281,8 +280,8 @@ def main() -> None:
         appends = _append_costs(minio, options.rows)
         files = [int(text) for text in options.merges.split(",") if text]
         merges = _merge_costs(minio, list(merging.WAYS), files, options.rows)
-    report = {"rows": options.rows, "costs": costs, "appends": appends, "merges": merges}
-    keeping.keep(options.out, "commit_requests", report, page(costs, appends, merges))
+    figures = {"rows": options.rows, "costs": costs, "appends": appends, "merges": merges}
+    report.write(options.out, "commit_requests", figures, page(costs, appends, merges))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ from urllib.parse import urlsplit
 
 import deltalake
 
-from experiments import datasets, keeping
+from experiments import report
 from experiments.commit_writer import Task, run_in
+from experiments.datasets import WORK
 from mrflight.storage import locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.built import hopsfs_python
@@ -35,7 +36,6 @@ from tests.services.minio import running_minio
 from tests.services.name_node_proxy import name_node_proxy
 from tests.support.cluster import standing_cluster
 
-WORK = datasets.REPOSITORY / "experiments/.work"
 WRITERS = 2
 SINKS_ALONE = (
     "Each commit is a row that a job's sink appends, part file and log entry. No whole job runs "
@@ -174,7 +174,7 @@ def main() -> int:
             outcomes.append(measure(store, table, options.commits))
         for failure in outcomes[-1].failures:
             print(f"{store}: {failure}", file=sys.stderr)
-    keeping.keep(options.out, "concurrent_commits", {"outcomes": outcomes}, page(outcomes))
+    report.write(options.out, "concurrent_commits", {"outcomes": outcomes}, page(outcomes))
     return 0 if all(outcome.is_right for outcome in outcomes) else 1
 
 

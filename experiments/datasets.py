@@ -9,6 +9,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 CLICKS_JOB = REPOSITORY / "examples" / "clicks" / "job.toml"
+WORK = REPOSITORY / "experiments" / ".work"
+"""The folder for inputs that are kept, and for results that are not published."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from experiments import datasets, machine
+from experiments import machine
+from experiments.datasets import WORK
 from experiments.latency import figures, tables
 from experiments.latency.cells import SYSTEMS, THESIS_DATA, Cell, Data, cells
 from experiments.latency.results import Results
@@ -32,7 +33,6 @@ from experiments.latency.runs import Runner
 from mrflight.units import parse_bytes
 from tests.services.hdfs import running_hdfs
 
-WORK = datasets.REPOSITORY / "experiments/.work"
 SERVERS = "an HDFS of one name node and two data nodes on the same machine, on all of its cores"
 
 

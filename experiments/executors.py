@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from experiments import clicks_fingerprint, datasets, keeping, machine, mrflight_job
+from experiments import clicks_fingerprint, datasets, machine, mrflight_job, report
+from experiments.datasets import WORK
 
-WORK = datasets.REPOSITORY / "experiments" / ".work"
 FILES = 10
 STAGES = ("start", "map", "reduce", "commit")
 
@@ -95,9 +95,9 @@ def page(runs: list[dict[str, Any]]) -> str:
             figures += [[run["seconds"][stage] for run in found] for stage in STAGES]
             cells = " | ".join(f"{statistics.median(figure):.2f}" for figure in figures)
             lines.append(f"| {rows:,} | {name} | {cells} |")
-        ratios = sorted(b["wall_s"] / a["wall_s"] for a, b in zip(*of.values(), strict=True))
-        told = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        lines.append(f"| {rows:,} | ray / local | {told} |" + " |" * len(STAGES))
+        ratios = [b["wall_s"] / a["wall_s"] for a, b in zip(*of.values(), strict=True)]
+        ratio = report.median_and_range(ratios)
+        lines.append(f"| {rows:,} | ray / local | {ratio} |" + " |" * len(STAGES))
     return "\n".join(lines) + "\n"
 
 
@@ -122,14 +122,14 @@ def main() -> None:
             for number in range(options.rounds):
                 for executor in sorted(settings, reverse=number % 2 == 1):
                     table = Path(folder, "out")
-                    wall_s, report = run(mrflight_job.command(files, table, settings[executor]))
+                    wall_s, result = run(mrflight_job.command(files, table, settings[executor]))
                     clicks_fingerprint.check(table, right, f"{rows:,} rows, {executor}")
                     shutil.rmtree(table)
-                    figures = {"wall_s": wall_s, "seconds": report["seconds"], "round": number}
+                    figures = {"wall_s": wall_s, "seconds": result["seconds"], "round": number}
                     runs.append({"rows": rows, "executor": executor} | figures)
-                    told = f"{rows:,} {executor} {wall_s:.2f} s {report['seconds']}"
-                    print(told, file=sys.stderr, flush=True)
-    keeping.keep(options.out, "executors", {"runs": runs}, page(runs))
+                    line = f"{rows:,} {executor} {wall_s:.2f} s {result['seconds']}"
+                    print(line, file=sys.stderr, flush=True)
+    report.write(options.out, "executors", {"runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from experiments import keeping
-from experiments.datasets import REPOSITORY
+from experiments import report
+from experiments.datasets import REPOSITORY, WORK
 from mrflight.compute.sql.map import SqlMap
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.scratch import ScratchFolder
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", default="int64 sorted,int64 shuffled,strings shuffled")
     parser.add_argument("--engines", default=",".join(CASES))
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "experiments/.work/join")
+    parser.add_argument("--out", type=Path, default=WORK / "join")
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--first-queries", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -148,13 +148,13 @@ def main() -> None:
         print(json.dumps(measure(case, options.orders, kind, order, options.rounds)))
         return
     lines = ["| keys | order | engine | seconds | growth, MiB |", "| --- | --- | --- | --- | --- |"]
-    report: dict[str, object] = {}
+    figures: dict[str, object] = {}
     sizes = ("--orders", options.orders, "--rounds", options.rounds)
     for kind, order in map(str.split, options.keys.split(",")):
         counts = set()
         for case in options.engines.split(","):
             found = in_a_process(*sizes, "--case", case, kind, order)
-            report[f"{kind}, {order}, {case}"] = found
+            figures[f"{kind}, {order}, {case}"] = found
             if "semi" not in case and "full" not in case:
                 counts.add(found["rows"])
             lines.append(
@@ -163,9 +163,9 @@ def main() -> None:
             )
             print(lines[-1], file=sys.stderr)
         assert len(counts) == 1, counts
-    report["sql"] = in_a_process("--first-queries")
-    lines += ["", f"SQL in a process: {json.dumps(report['sql'])}"]
-    keeping.keep(options.out, "join", report, "\n".join(lines) + "\n")
+    figures["sql"] = in_a_process("--first-queries")
+    lines += ["", f"SQL in a process: {json.dumps(figures['sql'])}"]
+    report.write(options.out, "join", figures, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

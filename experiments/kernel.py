@@ -34,6 +34,7 @@ import pandas as pd
 import pyarrow as pa
 
 from experiments import kernel_report, kernel_ways, machine
+from experiments.datasets import WORK
 from experiments.kernel_report import Cell
 from experiments.kernel_ways import STEPS, Counts, Input, Step
 from mrflight.compute import kernel
@@ -89,7 +90,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--batch-rows", type=int, default=2**18)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("experiments/.work/kernel"))
+    parser.add_argument("--out", type=Path, default=WORK / "kernel")
     options = parser.parse_args()
     description = machine.description()
     if hasattr(os, "sched_setaffinity"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments import report
 from experiments.kernel_ways import STEPS
 
 _COLORS = {"mrflight": "#1f6fb4", "pyarrow": "#8fb8d9", "polars": "#5b6570", "pandas": "#9aa5b1"}
@@ -74,7 +75,7 @@ def _ratios(step: str, cells: Sequence[Cell]) -> list[str]:
 def _ratio(ours: Cell, theirs: Cell) -> str:
     rounds = zip(ours.seconds, theirs.seconds, strict=True)
     ratios = [their_s / our_s for our_s, their_s in rounds]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return report.median_and_range(ratios)
 
 
 def _table(

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from experiments import keeping, tpch
+from experiments import report, tpch
+from experiments.datasets import WORK
 from mrflight.config.job_file import load_job
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
@@ -133,8 +134,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts")
     parser.add_argument("--queries", default=",".join(tpch.QUERIES))
-    parser.add_argument("--data", type=Path, default=tpch.WORK, help="inputs are kept there")
-    parser.add_argument("--out", type=Path, default=tpch.WORK / "map_parts")
+    parser.add_argument("--data", type=Path, default=WORK, help="inputs are kept there")
+    parser.add_argument("--out", type=Path, default=WORK / "map_parts")
     options = parser.parse_args()
     pa.set_cpu_count(1)
     data = tpch.prepare(options.scale, options.data.absolute())
@@ -146,7 +147,7 @@ def main() -> None:
             runs = [nanoseconds(maps) for _ in range(options.rounds)]
             medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
             figures.append({"query": query, "input": maps.input, **medians})
-    keeping.keep(options.out, "map_parts", {"scale": options.scale, "maps": figures}, page(figures))
+    report.write(options.out, "map_parts", {"scale": options.scale, "maps": figures}, page(figures))
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from experiments import datasets, keeping, mrflight_job, timed_process
+from experiments import mrflight_job, report, timed_process
+from experiments.datasets import WORK
 from mrflight.units import parse_bytes
 
 TIMEOUT_S = 3600.0
-WORK = datasets.REPOSITORY / "experiments/.work"
 FILE_ROWS = 1_000_000
 COLUMNS = ["id", "a", "b", "c", "text"]
 
@@ -177,7 +177,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.out, prefix="run-") as work:
         rounds = list(measure(options, Path(work)))
     settings = {"rows": options.rows, "share": options.share, "memory": options.memory}
-    keeping.keep(options.out, "merge", {**settings, "rounds": rounds}, page(options, rounds))
+    report.write(options.out, "merge", {**settings, "rounds": rounds}, page(options, rounds))
 
 
 if __name__ == "__main__":

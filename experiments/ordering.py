@@ -18,11 +18,11 @@ from typing import Any
 
 import duckdb
 
-from experiments import datasets, keeping, mrflight_job, timed_process
+from experiments import datasets, mrflight_job, report, timed_process
 from experiments.comparison.inputs import files_of, tpch
+from experiments.datasets import WORK
 from experiments.oracle import WrongResultError
 
-WORK = datasets.REPOSITORY / "experiments" / ".work"
 LIMIT_S = 600.0
 
 JOB = """
@@ -94,9 +94,9 @@ def page(runs: list[dict[str, Any]]) -> str:
             for figure in ("wall_s", "cpu_s", "peak_pss_bytes")
         )
         lines.append(f"| {name} | {wall:.2f} | {cpu:.2f} | {peak / 2**20:.0f} |")
-    ratios = sorted(a["wall_s"] / b["wall_s"] for a, b in zip(*of.values(), strict=True))
-    told = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-    return "\n".join([*lines, "", f"mrflight's seconds by Polars', round by round: {told}.\n"])
+    ratios = [a["wall_s"] / b["wall_s"] for a, b in zip(*of.values(), strict=True)]
+    ratio = report.median_and_range(ratios)
+    return "\n".join([*lines, "", f"mrflight's seconds by Polars', round by round: {ratio}.\n"])
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ def main() -> None:
         for engine in sorted(("mrflight", "polars"), reverse=number % 2 == 1):
             runs.append(run(engine, data, right) | {"round": number})
             print(f"{number + 1}: {engine} {runs[-1]['wall_s']:.2f} s", file=sys.stderr, flush=True)
-    keeping.keep(options.out, "ordering", {"scale": options.scale, "runs": runs}, page(runs))
+    report.write(options.out, "ordering", {"scale": options.scale, "runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

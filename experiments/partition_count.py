@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from experiments import datasets, machine, mrflight_job, oracle
+from experiments.datasets import WORK
 from experiments.thesis import measure
 from experiments.thesis.plan import Cell, Plan
 from experiments.thesis.results import Results
@@ -133,9 +134,7 @@ def _options() -> argparse.Namespace:
         " (4.3 to 4.8); cores: wall time with as many processes as cores",
     )
     parser.add_argument("--work", type=Path, help="where the temporary folder is made")
-    parser.add_argument(
-        "--out", type=Path, default=datasets.REPOSITORY / "experiments/.work/partition_count"
-    )
+    parser.add_argument("--out", type=Path, default=WORK / "partition_count")
     options = parser.parse_args()
     for given, known in ((options.versions, VERSIONS), (options.ways, WAYS)):
         if unknown := set(given.split(",")) - set(known):

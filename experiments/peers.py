@@ -23,8 +23,7 @@ from experiments import datasets, machine
 from experiments.comparison import checks, engines, inputs, page, runs
 from experiments.comparison.cases import CAP_SHARE, CAPPED, JOBS, Case, Sizes, cases
 from experiments.comparison.results import Results
-
-WORK = datasets.REPOSITORY / "experiments" / ".work"
+from experiments.datasets import WORK
 
 
 def compare(

@@ -30,15 +30,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from experiments import datasets, keeping, mrflight_job, timed_process
+from experiments import datasets, mrflight_job, report, timed_process
 from experiments.comparison import inputs
 from experiments.comparison.cases import Case
+from experiments.datasets import WORK
 
 TIMEOUT_S = 3600.0
 FILES = 10
 JOBS = datasets.REPOSITORY / "experiments" / "jobs"
 MEMORY = "2 GiB"
-WORK = datasets.REPOSITORY / "experiments/.work"
 
 IN_ONE_PROCESS = """
 import sys
@@ -77,8 +77,8 @@ def drive(job: Path, settings: dict[str, object], out: Path, per: float = 1.0) -
     given = [f"{key}={value}" for key, value in settings.items()]
     command = mrflight_job.driver_command(job, [*given, f"output.table={out}"], sys.executable)
     timed = timed_process.run(command, TIMEOUT_S)
-    report: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
-    return ShuffleInput(timed.wall_s, per, report["seconds"], report["peak_memory_bytes"])
+    result: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
+    return ShuffleInput(timed.wall_s, per, result["seconds"], result["peak_memory_bytes"])
 
 
 def partitions(data: Path, rows: int) -> Iterator[Ratio]:
@@ -194,7 +194,7 @@ def _line(made: list[dict[str, Any]]) -> str:
     walls = [statistics.median(this[side]["wall_s"] for this in made) for side in SIDES]
     peaks = [max(this[side]["peak_memory_bytes"] for this in made) / 2**20 for side in SIDES]
     by_round = [a / b for a, b in zip(*costs, strict=True)]
-    spread = f"{statistics.median(by_round):.2f} ({min(by_round):.2f} to {max(by_round):.2f})"
+    spread = report.median_and_range(by_round)
     return (
         f"{walls[0]:.2f} s, {peaks[0]:,.0f} MiB | {walls[1]:.2f} s, {peaks[1]:,.0f} MiB | {spread}"
     )
@@ -222,16 +222,16 @@ def main() -> None:
         "size": lambda: size(data, scales, options.python),
         "small": lambda: small(data),
     }
-    report: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     lines = [
         "| what | it: median, peak | against: median, peak | ratio, by round |",
         "|---" * 4 + "|",
     ]
     for name in options.only.split(","):
         for ratio in makers[name]():
-            report[ratio.name] = measure(ratio, options.rounds)
-            lines.append(f"| {ratio.what} | {_line(report[ratio.name])} |")
-    keeping.keep(options.out, "ratios", report, "\n".join(lines) + "\n")
+            figures[ratio.name] = measure(ratio, options.rounds)
+            lines.append(f"| {ratio.what} | {_line(figures[ratio.name])} |")
+    report.write(options.out, "ratios", figures, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

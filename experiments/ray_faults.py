@@ -22,8 +22,9 @@ from typing import Any
 
 import psutil
 
-from experiments import clicks_fingerprint, datasets, keeping, mrflight_job
-from experiments.executors import FILES, WORK, Ray, a_ray
+from experiments import clicks_fingerprint, datasets, mrflight_job, report
+from experiments.datasets import WORK
+from experiments.executors import FILES, Ray, a_ray
 
 KINDS = {"nothing": "", "worker": "ray::MrflightWorker", "data server": "ray::MrflightData"}
 SERVERS = 4
@@ -50,8 +51,8 @@ def run(command: list[str], kind: str, ray: Ray) -> dict[str, Any]:
     if job.returncode or not is_hit:
         told = "".join(said)
         raise RuntimeError(f"the job that lost {kind} ended with {job.returncode}:\n{told}")
-    report = json.loads(stdout.splitlines()[-1])
-    figures = {name: report[name] for name in ("seconds", "attempts")}
+    result = json.loads(stdout.splitlines()[-1])
+    figures = {name: result[name] for name in ("seconds", "attempts")}
     return {"kind": kind, "wall_s": time.perf_counter() - started, **figures}
 
 
@@ -101,7 +102,7 @@ def main() -> None:
                 runs.append(run(command, kind, ray) | {"round": number})
                 clicks_fingerprint.check(table, right, f"killed: {kind}")
                 print(f"{number + 1}: {runs[-1]}", file=sys.stderr, flush=True)
-    keeping.keep(options.out, "ray_faults", {"rows": options.rows, "runs": runs}, page(runs))
+    report.write(options.out, "ray_faults", {"rows": options.rows, "runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from experiments import datasets, machine, oracle, recovery_report
+from experiments.datasets import WORK
 from experiments.recovery_run import Fault, MissedError, Run, run
 from experiments.recovery_snapshot import Snapshot
 
@@ -35,7 +36,6 @@ PARTITIONS = 20
 DATA_SERVERS = 4
 WORKERS = 2
 MISSES_ALLOWED = 5
-WORK = datasets.REPOSITORY / "experiments/.work"
 
 Made = dict[str, list[Run]]
 """The runs of each side, one a round."""

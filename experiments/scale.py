@@ -17,11 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from experiments import datasets, keeping
+from experiments import datasets, report
+from experiments.datasets import WORK
 from experiments.scaling.run import Run
 from experiments.scaling.tables import page
-
-WORK = datasets.REPOSITORY / "experiments/.work"
 
 
 def _measured(size: int, servers: int, *, loses: bool) -> Run:
@@ -43,7 +42,7 @@ def main() -> None:
     runs = [_measured(size, options.servers, loses=False) for size in sizes]
     if options.loses:
         runs.append(_measured(sizes[-1], options.servers, loses=True))
-    keeping.keep(options.out, "scale", {"runs": runs}, page(runs))
+    report.write(options.out, "scale", {"runs": runs}, page(runs))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,25 @@
-"""Bytes through the shuffle per second, against raw Flight on the same machine in the same run.
+"""Measure the bytes per second through the shuffle, beside raw Flight in the same run.
 
     python -m experiments.shuffle_rate [--rows N] [--rounds N] [--partitions 20,200,2000]
 
-The same batches, 160,000 rows of a key and a number, or of lineitem's shape:
-once put to a plain pyarrow Flight server that keeps them and gotten back, as
-a raw loopback is measured; and once through mrflight: hashed, scattered to
-their partitions, put to a data server, committed, and read partition by
-partition, every block checked and decoded. One client, one data server in a
-process of its own, unix sockets. A round is one of each; rates are MB of
-Arrow data over the time of put and get together, ratios are by round.
+The batches have 160,000 rows each, of a key and a number, or of lineitem's shape. Raw Flight puts
+them to a plain pyarrow Flight server that keeps them, and gets them back. mrflight hashes them,
+scatters them to their partitions, puts them to a data server, commits, and reads partition by
+partition; every block is checked and decoded. Each has one client and one server process, on unix
+sockets. A round runs each once. Rates are MB of Arrow data over the time of put and get together,
+and ratios are by round.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 import mrflight
-from experiments import keeping
-from experiments.datasets import REPOSITORY
-from experiments.transport import clicks, echo
+from experiments import report
+from experiments.datasets import WORK
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.reader import read_partitions
@@ -43,8 +43,54 @@ MEMORY_BYTES = 8 * 2**30
 FORMS = ("none", "lz4", "zstd")
 
 
+class _EchoServer(flight.FlightServerBase):
+    """A Flight server that keeps the batches of a put and returns them to a get."""
+
+    def __init__(self, location: str) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        super().__init__(location)
+
+    def do_put(self, context, descriptor, reader, writer) -> None:
+        self._batches = [message.data for message in reader]
+
+    def do_get(self, context, ticket) -> flight.GeneratorStream:
+        return flight.GeneratorStream(self._batches[0].schema, iter(self._batches))
+
+
+def serve(location: str) -> None:
+    """Run an echo server until stdin is closed."""
+    server = _EchoServer(location)
+    print(location, flush=True)
+    sys.stdin.read()
+    server.shutdown()
+
+
+@contextmanager
+def echo(location: str) -> Iterator[flight.FlightClient]:
+    """Yield a client of an echo server in a process of its own, which ends with the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.shuffle_rate", "--serve", location],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        with flight.FlightClient(process.stdout.readline().strip()) as client:
+            yield client
+    finally:
+        process.communicate()
+
+
+def clicks(rows: int) -> pa.RecordBatch:
+    """Return rows as the clicks job shuffles them: an 18-byte key and an int32."""
+    digits = np.char.zfill(np.arange(rows).astype("U"), 9)
+    urls = np.char.add(np.char.add("www.s", digits), ".com")
+    return pa.record_batch({"url": pa.array(urls), "weight": pa.array(np.ones(rows, np.int32))})
+
+
 def lineitem(rows: int) -> pa.RecordBatch:
-    """Rows shaped like TPC-H's lineitem: 8 numbers, 3 dates, 5 strings, about 130 bytes."""
+    """Return rows shaped like TPC-H's lineitem: 8 numbers, 3 dates, 5 strings, about 130 bytes."""
     random = np.random.default_rng(1)
     columns: dict[str, pa.Array] = {"orderkey": pa.array(random.integers(0, 2**40, rows))}
     columns |= {f"number{i}": pa.array(random.integers(0, 10**6, rows)) for i in range(7)}
@@ -58,7 +104,7 @@ def lineitem(rows: int) -> pa.RecordBatch:
 
 
 def raw(batches: list[pa.RecordBatch]) -> tuple[float, float]:
-    """Seconds of a put and a get of record batches over plain Flight."""
+    """Return the seconds of a put and of a get of record batches over plain Flight."""
     with (
         tempfile.TemporaryDirectory() as folder,
         echo(f"grpc+unix://{Path(folder) / 's.sock'}") as client,
@@ -79,7 +125,7 @@ def raw(batches: list[pa.RecordBatch]) -> tuple[float, float]:
 def shuffled(
     batches: list[pa.RecordBatch], partitions: int, compression: str
 ) -> tuple[float, float]:
-    """Seconds of writing the batches into a shuffle, and of reading all of its partitions."""
+    """Return the seconds to write the batches into a shuffle and to read all of its partitions."""
     with ForkServer() as fork_server, SocketFolder() as folder:
         spill = Path(folder.path)
         options = ClusterOptions(1, MEMORY_BYTES, spill, heartbeat_timeout_s=10)
@@ -107,13 +153,17 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--partitions", default="20,200,2000")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "experiments/.work/shuffle_rate")
+    parser.add_argument("--out", type=Path, default=WORK / "shuffle_rate")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    pa.set_cpu_count(1)  # as a worker does, which
-    keep_freed_blocks()  # keeps freed pages as well; raw Flight has the same
+    if options.serve:
+        serve(options.serve)
+        return
+    pa.set_cpu_count(1)  # as a worker does
+    keep_freed_blocks()  # as a worker does; this holds for raw Flight as well
     partitions = [int(text) for text in options.partitions.split(",")]
     cases = [(count, "none") for count in partitions] + [(partitions[0], f) for f in FORMS[1:]]
-    report: dict[str, object] = {}
+    figures: dict[str, object] = {}
     lines = [
         "| rows | partitions | compression | raw MB/s | mrflight MB/s: put | get | both | of raw |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -133,7 +183,7 @@ def main() -> None:
                 made[f"{count} {compression}"].append(
                     (*plain, *shuffled(batches, count, compression))
                 )
-        report[name] = {"megabytes": megabytes, "seconds": made}
+        figures[name] = {"megabytes": megabytes, "seconds": made}
         for case, rounds in made.items():
             of_raw = [sum(times[:2]) / sum(times[2:]) for times in rounds]
             raw_rate, put, get, both = (
@@ -143,11 +193,10 @@ def main() -> None:
             count, compression = case.split()
             lines.append(
                 f"| {name} | {count} | {compression} | {raw_rate:.0f} | {put:.0f} | {get:.0f} "
-                f"| {both:.0f} | {statistics.median(of_raw):.2f} "
-                f"({min(of_raw):.2f} to {max(of_raw):.2f}) |"
+                f"| {both:.0f} | {report.median_and_range(of_raw)} |"
             )
             print(lines[-1], file=sys.stderr)
-    keeping.keep(options.out, "shuffle_rate", report, "\n".join(lines) + "\n")
+    report.write(options.out, "shuffle_rate", figures, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 from experiments import datasets, machine, mrflight_job, timed_process
 from experiments.comparison import engines
 from experiments.comparison.inputs import with_plain_strings
+from experiments.datasets import WORK
 from experiments.oracle import WrongResultError
 
-WORK = datasets.REPOSITORY / "experiments" / ".work"
 EXAMPLE = datasets.REPOSITORY / "examples" / "tpch"
 QUERIES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
 ENGINES = ("mrflight", "datafusion", "pyspark", "dask", "dask-distributed")

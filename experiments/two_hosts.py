@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments import datasets, machine, oracle, two_hosts_run
+from experiments.datasets import WORK
 from experiments.two_hosts_conditions import CONDITIONS, Condition, undisturbed
 from experiments.two_hosts_network import UnavailableError, two_hosts
 from experiments.two_hosts_run import Bench, Outcome
 
 FILES = 10
-WORK = datasets.REPOSITORY / "experiments/.work"
 
 Crossed = dict[tuple[str, str], int]
 

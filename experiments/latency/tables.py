@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from experiments.latency import published
 from experiments.latency.cells import SYSTEMS, Cell
 from experiments.latency.results import Estimate, Results
 from experiments.latency.runs import Run
+from experiments.report import median_and_range
 
 MEASURES = ("call_s", "process_s", "peak_bytes")
 
@@ -125,7 +125,7 @@ def _ratios(results: Results) -> Iterator[str]:
 
         def spread(measure: str, pairs: list[tuple[Run, Run]] = pairs) -> str:
             ratios = [getattr(a, measure) / getattr(b, measure) for a, b in pairs]
-            return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            return median_and_range(ratios)
 
         rows = f"{cell.data.rows:,}"
         what = (cell.operation, cell.store, cell.cores, rows, system, cell.system, len(pairs))

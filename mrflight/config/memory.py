@@ -47,7 +47,7 @@ _MIN_BUDGET_BYTES = 64 * MIB
 """
 
 _MAX_WRITER_BYTES = 128 * MIB
-"""The most for a shuffle writer. More makes its blocks no better, see experiments/transport.py."""
+"""The most for a shuffle writer. With more, blocks do not get better: see BLOCK_BYTES."""
 
 _MAX_COMBINER_BYTES = 64 * MIB
 """The most for a combiner. Groups that do not fit are aggregated by the reducer."""

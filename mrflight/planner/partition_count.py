@@ -16,7 +16,8 @@ AUTO_PARTITION_BYTES = 64 * 2**20
 million rows to HDFS took 1.1 of the time in two of three pairs, and less in the third."""
 
 MIN_BLOCK_BYTES = 16 * 2**10
-"""A writer's memory should hold such a block for each partition; see experiments/transport.py."""
+"""A writer's memory should hold such a block for each partition. Blocks of this size are written to
+Flight at a sixth of the speed of blocks of 1 MiB (221 instead of 1,393 MB/s)."""
 
 Reason = Literal[
     "set", "rows", "workers", "writer", "maximum", "limit", "broadcast", "no key", "total"

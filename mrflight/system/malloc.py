@@ -41,7 +41,7 @@ def return_freed_memory() -> None:
 
     Beside its budget of 256 MiB and what it needed at its start, a server took 130 to 275 MiB
     without this and 65 to 100 MiB with it. It costs a third more processor time while the server
-    spills (experiments/spill.py).
+    spills.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

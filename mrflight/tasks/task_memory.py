@@ -20,6 +20,6 @@ class TaskMemory(msgspec.Struct, frozen=True):
 
         Grouping rows with distinct keys takes six to seven times their bytes in addition (204 MiB
         for the sums and 236 MiB for a count_distinct of a table of 32 MiB). Sorting takes twice
-        their bytes. experiments/combine.py measures the growth of a process.
+        their bytes. These figures are the growth of a process.
         """
         return max(1, self.memory_bytes // 6)

@@ -11,7 +11,7 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""
 
-WITH_DATA = ("ratios", "tpch", "idle_workers", "ordering", "executors", "ray_faults", "map_parts")
+WITH_DATA = ("ratios", "tpch", "ordering", "executors", "ray_faults", "map_parts")
 
 
 class TestSmallExperiments:
@@ -21,7 +21,6 @@ class TestSmallExperiments:
         ("module", "options", "files"),
         [
             ("kernel", ["--rows", 5000, "--batch-rows", 1500, "--rounds", 1], ["kernel.json"]),
-            ("sorting", ["--rows", 3000, "--batch-rows", 900, "--rounds", 1], ["sorting.json"]),
             (
                 "shuffle_rate",
                 ["--rows", 50_000, "--rounds", 1, "--partitions", "3"],
@@ -63,11 +62,6 @@ class TestSmallExperiments:
                 ["ray_faults.json", "ray_faults.md"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
-            (
-                "idle_workers",
-                ["--rows", 20_000, "--rounds", 1, "--jobs", "clicks-10,zipf", "--workers", 3],
-                ["idle_workers.json", "idle_workers.md"],
-            ),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
@@ -78,9 +72,3 @@ class TestSmallExperiments:
         data = ["--data", tmp_path / "data"] if module in WITH_DATA else []
         python("-m", f"experiments.{module}", *options, *out, *data)
         assert set(files) <= contents(tmp_path / "out").keys()
-
-    def test_spill_and_combine_print_theirs(self) -> None:
-        sizes = ["--size", "8 MiB", "--memory", "4 MiB", "--block", "64 KiB"]
-        assert "4.0 MiB" in python("-m", "experiments.spill", *sizes)
-        combined = python("-m", "experiments.combine", "combiner", "--rows", 20_000)
-        assert combined.count("CombinerResult(") == 6

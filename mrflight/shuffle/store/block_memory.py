@@ -3,10 +3,9 @@
 A small block is a part of a buffer in which Flight has received much else, and
 allocators keep memory that one thread allocates and another one frees. A server
 with a budget of 256 MiB grew to 600 to 900 MiB with blocks of 16 KiB, and copies
-made by Arrow or malloc were no better (experiments/spill.py). So small blocks
-are copied into pages that only their partition uses. A large block already has
-a buffer of its own and stays there: a copy would cost half of what spilling it
-costs.
+made by Arrow or malloc were no better. So small blocks are copied into pages
+that only their partition uses. A large block already has a buffer of its own and
+stays there: a copy would cost half of what spilling it costs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mrflight.system.malloc import let_go_of_freed_blocks
 PACKED_BYTES = 128 * 2**10
 """Blocks of up to this size share pages with others of their partition; larger ones are not copied.
 With 512 KiB a server took as much memory beside a budget of 256 MiB, and a fifth more processor
-time for puts of 200 or 400 KiB (experiments/spill.py, 7 alternating rounds: medians of 148 to 178
+time for puts of 200 or 400 KiB (7 alternating rounds: medians of 148 to 178
 MiB instead of 159 to 161, with single rounds of 105 to 377; 2.5 and 2.6 s a GB instead of 2.1)."""
 
 PAGE_BYTES = mmap.PAGESIZE

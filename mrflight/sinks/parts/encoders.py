@@ -16,9 +16,9 @@ class ChunkLimit(msgspec.Struct, frozen=True):
 
 
 PARQUET_CHUNK = ChunkLimit(rows=1 << 18, size_bytes=64 << 20)
-"""A row group. Groups of 122,880 to 1,048,576 rows are written and read back at the same speed
-(experiments/parquet_encoding.py). The limit is for memory, and for readers that take one row
-group per core or skip groups by their minima and maxima."""
+"""A row group. Groups of 122,880 to 1,048,576 rows are written and read back at the same
+speed. The limit is for memory, and for readers that take one row group per core or skip groups by
+their minima and maxima."""
 
 STREAM_CHUNK = ChunkLimit(rows=1 << 16, size_bytes=4 << 20)
 """A record batch, or a piece of csv. It is large enough that its header does not matter."""

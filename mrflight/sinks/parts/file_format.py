@@ -17,7 +17,7 @@ from mrflight.sinks.parts.encoders import (
 
 DEFAULT_CODEC: ParquetCodec = "zstd"
 """zstd files are half as large as those of snappy and lz4, for a seventh of the time of a clicks
-job (experiments/parquet_encoding.py)."""
+job."""
 
 
 class FileFormat(msgspec.Struct, frozen=True):

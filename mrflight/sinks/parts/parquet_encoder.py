@@ -1,4 +1,4 @@
-"""The encoder of parquet files. Its choices are measured by experiments/parquet_encoding.py."""
+"""The encoder of parquet files."""
 
 from __future__ import annotations
 

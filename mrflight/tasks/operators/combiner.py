@@ -4,9 +4,9 @@ Only the columns that groups and aggregates need are sent. If all aggregates hav
 rows that are sent are partial rows, whether they were combined or not.
 
 Combining costs what Acero's grouping costs: 15 ns a row for few keys, and 95 ns for keys that come
-once. Each row that is not sent saves the cost of partitioning, sending, receiving and grouping it:
-see experiments/combine.py. So a sample of the first rows decides whether to combine. Samples of
-later rows decide again from time to time, because data may change along a file.
+once. Each row that is not sent saves the cost of partitioning, sending, receiving and grouping it.
+So a sample of the first rows decides whether to combine. Samples of later rows decide again from
+time to time, because data may change along a file.
 """
 
 from __future__ import annotations
