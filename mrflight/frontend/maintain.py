@@ -14,7 +14,7 @@ from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interr
 from mrflight.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep
+    from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport
 
 
 DESCRIPTION = (
@@ -73,14 +73,14 @@ def run(options: argparse.Namespace) -> int:
 def _maintain(options: argparse.Namespace) -> MaintenanceReport:
     from mrflight.sinks.delta.maintenance import maintain
 
-    upkeep = _upkeep(options)
+    steps = _maintenance_options(options)
     table = table_argument.requested_table(options)
-    return maintain(table, upkeep, dry_run=options.dry_run)
+    return maintain(table, steps, dry_run=options.dry_run)
 
 
-def _upkeep(options: argparse.Namespace) -> Upkeep:
+def _maintenance_options(options: argparse.Namespace) -> MaintenanceOptions:
     """Return the work that the options describe; JobFileError names a wrong option."""
-    from mrflight.sinks.delta.maintenance import Upkeep
+    from mrflight.sinks.delta.maintenance import MaintenanceOptions
     from mrflight.sinks.delta.vacuum import Retention
 
     try:
@@ -93,7 +93,7 @@ def _upkeep(options: argparse.Namespace) -> Upkeep:
         time = None if options.retain is None else timedelta(seconds=parse_seconds(options.retain))
     except ValueError as error:
         raise JobFileError(f"--retain: {error}") from error
-    return Upkeep(
+    return MaintenanceOptions(
         target_bytes=None if options.no_compact else target_bytes,
         retention=None if options.no_vacuum else Retention(time, options.force),
         checkpoints=not options.no_checkpoint,

@@ -17,7 +17,7 @@ from mrflight.frontend import cli
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
-from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep, maintain
+from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport, maintain
 from mrflight.sinks.delta.vacuum import Retention
 from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
@@ -27,7 +27,7 @@ from tests.services.minio import Bucket
 from tests.support.faults import await_that
 
 ODD = "50% a=b"
-NO_RETRY = Upkeep(retention=Retention(timedelta(0), is_forced=True))
+NO_RETRY = MaintenanceOptions(retention=Retention(timedelta(0), is_forced=True))
 
 
 def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
@@ -108,7 +108,7 @@ def test_a_table_is_maintained_while_a_job_runs(place: Location) -> None:
     left = files(table)
     assert (len(left), left & old) == (2, set())
     assert left >= {part.path for part in commit.parts}
-    rest = Upkeep(target_bytes=1, retention=NO_RETRY.retention, checkpoints=False)
+    rest = MaintenanceOptions(target_bytes=1, retention=NO_RETRY.retention, checkpoints=False)
     nothing = maintain(table, rest)  # the log still has the deleted files
     assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
 

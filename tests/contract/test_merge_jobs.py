@@ -76,7 +76,7 @@ def test_a_table_is_merged_into(place: Location, tmp_path: Path) -> None:
         "files_rewritten": 1,
         "files_removed": 1,
     }
-    assert "rewrite: 2 files looked into, 2 with rows of the keys" in done.stderr
+    assert "rewrite: 2 files read, 2 changed" in done.stderr
     assert read(table) == {(1, "a b"): "z", (2, "a b"): "x", (5, "50%"): "w", (2, "50%"): "w"}
     assert not any(".keys." in info.base_name for info in table.walk())
 

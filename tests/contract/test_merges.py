@@ -45,7 +45,7 @@ class Watched:
     def run(self, tasks: Sequence[SinkTask], note: Any) -> list[Any]:
         rewrites = [task for task in tasks if isinstance(task, RewriteTask)]
         assert len(rewrites) == len(tasks)
-        self.seen.append([target.logged for task in rewrites for target in task.targets])
+        self.seen.append([target.log_path for task in rewrites for target in task.targets])
         return LOCAL_TASKS.run(tasks, note)
 
 
@@ -239,7 +239,7 @@ def test_a_merge_that_fails_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("configuration", "reason"),
     [
-        ({"delta.enableChangeDataFeed": "true"}, "wants every change told"),
+        ({"delta.enableChangeDataFeed": "true"}, "requires a change data feed"),
         ({"delta.appendOnly": "true"}, "may only be appended to"),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_remo
     entry = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
     entry.write_text(entry.read_text().replace(path.name, "a%3Ab.parquet"))
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
-    with pytest.raises(OutputError, match=r"its log calls a file a%3Ab.parquet, as deltalake does"):
+    with pytest.raises(OutputError, match=r"its log encodes the path a%3Ab.parquet diff"):
         merge(tmp_path, rows(id=[1], v=["A"]), ["id"])
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
     assert unnamed_parts(tmp_path) == set()

@@ -57,7 +57,7 @@ def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the job's, but for their time."""
-    monkeypatch.setattr(delta_commit, "LOOKS", 3)
+    monkeypatch.setattr(delta_commit, "MAX_LOG_READS", 3)
     monkeypatch.setattr(commit_guard, "GRACE_S", 0.3)
 
 

@@ -141,7 +141,7 @@ def test_who_slept_beyond_its_turn_is_told_whom_it_replaced(table: Path, metadat
     # The next one is told too, once.
     with pytest.raises(CommitOverwrittenError, match="This job has committed nothing") as raised:
         Job("next", table, CommitLock(metadata)).commit()
-    assert f"version 1, which job {other.id} committed, is that of job {late.id} now" in str(
+    assert f"version 1, which job {other.id} committed, was replaced by job {late.id}" in str(
         raised.value
     )
     assert parts(table) == 3
@@ -188,7 +188,7 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
     go_on.set()
     thread.join(WAIT_S)
     (error,) = errors
-    assert f"which this job committed, is that of job {late.id} now: who wrote it" in str(error)
+    assert f"which this job committed, was replaced by job {late.id}: the other" in str(error)
     assert "Nothing of this job is in the table; run it again" in str(error)
     assert (rows(table), parts(table)) == (["first", "late"], 2)
     assert Job("other", table, CommitLock(metadata)).commit() == 2
@@ -198,7 +198,7 @@ def test_another_programs_entry_in_the_place_of_ours_is_told(table: Path, lock: 
     Job("first", table, lock).commit()
     theirs = json.dumps({"commitInfo": {"operation": "WRITE"}})
     ours = Job("ours", table, lock, after=lambda: write(table / entry_name(1), theirs))
-    with pytest.raises(CommitOverwrittenError, match="is that of another program now: ") as raised:
+    with pytest.raises(CommitOverwrittenError, match="was replaced by another program: ") as raised:
         ours.commit()
     assert "Nothing of this job is in the table" in str(raised.value)
     assert parts(table) == 1
@@ -219,7 +219,7 @@ def test_a_commit_that_is_replaced_later_is_told_to_the_next_one(
     with pytest.raises(CommitOverwrittenError) as raised:
         Job("next", table, lock).commit()
     told = str(raised.value)
-    assert f"version 1, which job {ours.id} committed, is that of another program now" in told
+    assert f"version 1, which job {ours.id} committed, was replaced by another program" in told
     assert Job("next", table, lock).commit() == 2
 
 
@@ -236,7 +236,7 @@ def test_who_finds_no_metadata_server_commits_nothing(table: Path, metadata: str
     Job("first", table, CommitLock(metadata)).commit()
     with pytest.raises(CommitError, match="commit lock was not acquired: "):
         Job("second", table, CommitLock("grpc+tcp://127.0.0.1:1", NO_RETRY)).commit()
-    with pytest.raises(OutputError, match="nobody can commit there without a metadata server"):
+    with pytest.raises(OutputError, match="a commit there needs a metadata server"):
         Job("third", table, None).commit()  # type: ignore[arg-type]
     assert rows(table) == ["first"]
     assert parts(table) == 1

@@ -87,7 +87,7 @@ def watch_rewrites() -> None:
     sys.setprofile(look)
 
 
-REWRITES = {"RewriteTask._write", "_Compaction._rewrite"}
+REWRITES = {"RewriteTask._write", "_Compactor._rewrite"}
 
 
 def _callers(frame: FrameType | None) -> Iterator[CodeType]:

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.sinks.delta.maintenance import MaintenanceReport, Upkeep
+from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport
 from mrflight.sinks.delta.maintenance import maintain as maintain_at
 from mrflight.storage import locate
 
-COMPACT = Upkeep(retention=None, checkpoints=False)
+COMPACT = MaintenanceOptions(retention=None, checkpoints=False)
 
 
-def maintain(folder: Path, upkeep: Upkeep = COMPACT, **more: Any) -> MaintenanceReport:
+def maintain(folder: Path, upkeep: MaintenanceOptions = COMPACT, **more: Any) -> MaintenanceReport:
     return maintain_at(locate("t", folder), upkeep, **more)
 
 

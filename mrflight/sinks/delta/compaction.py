@@ -1,9 +1,10 @@
-"""Small files of a Delta table written again as fewer ones, and one version that swaps them.
+"""Compaction: rewrites small files of a Delta table as fewer ones, and swaps them in one version.
 
-Not by deltalake's own optimize (1.6): it leaves NaN out of the bounds that it writes, and a file
-whose log entry has such bounds, or lacks one beside others, is skipped by readers that look for
-those rows (see `delta_stats`). What it wrote for a commit that failed stays, and nobody can tell
-whose it is. Here the files are encoded, named and cleaned up as those of a job.
+deltalake's own optimize (1.6) is not used. It leaves NaN out of the bounds that it writes, and
+readers skip a file with such bounds, or with a missing one, though it has rows that they look for
+(see `parts.file_statistics`). The files that it wrote for a commit that failed stay, and nothing
+shows which program wrote them. Here the files are encoded, named and cleaned up like those of a
+job.
 """
 
 from __future__ import annotations
@@ -32,36 +33,38 @@ from mrflight.sources.delta_source import DeltaReader, active_files, file_splits
 from mrflight.storage.delta import can_remove_files, delta_errors, import_deltalake, removable_paths
 from mrflight.system.deadlines import NO_DEADLINE
 
-WHOLE_FILE = 1 << 62
-"""Bytes of a split that a file is never larger than."""
+WHOLE_FILE_BYTES = 1 << 62
+"""A split size that no file exceeds, so that each file is one split."""
 
 
-class _Rewritten(msgspec.Struct, frozen=True):
-    """A bin, and the files that hold its rows now."""
+class _RewrittenBin(msgspec.Struct, frozen=True):
+    """A bin, and the new files that have its rows."""
 
     bin: Bin
     parts: tuple[PartFile, ...]
 
 
-class Compacted(msgspec.Struct, frozen=True):
-    """What one version swapped."""
+class Compaction(msgspec.Struct, frozen=True):
+    """A committed compaction."""
 
     version: int
     bins: tuple[Bin, ...]
+    """The files that it removed."""
     parts: tuple[PartFile, ...]
+    """The files that it added."""
 
 
-def compactable(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
-    """What `compact` would write again. CommitError where the log cannot be read.
+def plan_compaction(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
+    """Return the files that `compact` would rewrite. Raises CommitError if the log is unreadable.
 
-    Without files that a transaction would not take out of the log, as their writer encoded their
-    paths otherwise than deltalake does, and those that lie elsewhere. Raises OutputError where
-    the installed deltalake has no such transactions.
+    Files outside the table's folder are left out, and so are files that a transaction would not
+    remove from the log, because their writer encoded their paths differently than deltalake. Raises
+    OutputError if the installed deltalake has no such transactions.
     """
     if not can_remove_files():
         raise OutputError(
-            f"{table.location.url} cannot be compacted: hops-deltalake (1.4) has no transaction "
-            "that takes single files out of a log; --no-compact does the rest"
+            f"{table.location.url} cannot be compacted: hops-deltalake (1.4) cannot remove single "
+            "files from a log; --no-compact does the rest of the maintenance"
         )
     with delta_errors(f"the Delta table {table.location.url} cannot be read"):
         files = active_files(table.handle)
@@ -69,19 +72,21 @@ def compactable(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
     return plan_bins((file for file in files if file.path in kept), target_bytes)
 
 
-def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compacted | None:
-    """Write the files of each bin as one, and commit that; None where there is nothing to do.
+def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compaction | None:
+    """Rewrite the files of each bin as one file, and commit; None if there is nothing to do.
 
-    What others append meanwhile stays as it is. Bins of which they removed a file are left alone.
-    Raises as `compactable`, InputError where a file cannot be read, and CommitError where the
-    store fails, or others were faster each time; then, and after an interrupt, the new files are
-    gone again, unless the log cannot be read, and may name them.
+    Files that other writers append meanwhile stay as they are. If they remove a file of a bin, the
+    bin is left alone. Raises what `plan_compaction` raises, InputError if a file cannot be read,
+    and CommitError if the store fails or other writers were faster each time. After a failure or
+    an interrupt the new files are removed, unless the log cannot be read and may name them.
     """
-    bins = compactable(table, target_bytes)
-    return _Compaction(table, job_id).run(bins) if bins else None
+    bins = plan_compaction(table, target_bytes)
+    return _Compactor(table, job_id).run(bins) if bins else None
 
 
-class _Compaction:
+class _Compactor:
+    """Compacts one table under one job id."""
+
     def __init__(self, table: DeltaTable, job_id: str) -> None:
         location = table.location
         self._location, self._job_id = location, job_id
@@ -97,36 +102,34 @@ class _Compaction:
             FileFormat("delta", table.indexed_columns),
         )
 
-    def run(self, bins: Iterable[Bin]) -> Compacted | None:
+    def run(self, bins: Iterable[Bin]) -> Compaction | None:
         try:
             rewritten = [self._rewrite(number, bin) for number, bin in enumerate(bins)]
-            self._check_there(rewritten)
+            self._check_exist(rewritten)
             return self._commit(rewritten)
         finally:
-            self._clean_up()
+            # The log is asked even after an error, which may have come right after the commit.
+            delete_uncommitted(self._job_files, self._app_id, self._guard)
 
-    def _clean_up(self) -> None:
-        """Also after a commit: an interrupt, or an error, may have come right after it."""
-        delete_uncommitted(self._job_files, self._app_id, self._guard)
-
-    def _rewrite(self, number: int, bin: Bin) -> _Rewritten:
+    def _rewrite(self, number: int, bin: Bin) -> _RewrittenBin:
         parts = self._writer.write(PartId(number, 0), self._schema, self._rows(bin))
         before = [file.rows for file in bin.files if file.rows is not None]
         written = sum(part.rows for part in parts)
         if len(before) == len(bin.files) and sum(before) != written:
             raise CommitError(
-                f"{self._location.url}: files that hold {sum(before):,} rows by its log were read "
-                f"as {written:,} rows; nothing was changed: look at {min(bin.paths)} first"
+                f"{self._location.url}: files that have {sum(before):,} rows by the table's log "
+                f"were read as {written:,} rows; nothing was changed: look at {min(bin.paths)} "
+                "first"
             )
-        return _Rewritten(bin, tuple(parts))
+        return _RewrittenBin(bin, tuple(parts))
 
     def _rows(self, bin: Bin) -> Iterator[pa.RecordBatch]:
         for file in bin.files:
-            for split in file_splits(self._location, file, self._schema.names, WHOLE_FILE):
+            for split in file_splits(self._location, file, self._schema.names, WHOLE_FILE_BYTES):
                 yield from self._reader.read(split)
 
-    def _check_there(self, rewritten: list[_Rewritten]) -> None:
-        """CommitError where a new file is gone: a log that names it would make rows unreadable."""
+    def _check_exist(self, rewritten: list[_RewrittenBin]) -> None:
+        """Raise CommitError if a new file is gone; a log that named it would break the table."""
         written = {part.path for one in rewritten for part in one.parts}
         if gone := written - self._job_files.paths():
             raise CommitError(
@@ -134,7 +137,7 @@ class _Compaction:
                 "was changed: did mrflight clean, or something like it, run at the same time?"
             )
 
-    def _commit(self, rewritten: list[_Rewritten]) -> Compacted | None:
+    def _commit(self, rewritten: list[_RewrittenBin]) -> Compaction | None:
         failure: CommitError | None = None
         before: int | None = None
         for tries in range(MAX_TRIES):
@@ -143,16 +146,16 @@ class _Compaction:
             table = DeltaTable.load(self._location)
             if table is None or not self._fits(table):
                 raise CommitError(
-                    f"{self._location.url} was removed, or got other columns, while it was "
-                    "compacted; nothing was changed, run it again"
+                    f"{self._location.url} was removed, or its columns were changed, while it was "
+                    "compacted; nothing was changed, run the compaction again"
                 )
             if failure is not None:
-                if (done := table.committed_version(self._app_id)) is not None:
-                    return _compacted(done, rewritten)  # it had landed all the same
+                if (done := table.find_commit(self._app_id)) is not None:
+                    return _to_compaction(done, rewritten)  # the commit took effect all the same
                 if table.version == before:
-                    raise failure  # nobody was faster: it is the store
-            there = {file.path for file in active_files(table.handle)}
-            rewritten = [one for one in rewritten if one.bin.paths <= there]
+                    raise failure  # no other writer was faster, so the store has failed
+            active = {file.path for file in active_files(table.handle)}
+            rewritten = [one for one in rewritten if one.bin.paths <= active]
             if not rewritten:
                 return None
             try:
@@ -160,21 +163,21 @@ class _Compaction:
             except CommitError as error:
                 failure, before = error, table.version
                 continue
-            return _compacted(table.version + 1, rewritten)
+            return _to_compaction(table.version + 1, rewritten)
         raise CommitError(
             f"{self._location.url}: other writers were faster {MAX_TRIES} times; nothing was "
-            "changed, run it again when they are done"
+            "changed, run the compaction again when they are done"
         ) from failure
 
     def _fits(self, table: DeltaTable) -> bool:
-        """Whether the new files still say all that the old ones do; columns may have been added."""
+        """Return whether the new files have all columns that are needed; others may be added."""
         columns = {field.name: field for field in table.schema}
         return table.partition_by == self._partition_by and all(
             columns.get(field.name) == field for field in self._schema
         )
 
-    def _swap(self, table: DeltaTable, rewritten: list[_Rewritten]) -> None:
-        """Commit to this version of the table; CommitError where it is not the newest any more."""
+    def _swap(self, table: DeltaTable, rewritten: list[_RewrittenBin]) -> None:
+        """Commit to this version of the table; raise CommitError if it is not the newest."""
         deltalake = import_deltalake()
         now_ms = time.time_ns() // 1_000_000
         actions = [action for one in rewritten for action in _actions(one, now_ms)]
@@ -196,7 +199,7 @@ class _Compaction:
             self._guard.commit_once(write, NO_DEADLINE)
 
 
-def _actions(rewritten: _Rewritten, now_ms: int) -> list[Any]:
+def _actions(rewritten: _RewrittenBin, now_ms: int) -> list[Any]:
     transaction = import_deltalake().transaction
     values = rewritten.parts[0].partition_values if rewritten.parts else {}
     added = [
@@ -204,13 +207,13 @@ def _actions(rewritten: _Rewritten, now_ms: int) -> list[Any]:
         for part in rewritten.parts
     ]
     removed = [
-        # As with those that are added, the path is the one that the disk has.
+        # As for the files that are added, this is the path on the disk.
         transaction.RemoveAction(unquote(file.path), False, now_ms, file.size_bytes, values)
         for file in rewritten.bin.files
     ]
     return added + removed
 
 
-def _compacted(version: int, rewritten: list[_Rewritten]) -> Compacted:
+def _to_compaction(version: int, rewritten: list[_RewrittenBin]) -> Compaction:
     parts = tuple(part for one in rewritten for part in one.parts)
-    return Compacted(version, tuple(one.bin for one in rewritten), parts)
+    return Compaction(version, tuple(one.bin for one in rewritten), parts)

@@ -1,4 +1,4 @@
-"""Which files of a Delta table become one: a pure function of what its log says."""
+"""Plans a compaction: decides from the log of a Delta table which files become one file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mrflight.sources.delta_source import ActiveFile
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files of the same partition values, in the order in which their rows are to follow."""
+    """Files with the same partition values, in the order that their rows will have."""
 
     files: tuple[ActiveFile, ...]
-    """Two at least."""
+    """At least two."""
 
     @property
     def size_bytes(self) -> int:
@@ -21,24 +21,25 @@ class Bin(msgspec.Struct, frozen=True):
 
     @property
     def paths(self) -> frozenset[str]:
-        """As the log has them."""
+        """The paths of the files in the log."""
         return frozenset(file.path for file in self.files)
 
 
 def plan_bins(files: Iterable[ActiveFile], target_bytes: int) -> tuple[Bin, ...]:
-    """Neighbours that are not larger than ``target_bytes`` together, and more than one.
+    """Return groups of at least two neighbours that together have at most ``target_bytes``.
 
-    Neighbours are files that were committed after each other, and those of one commit by their
-    names: the order of the rows of a sorted table, and of jobs that append a day each. A file
-    that is as large as that by itself is left alone, and ends a bin.
+    Files are neighbours in the order of their commits, and within a commit in the order of their
+    names. This is the order of the rows of a sorted table, and of jobs that append a day each. A
+    file of at least ``target_bytes`` is left alone, and ends a group.
     """
     by_values: dict[str, list[ActiveFile]] = {}
     for file in sorted(files, key=lambda file: (file.modification_time, file.path)):
-        by_values.setdefault(repr(file.partition), []).append(file)  # NaN is no equal of itself
+        values = repr(file.partition)  # repr, because NaN does not equal itself
+        by_values.setdefault(values, []).append(file)
     return tuple(
         Bin(tuple(run))
-        for of_values in by_values.values()
-        for run in _runs(of_values, target_bytes)
+        for neighbours in by_values.values()
+        for run in _runs(neighbours, target_bytes)
         if len(run) > 1
     )
 

@@ -1,8 +1,8 @@
-"""What other writers did to a Delta table since a job looked at it.
+"""Conflicts: the changes of other writers to a Delta table since a job read it.
 
-By Delta's rules an overwrite reads the whole table, so that it conflicts with
-what others commit before it: rows that it would take away unseen, and changes
-of the schema. Files that were only rearranged (compacted) are no conflict.
+By Delta's rules an overwrite reads the whole table. So it conflicts with every change of the rows
+or the schema that others commit before it, because it would remove them unseen. Files that were
+only rearranged, as by a compaction, are no conflict.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 from mrflight.sinks.delta.table import DeltaTable
 
 
-def change_since(table: DeltaTable, seen_version: int | None) -> str | None:
-    """The first change of rows or schema after ``seen_version``, in words; None if there is none.
+def describe_change_since(table: DeltaTable, seen_version: int | None) -> str | None:
+    """Describe the first change of rows or schema after ``seen_version``; None if there is none.
 
-    ``seen_version`` is None where there was no table.
+    ``seen_version`` is None if there was no table.
     """
     if seen_version is not None and table.version < seen_version:
-        return f"the table was made anew, and is at version {table.version} now"
+        return f"the table was created again, and is at version {table.version} now"
     for version in range(0 if seen_version is None else seen_version + 1, table.version + 1):
-        if change := change_in(table, version):
+        if change := describe_change(table, version):
             return change
     return None
 
 
-def change_in(table: DeltaTable, version: int) -> str | None:
-    """What one version changed of rows or schema, in words; None if it did not."""
+def describe_change(table: DeltaTable, version: int) -> str | None:
+    """Describe the changes of rows or schema in one version; None if there are none."""
     actions = table.actions(version)
     if actions is None:
         return f"version {version}, whose log entry cannot be read"

@@ -1,4 +1,4 @@
-"""Commits of which the log's entry is put there by us, and not by deltalake: where, and how."""
+"""Commits whose log entry mrflight writes itself, without deltalake: when, and how."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.commit.commit_lease import CommitLock
-from mrflight.sinks.delta.leased_entry import FencedEntry
+from mrflight.sinks.delta.leased_entry import LeasedEntry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.delta import TableWrite, first_entry, kept_metadata
@@ -21,16 +21,16 @@ from mrflight.system.deadlines import Deadline
 
 
 class EntryCommit(msgspec.Struct, frozen=True):
-    """What a commit makes of a table, if there is one."""
+    """A commit to a table, or the first commit of a new one."""
 
     location: Location
     table: DeltaTable | None
     schema: pa.Schema
-    """Of the table once it is committed."""
+    """The schema of the table after the commit."""
     partition_by: list[str]
 
-    def entry(self, mode: str, actions: list[Any], properties: Any) -> bytes:
-        """The log's next entry. Raises what deltalake does, and OSError."""
+    def encode(self, mode: str, actions: list[Any], properties: Any) -> bytes:
+        """Return the log's next entry. Raises what deltalake raises, and OSError."""
         write = TableWrite(self.schema, actions, self.partition_by, properties)
         if self.table is None:
             return first_entry(self.location, write)
@@ -45,17 +45,17 @@ class EntryCommit(msgspec.Struct, frozen=True):
         return table.partition_by == by and bool(table.schema.equals(self.schema))
 
 
-def puts_entries(location: Location, table: DeltaTable | None) -> bool:
-    """Whether commits to a table there are made by entries of ours."""
+def writes_own_entries(location: Location, table: DeltaTable | None) -> bool:
+    """Return whether mrflight writes the log entries of all commits to a table there."""
     if location.store.lock_name(location.path) is not None:
         return True
     return table is not None and not has_whole_transactions()
 
 
-def puts_appends(table: DeltaTable) -> bool:
-    """Whether an append to it is put there by us though deltalake could commit it.
+def writes_own_appends(table: DeltaTable) -> bool:
+    """Return whether mrflight writes the log entry of an append that deltalake could commit.
 
-    It takes one request instead of six, if `PutIfAbsentStore.puts_log_entries` is set. deltalake
+    If `PutIfAbsentStore.puts_log_entries` is set, this takes one request instead of six. deltalake
     makes a checkpoint right after its own commit, so a commit that needs one is left to it.
     """
     store = table.location.store
@@ -64,19 +64,19 @@ def puts_appends(table: DeltaTable) -> bool:
 
 
 def put_entry(
-    entry: FencedEntry, lock: CommitLock | None, guard: CommitGuard, deadline: Deadline
+    entry: LeasedEntry, lock: CommitLock | None, guard: CommitGuard, deadline: Deadline
 ) -> None:
-    """Put it where there is none, in a turn at the lock where its store needs one.
+    """Write the entry if its version does not exist, under the commit lock if its store needs one.
 
-    FileExistsError where another writer was faster, and what `FencedEntry.land` raises.
+    Raises FileExistsError if another writer was faster, and what `LeasedEntry.commit` raises.
     """
     table = entry.table
     if (name := table.store.lock_name(table.path)) is not None:
         if lock is None:
-            raise OutputError(f"{table.url}: nobody can commit there without a metadata server")
+            raise OutputError(f"{table.url}: a commit there needs a metadata server for its lock")
         with lock.acquire(name, deadline) as lease:
-            entry.land(lease, guard, deadline)
+            entry.commit(lease, guard, deadline)
         return
     store = table.store
-    assert isinstance(store, PutIfAbsentStore)  # as all are but those that need a lock
+    assert isinstance(store, PutIfAbsentStore)  # every store without a lock is one
     guard.commit_once(lambda: store.put_if_absent(entry.path, entry.content), deadline)

@@ -1,8 +1,10 @@
-"""An entry of a Delta log, put where its store cannot tell who of two was first.
+"""A log entry that is written under a lease, for stores in which a writer can replace a file.
 
-With a turn at the lock nobody else that asks there writes. What a turn cannot keep away is looked
-for: another program, and a job that slept beyond the end of its turn between the store's look
-and its move. Whoever comes second to record a version, and whoever commits next, is told.
+In such a store two writers of one version may both succeed. Among the jobs that ask the same
+metadata server only the holder of the lease writes. A lease cannot keep out other programs, nor a
+job that is suspended between the store's look and its move until its lease has expired. Such a
+replaced version is detected: by the job that is the second to record the version, and by the job
+that commits next.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from mrflight.system.deadlines import Deadline
 log = logging.getLogger(__name__)
 
 
-class FencedEntry(msgspec.Struct, frozen=True):
-    """What is to be a version of a table."""
+class LeasedEntry(msgspec.Struct, frozen=True):
+    """The log entry of a new version of a table."""
 
     table: Location
     version: int
@@ -36,47 +38,49 @@ class FencedEntry(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Of its file, as the store has it."""
+        """The path of the entry's file in the store."""
         return self.table.child(entry_name(self.version)).path
 
-    def land(self, lease: LeaseHandle, guard: CommitGuard, deadline: Deadline) -> None:
-        """Put it, in this turn.
+    def commit(self, lease: LeaseHandle, guard: CommitGuard, deadline: Deadline) -> None:
+        """Write the entry while the lease is held.
 
-        Raises CommitOverwrittenError where a version that was committed before is another one now,
-        or this one is; CommitError where it is there already, or the turn is over, with nothing
-        committed; OSError where the store fails.
+        Raises CommitOverwrittenError if this version or one that was committed before it has been
+        replaced; CommitError, with nothing committed, if the version exists already or the lease
+        has expired; and OSError if the store fails.
         """
         deadline.run(
-            lambda: self._check_known(lease),
+            lambda: self._check_recorded_versions(lease),
             f"the last versions of {self.table.url} were read again, with nothing committed",
         )
         guard.commit_once(lambda: self._put(lease), deadline)
 
-    def _check_known(self, lease: LeaseHandle) -> None:
-        """CommitOverwrittenError, once, for versions that are not what their jobs committed.
+    def _check_recorded_versions(self, lease: LeaseHandle) -> None:
+        """Raise CommitOverwrittenError, once, for versions that others have replaced.
 
-        Those that are gone, with a table that was made anew or a log that was cleaned, are
-        forgotten.
+        Versions that are gone are forgotten: the table was created again, or its log cleaned up.
         """
-        found = list(self._found(lease.known))
-        if not found:
+        changed = list(self._find_changed(lease.known))
+        if not changed:
             return
         try:
-            lease.correct([now for _, now in found])
+            lease.correct([now for _, now in changed])
         except LeaseLostError as error:
-            raise self._turn_is_over() from error
-        replaced = [(then, now) for then, now in found if now.digest]
+            raise self._lease_expired() from error
+        replaced = [(then, now) for then, now in changed if now.digest]
         if replaced:
+            which = "; ".join(_describe_replaced(then, now) for then, now in replaced)
             raise CommitOverwrittenError(
-                f"{self.table.url}: {'; '.join(_told(then, now) for then, now in replaced)}. A "
-                "program that does not ask the same metadata server has done that, or a job that "
-                "stood still for long and then went on. What was replaced is not in the table, and "
-                "its files are still there: look at it, and run its job again. This job has "
-                "committed nothing; run it again as well, it is not stopped by this a second time"
+                f"{self.table.url}: {which}. Either a program did that which does not ask the same "
+                "metadata server, or a job that was suspended for long and then went on. The rows "
+                "of a replaced version are not in the table, but their files still exist: look at "
+                "the table, and run the job of that version again. This job has committed nothing; "
+                "run it again as well, it will not fail for this a second time"
             )
 
-    def _found(self, known: list[VersionRecord]) -> Iterator[tuple[VersionRecord, VersionRecord]]:
-        """Of each version that is not what it was: that, and what is there now."""
+    def _find_changed(
+        self, known: list[VersionRecord]
+    ) -> Iterator[tuple[VersionRecord, VersionRecord]]:
+        """Yield the record of each version that has changed, and what is there now."""
         for then in known:
             content = self._read(then.version)
             now = VersionRecord(then.version, _digest(content), _job_of(content))
@@ -86,61 +90,62 @@ class FencedEntry(msgspec.Struct, frozen=True):
     def _put(self, lease: LeaseHandle) -> None:
         entry = self.table.child(entry_name(self.version))
         if entry.info().is_file:
-            raise CommitError(f"version {self.version} is there already: another writer was faster")
+            raise CommitError(f"version {self.version} exists already: another writer was faster")
         try:
             lease.check()
         except LeaseLostError as error:
-            raise self._turn_is_over() from error
+            raise self._lease_expired() from error
         try:
             with entry.create() as file:
                 file.write(self.content)
         except OSError:
             if self._read(self.version) != self.content:
                 raise
-        self._check_there()
+        self._check_content()
         self._record(lease)
 
-    def _check_there(self) -> None:
-        """Read it back: CommitOverwrittenError where it is another program's."""
+    def _check_content(self) -> None:
+        """Read the entry back; raise CommitOverwrittenError if another writer has replaced it."""
         content = self._read(self.version)
         if content != self.content:
-            whose = f"is {_by(_job_of(content))} now" if content else "is gone"
+            what = f"was replaced by {_writer(_job_of(content))}" if content else "is gone"
             raise CommitOverwrittenError(
-                f"{self.table.url}: version {self.version}, which this job committed, {whose}: who "
-                "wrote it does not ask the same metadata server, or one of the two stood still for "
-                "long and then went on. Nothing of this job is in the table; run it again"
+                f"{self.table.url}: version {self.version}, which this job committed, {what}: the "
+                "other writer does not ask the same metadata server, or one of the two was "
+                "suspended for long and then went on. Nothing of this job is in the table; run it "
+                "again"
             )
 
     def _record(self, lease: LeaseHandle) -> None:
-        """CommitOverwrittenError where another job has committed this version as well."""
+        """Raise CommitOverwrittenError if another job has committed this version as well."""
         ours = VersionRecord(self.version, _digest(self.content), self.job_id)
         try:
             first = lease.record(ours)
         except MrflightError as error:
             log.warning(
-                "%s: version %d is committed, but the metadata server does not know of it (%s): "
-                "nobody would be told if a job that stood still replaced it",
+                "%s: version %d is committed, but the metadata server has no record of it (%s): "
+                "if a suspended job replaced this version, it would not be detected",
                 *(self.table.url, self.version, error),
             )
             return
         if first.digest == ours.digest:
             return
-        self._check_there()  # who was replaced is to be told that, not whom it replaced
+        self._check_content()  # if this job was replaced, that is what it must report
         raise CommitOverwrittenError(
             f"{self.table.url}: this job is committed, as version {self.version}, and has replaced "
-            f"what job {first.job} had committed as that: this one stood still for longer than its "
-            f"turn lasts. What {first.job} wrote is not in the table, and its files are still "
-            "there: run that job again, and not this one"
+            f"what job {first.job} had committed as that version: this job was suspended for "
+            f"longer than its lease lasts. The rows of job {first.job} are not in the table, but "
+            "their files still exist: run that job again, and not this one"
         )
 
-    def _turn_is_over(self) -> CommitError:
+    def _lease_expired(self) -> CommitError:
         return CommitError(
-            f"{self.table.url}: this job stood still for longer than its turn to commit lasts; "
+            f"{self.table.url}: this job was suspended for longer than its commit lease lasts; "
             "nothing was committed, run it again"
         )
 
     def _read(self, version: int) -> bytes:
-        """An entry of the log; empty where there is none. OSError where it cannot be read."""
+        """Return an entry of the log, empty if there is none; raise OSError if reading fails."""
         try:
             return self.table.child(entry_name(version)).read_bytes()
         except FileNotFoundError:
@@ -152,7 +157,7 @@ def _digest(content: bytes) -> str:
 
 
 def _job_of(entry: bytes) -> str:
-    """The job of ours that an entry is of; empty for another program's."""
+    """Return the mrflight job that wrote an entry; empty if another program wrote it."""
     with suppress(ValueError, AttributeError):
         for line in entry.splitlines():
             if (note := json.loads(line).get("commitInfo")) is not None:
@@ -160,9 +165,12 @@ def _job_of(entry: bytes) -> str:
     return ""
 
 
-def _by(job: str) -> str:
-    return f"that of job {job}" if job else "that of another program"
+def _writer(job: str) -> str:
+    return f"job {job}" if job else "another program"
 
 
-def _told(then: VersionRecord, now: VersionRecord) -> str:
-    return f"version {then.version}, which job {then.job} committed, is {_by(now.job)} now"
+def _describe_replaced(then: VersionRecord, now: VersionRecord) -> str:
+    return (
+        f"version {then.version}, which job {then.job} committed, was replaced by "
+        f"{_writer(now.job)}"
+    )

@@ -1,4 +1,4 @@
-"""The upkeep of a Delta table: small files together, removed ones deleted, its log summed up."""
+"""The maintenance of a Delta table: compaction, vacuum and a checkpoint of its log."""
 
 from __future__ import annotations
 
@@ -6,94 +6,102 @@ import msgspec
 
 from mrflight.errors import OutputError
 from mrflight.ids import new_job_id
-from mrflight.sinks.delta.compaction import compact, compactable
+from mrflight.sinks.delta.compaction import compact, plan_compaction
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.delta.vacuum import AS_THE_TABLE_SAYS, Retention, find_removed, vacuum
+from mrflight.sinks.delta.vacuum import TABLE_RETENTION, Retention, find_removed_files, vacuum
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, why_unreachable
 from mrflight.system.signals import run_interruptibly
-from mrflight.units import format_bytes
+from mrflight.units import format_bytes, format_count
 
 TARGET_BYTES = 128 << 20
 
 
-class Upkeep(msgspec.Struct, frozen=True):
-    """What is to be done."""
+class MaintenanceOptions(msgspec.Struct, frozen=True):
+    """The steps of the maintenance."""
 
     target_bytes: int | None = TARGET_BYTES
-    """Of compacted files; None: none are compacted."""
-    retention: Retention | None = AS_THE_TABLE_SAYS
-    """None: no files are deleted."""
+    """The size of compacted files; None for no compaction."""
+    retention: Retention | None = TABLE_RETENTION
+    """None for no vacuum."""
     checkpoints: bool = True
+    """Whether a checkpoint is written."""
 
 
 class CompactionReport(msgspec.Struct, frozen=True):
-    """Files that were, or would be, written again."""
+    """The files that were compacted, or would be in a dry run."""
 
     files: int
     size_bytes: int
     into_files: int
     into_bytes: int | None
-    """None where it is not done."""
+    """None in a dry run."""
 
 
 class VacuumReport(msgspec.Struct, frozen=True):
-    """Files that were, or would be, deleted."""
+    """The files that were deleted, or would be in a dry run."""
 
     files: int
     size_bytes: int
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
-    """What `maintain` did, or would do; None: that was not wanted."""
+    """What `maintain` did, or would do in a dry run; None for a step that was not requested."""
 
     table: str
     dry_run: bool
     version: int
-    """Of the table, in the end."""
+    """The version of the table at the end."""
     compaction: CompactionReport | None
     vacuum: VacuumReport | None
     checkpoint: int | None
-    """The version that has one now, or would get one."""
+    """The version of the table that has a checkpoint now, or would get one."""
 
     def summary(self) -> str:
-        """A line for each thing."""
+        """Return a line for each step, and one for the table."""
         would = "would be " if self.dry_run else ""
         lines = []
         if (files := self.compaction) is not None:
-            told = "nothing to do"
+            done = "nothing to do"
             if files.files:
                 size = "" if files.into_bytes is None else f", {format_bytes(files.into_bytes)}"
-                told = f"{files.files} files, {format_bytes(files.size_bytes)}, {would}written as "
-                told += f"{files.into_files}{size}"
-            lines.append(f"compact     {told}")
+                done = (
+                    f"{format_count(files.files, 'file')}, {format_bytes(files.size_bytes)}, "
+                    f"{would}written as {files.into_files}{size}"
+                )
+            lines.append(f"compact     {done}")
         if (gone := self.vacuum) is not None:
-            told = f"{gone.files} files, {format_bytes(gone.size_bytes)}, {would}deleted"
-            lines.append(f"vacuum      {told if gone.files else 'nothing to do'}")
+            done = "nothing to do"
+            if gone.files:
+                count, size = format_count(gone.files, "file"), format_bytes(gone.size_bytes)
+                done = f"{count}, {size}, {would}deleted"
+            lines.append(f"vacuum      {done}")
         if self.checkpoint is not None:
             lines.append(f"checkpoint  of version {self.checkpoint} {would}written")
         return "\n".join([*lines, f"{self.table}, version {self.version}"])
 
 
-def maintain(location: Location, upkeep: Upkeep, *, dry_run: bool = False) -> MaintenanceReport:
-    """Do it, or say what would be done, in an order in which each step finds what it needs.
+def maintain(
+    location: Location, options: MaintenanceOptions, *, dry_run: bool = False
+) -> MaintenanceReport:
+    """Maintain the table, and report what was done; in a dry run only report what would be done.
 
-    Removed files are deleted before the log is summed up: a checkpoint forgets the oldest of them.
-    Raises OutputError where there is no Delta table, or one that deltalake cannot keep in order,
-    CommitError where the store fails, or others were faster each time.
+    The vacuum comes before the checkpoint, which forgets the oldest of the removed files. Raises
+    OutputError if there is no Delta table, or one that deltalake cannot maintain, and CommitError
+    if the store fails or other writers were faster each time.
     """
     table = _load(location)
     table.check_maintainable()
     compaction = removed = None
-    if upkeep.retention is not None:  # refused before anything is written
-        removed = find_removed(table, upkeep.retention)
-    if upkeep.target_bytes is not None:
-        compaction = _compaction(table, upkeep.target_bytes, dry_run)
-    if upkeep.retention is not None and not dry_run:
-        removed = vacuum(_load(location), upkeep.retention)
+    if options.retention is not None:  # before anything is written, as it may refuse
+        removed = find_removed_files(table, options.retention)
+    if options.target_bytes is not None:
+        compaction = _compact(table, options.target_bytes, dry_run)
+    if options.retention is not None and not dry_run:
+        removed = vacuum(_load(location), options.retention)
     table = _load(location)
-    if upkeep.checkpoints and not dry_run:
-        with delta_errors(f"the log of {location.url} cannot be summed up"):
+    if options.checkpoints and not dry_run:
+        with delta_errors(f"{location.url} got no checkpoint"):
             run_interruptibly(table.handle.create_checkpoint)
     return MaintenanceReport(
         table=location.url,
@@ -101,7 +109,7 @@ def maintain(location: Location, upkeep: Upkeep, *, dry_run: bool = False) -> Ma
         version=table.version,
         compaction=compaction,
         vacuum=None if removed is None else VacuumReport(len(removed.paths), removed.size_bytes),
-        checkpoint=table.version if upkeep.checkpoints else None,
+        checkpoint=table.version if options.checkpoints else None,
     )
 
 
@@ -116,9 +124,9 @@ def _load(location: Location) -> DeltaTable:
     return table
 
 
-def _compaction(table: DeltaTable, target_bytes: int, dry_run: bool) -> CompactionReport:
+def _compact(table: DeltaTable, target_bytes: int, dry_run: bool) -> CompactionReport:
     if dry_run:
-        bins = compactable(table, target_bytes)
+        bins = plan_compaction(table, target_bytes)
         into_files, into_bytes = len(bins), None
     else:
         compacted = compact(table, target_bytes, new_job_id())

@@ -1,4 +1,7 @@
-"""Which files of a table a merge has to look into, and in which tasks: pure but for the log."""
+"""Plans a merge: which files of the table may have its keys, and which task reads which of them.
+
+This reads the table's log, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,22 @@ from mrflight.storage.delta import removable_paths, stored_file
 
 _TASKS_PER_WORKER = 4
 _MIN_TASK_BYTES = 16 << 20
-"""Of files: a task reads keys of the merge before it looks at one."""
+"""The minimum size of the files of one task, which reads keys of the merge before them."""
 
 
 class PlannedRewrite(NamedTuple):
-    """What one task looks at."""
+    """The files that one task reads."""
 
     targets: tuple[TargetFile, ...]
+    """Files of the table."""
     sources: tuple[KeyFile, ...]
+    """The files of the merge that may have keys of the targets."""
 
 
-def key_files(
+def to_key_files(
     table: Location, parts: Sequence[PartFile], schema: pa.Schema, keys: Sequence[str]
 ) -> list[KeyFile]:
-    """The files of a merge's own, by the table's schema."""
+    """Return the part files that a merge wrote, with keys of the table's types."""
     return [
         KeyFile(
             table.child(part.path).path,
@@ -56,8 +61,8 @@ def key_files(
     ]
 
 
-def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
-    """All files of this version of the table. OutputError for one that could not be removed."""
+def list_target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
+    """Return the files of this version; raise OutputError for one that cannot be removed."""
     actions = pa.table(table.handle.get_add_actions(flatten=False))
     schema, by = table.schema, table.partition_by
     columns = _struct(actions, "partition")
@@ -66,34 +71,35 @@ def target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile]:
     ranges = _ranges(actions, schema, [name for name in keys if name not in by])
     paths, sizes = actions["path"].to_pylist(), actions["size_bytes"].to_pylist()
     _check_paths(table, paths)
+    by_keys = partition_keys(pa.schema([schema.field(name) for name in keys]), by)
     found = []
     for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         known = dict(zip(by, (column[number] for column in texts), strict=True))
-        told = partition_keys(pa.schema([schema.field(name) for name in keys]), by)
         bounds = KeyBounds(
-            {name: range_ for name, of in ranges.items() if (range_ := of[number]) is not None},
-            frozenset([tuple(known[name] for name in told)]) if told else None,
+            {name: each for name, all_ in ranges.items() if (each := all_[number]) is not None},
+            frozenset([tuple(known[name] for name in by_keys)]) if by_keys else None,
         )
         constants = zip(by, (column[number] for column in values), strict=True)
-        whole = stored_file(table.location, path).path
-        found.append(TargetFile(path, whole, size, tuple(known.values()), tuple(constants), bounds))
+        stored = stored_file(table.location, path).path
+        target = TargetFile(path, stored, size, tuple(known.values()), tuple(constants), bounds)
+        found.append(target)
     return found
 
 
 def _check_paths(table: DeltaTable, paths: Sequence[str]) -> None:
-    """OutputError for what a transaction would not remove: the table would have rows twice."""
+    """Raise OutputError for files that a transaction cannot remove; their rows would stay."""
     if strange := set(paths) - removable_paths(paths):
         raise OutputError(
-            f"{table.location.url} cannot be merged into: its log calls a file {min(strange)}, as "
-            "deltalake does not, so that it could not be removed; let who wrote it write it again "
-            "(OPTIMIZE), or write to another table"
+            f"{table.location.url} cannot be merged into: its log encodes the path {min(strange)} "
+            "differently than deltalake, which could not remove the file; rewrite it with the "
+            "program that wrote it (OPTIMIZE), or write to another table"
         )
 
 
 def _ranges(
     actions: pa.Table, schema: pa.Schema, columns: Sequence[str]
 ) -> dict[str, list[Range | None]]:
-    """Of each file the range of each column, where the log has one that can be relied on."""
+    """Return the range of each column in each file, or None if the log has no reliable one."""
     low, high = _struct(actions, "min"), _struct(actions, "max")
     found = {}
     for name in columns:
@@ -109,7 +115,7 @@ def _ranges(
 
 
 def _struct(actions: pa.Table, name: str) -> Mapping[str, pa.Array]:
-    """The fields of a column of structs, which may not be there."""
+    """Return the fields of a column of structs; none if there is no such column."""
     if name not in actions.column_names:
         return {}
     column = actions[name].combine_chunks()
@@ -124,7 +130,7 @@ def _struct(actions: pa.Table, name: str) -> Mapping[str, pa.Array]:
 def plan_rewrites(
     targets: Sequence[TargetFile], sources: Sequence[KeyFile], workers: int
 ) -> list[PlannedRewrite]:
-    """Tasks for the targets that may have a key of the sources; those of one partition together."""
+    """Plan tasks for the targets that may have a key of the sources, grouped by partition."""
     by_value: dict[PartitionValues, list[KeyFile]] = defaultdict(list)
     anywhere: list[KeyFile] = []
     for source in sources:
@@ -133,33 +139,34 @@ def plan_rewrites(
         else:
             for value in source.bounds.partitions:
                 by_value[value].append(source)
-    joined: dict[PartitionValues, KeyBounds | None] = {}
-    wanted: list[tuple[TargetFile, list[KeyFile]]] = []
+    bounds_by_value: dict[PartitionValues, KeyBounds | None] = {}
+    overlapping: list[tuple[TargetFile, list[KeyFile]]] = []
     for target in sorted(targets, key=lambda each: (repr(each.values), each.path)):
-        place: PartitionValues = next(iter(target.bounds.partitions or [()]))
-        candidates = [*anywhere, *by_value.get(place, [])]
-        if place not in joined:
-            joined[place] = union_all([s.bounds for s in candidates]) if candidates else None
-        bounds = joined[place]
+        partition: PartitionValues = next(iter(target.bounds.partitions or [()]))
+        candidates = [*anywhere, *by_value.get(partition, [])]
+        if partition not in bounds_by_value:
+            bounds = union_all([each.bounds for each in candidates]) if candidates else None
+            bounds_by_value[partition] = bounds
+        bounds = bounds_by_value[partition]
         if bounds is not None and bounds.overlaps(target.bounds):
-            wanted.append((target, candidates))
-    return list(_tasks(wanted, workers))
+            overlapping.append((target, candidates))
+    return list(_group(overlapping, workers))
 
 
-def _tasks(
-    wanted: Sequence[tuple[TargetFile, list[KeyFile]]], workers: int
+def _group(
+    overlapping: Sequence[tuple[TargetFile, list[KeyFile]]], workers: int
 ) -> Iterator[PlannedRewrite]:
-    total = sum(target.size_bytes for target, _ in wanted)
-    most_bytes = max(total // (workers * _TASKS_PER_WORKER), _MIN_TASK_BYTES)
+    total = sum(target.size_bytes for target, _ in overlapping)
+    max_bytes = max(total // (workers * _TASKS_PER_WORKER), _MIN_TASK_BYTES)
     group: list[TargetFile] = []
     sources: dict[str, KeyFile] = {}
-    weight = 0
-    for target, candidates in wanted:
-        if group and weight + target.size_bytes > most_bytes:
+    group_bytes = 0
+    for target, candidates in overlapping:
+        if group and group_bytes + target.size_bytes > max_bytes:
             yield PlannedRewrite(tuple(group), tuple(sources.values()))
-            group, sources, weight = [], {}, 0
+            group, sources, group_bytes = [], {}, 0
         group.append(target)
         sources |= {source.path: source for source in candidates}
-        weight += target.size_bytes
+        group_bytes += target.size_bytes
     if group:
         yield PlannedRewrite(tuple(group), tuple(sources.values()))

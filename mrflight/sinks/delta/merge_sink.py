@@ -1,4 +1,4 @@
-"""The sink that merges into a Delta table: rows come, and those with their keys go, at once."""
+"""The sink that merges into a Delta table: it adds rows and removes those with the same keys."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mrflight.compute.sql.predicate import Predicate
 from mrflight.config.spec import OutputSection
 from mrflight.result import MergeCounts
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.merge_commit import Merge, check_can_remove
 from mrflight.sinks.delta.merge_writer import MergeWriter
 from mrflight.sinks.delta.sink import DeltaSink
@@ -20,16 +21,16 @@ from mrflight.storage import Location
 
 
 class MergeSink(DeltaSink):
-    """Part files with the rows that come, then the files of the table that have their keys.
+    """Part files with the new rows, then the files of the table that have their keys.
 
-    Both count from the one version of the log on that names the former, and what is left of the
-    latter.
+    One version of the log adds the new rows, and replaces each of those files with one that has the
+    remaining rows.
     """
 
     def __init__(
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
-        """Look at what is there; OutputError for what cannot work."""
+        """Look at the table; raise OutputError if the job cannot merge into it."""
         check_can_remove(location)
         super().__init__(location, spec, job_id, app_id)
         predicate = spec.delete_when
@@ -47,41 +48,41 @@ class MergeSink(DeltaSink):
         return self._merge_writer
 
     def check_rows(self, schema: pa.Schema) -> None:
-        self._merge_writer.written(schema)
+        self._merge_writer.select_columns(schema)
 
     def setup(self, commit: Commit) -> None:
-        """Rewrite the files of the table as it is now: what others change meanwhile comes later."""
+        """Rewrite files of the table as it is now; `commit` repeats this for what changes later."""
         table, committed = commit.deadline.run(
-            self._following.look,
-            f"the Delta table {self._location.url} was loaded, with nothing committed",
+            self._output.snapshot.refresh,
+            f"the Delta table {self._output.location.url} was loaded, with nothing committed",
         )
         if table is not None and committed is None:
-            self._merged_at(commit).at(table, commit.tasks)
+            self._merge_of(commit).prepare(table, commit.tasks)
 
     def commit(self, commit: Commit) -> int:
         self._check_parts(commit)
-        merge = self._merged_at(commit)
-        named = replace(commit, parts=tuple(_named(commit.parts)))
-        schema = self._merge_writer.written(commit.schema)
-        if named.parts:
-            schema = common_schema(named.parts, null_fits=False)
-        transaction = self._delta_commit(named, schema)
-        version = self._land(commit, replace(transaction, merge=merge, tasks=commit.tasks))
-        ours = {part.path for part in (*named.parts, *merge.added)}
-        if self._kept == ours:  # and not those of another run that was faster
+        merge = self._merge_of(commit)
+        parts = tuple(_without_key_files(commit.parts))
+        schema = self._merge_writer.select_columns(commit.schema)
+        if parts:
+            schema = common_schema(parts, null_fits=False)
+        added = replace(commit, parts=parts, schema=schema)
+        version = self._run(DeltaCommit(self._output, added, merge))
+        ours = {part.path for part in (*parts, *merge.added)}
+        if version.paths == ours:  # otherwise another run was faster
             self._counts = merge.counts()
-        has_key_files = len(named.parts) < len(commit.parts)
+        has_key_files = len(parts) < len(commit.parts)
         self._has_stale_files = self._has_stale_files or merge.has_rewritten or has_key_files
-        return version
+        return version.number
 
     def merge_counts(self) -> MergeCounts | None:
         return self._counts
 
-    def _merged_at(self, commit: Commit) -> Merge:
+    def _merge_of(self, commit: Commit) -> Merge:
         if self._merge is None:
             self._merge = Merge(self._merge_writer, commit.parts)
         return self._merge
 
 
-def _named(parts: Sequence[PartFile]) -> list[PartFile]:
+def _without_key_files(parts: Sequence[PartFile]) -> list[PartFile]:
     return [part for part in parts if not part.is_key_file]

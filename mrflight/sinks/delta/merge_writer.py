@@ -1,4 +1,4 @@
-"""The part writer of a merge: rows that come into the table, and keys of those that go."""
+"""The part writer of a merge: it writes the rows to add, and the keys of the rows to delete."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from mrflight.sinks.parts.partition_values import PartitionValues, format_values
 from mrflight.sinks.parts.stored_schema import TableSchema
 
 _MAX_PARTITIONS = 1000
-"""Of the keys to go, that are told apart: with more of them every file is looked at."""
+"""The maximum number of partition values that are noted for the keys to delete. With more of them
+the files of all partitions are candidates."""
 
 
 @dataclass(frozen=True)
 class MergeWriter(PartWriter):
     """Writes the rows of a merge, of which there is one for each key.
 
-    Those of which ``delete_when`` holds go to key files, beside the others and with their keys
-    alone.
+    Only the keys are written of rows for which ``delete_when`` is true. They go to key files of
+    their own.
     """
 
     rows: FilePartWriter
@@ -41,20 +42,21 @@ class MergeWriter(PartWriter):
     order_by: str | None = None
     delete_when: Predicate | None = None
 
-    def written(self, schema: pa.Schema) -> pa.Schema:
-        """Of the columns of rows those that come into the table.
+    def select_columns(self, schema: pa.Schema) -> pa.Schema:
+        """Return those columns of the rows that are written to the table.
 
-        An existing table gets those that it has of what ``order_by`` and ``delete_when`` name, a
-        new one no column that only ``delete_when`` names. Raises what `Predicate.check` does.
+        An existing table gets the columns of ``order_by`` and ``delete_when`` only if it has them.
+        A new table does not get columns that only ``delete_when`` names. Raises what
+        `Predicate.check` raises.
         """
         named = () if self.delete_when is None else _columns(self.delete_when, schema)
         ordered = () if self.order_by is None else (self.order_by,)
         table = self.rows.schema
         if table.existing is not None:
-            left_out = {*named, *ordered} - set(table.existing.names)
+            dropped = {*named, *ordered} - set(table.existing.names)
         else:
-            left_out = {*named} - {*table.partition_by, *ordered}
-        kept = [field for field in schema if field.name in self.keys or field.name not in left_out]
+            dropped = {*named} - {*table.partition_by, *ordered}
+        kept = [field for field in schema if field.name in self.keys or field.name not in dropped]
         return pa.schema(kept)
 
     def write(
@@ -64,20 +66,20 @@ class MergeWriter(PartWriter):
         batches: Iterable[pa.RecordBatch],
         closer: AsyncCloser | None = None,
     ) -> list[PartFile]:
-        written = self.written(schema)
+        written = self.select_columns(schema)
         stored = self.rows.schema.to_stored(written)
         keys = pa.schema([stored.field(name) for name in self.keys])
-        beside = _Keys(self._key_files().open_files(part, keys), keys, stored, self)
+        deletes = _DeleteWriter(self._key_files().open_files(part, keys), keys, self)
         try:
-            rest = beside.taken_from(batches, written.names)
-            parts = self.rows.write(part, written, rest, closer)
+            rows = deletes.take_deletes(batches, written.names)
+            parts = self.rows.write(part, written, rows, closer)
         except BaseException:
-            beside.files.discard()
+            deletes.files.discard()
             raise
         by = partition_keys(keys, self.rows.schema.partition_by)
         return [
-            *(_with_bounds(file, beside.coming.bounds(), by) for file in parts),
-            *beside.done,
+            *(_with_bounds(file, deletes.added_keys.bounds(), by) for file in parts),
+            *deletes.key_files,
         ]
 
     @property
@@ -96,59 +98,60 @@ class MergeWriter(PartWriter):
         )
 
 
-class _Keys:
-    """What is noted of the keys of one attempt's rows as they are written."""
+class _DeleteWriter:
+    """Takes the rows to delete out of one attempt's rows, and writes their keys to key files.
 
-    def __init__(
-        self, files: OpenPartFiles, keys: pa.Schema, stored: pa.Schema, writer: MergeWriter
-    ) -> None:
+    It notes the bounds of the keys of both kinds of rows.
+    """
+
+    def __init__(self, files: OpenPartFiles, keys: pa.Schema, writer: MergeWriter) -> None:
         by = writer.rows.schema.partition_by
         self._by = partition_keys(keys, by)
         self._keys = keys
         self._writer = writer
         self._values: set[PartitionValues] = set()
-        self._going = KeyObserver(name for name in keys.names if name not in by)
+        self._deleted_keys = KeyObserver(name for name in keys.names if name not in by)
         self.files = files
-        self.coming = KeyObserver(name for name in keys.names if name not in by)
-        self.done: list[PartFile] = []
+        self.added_keys = KeyObserver(name for name in keys.names if name not in by)
+        self.key_files: list[PartFile] = []
 
-    def taken_from(
+    def take_deletes(
         self, batches: Iterable[pa.RecordBatch], written: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that come into the table; the keys of the others are written by their end."""
+        """Yield the rows to add; at the end the keys of all others are written."""
         import pyarrow.compute as pc
 
         for batch in batches:
             if self._writer.delete_when is not None and batch.num_rows:
-                goes = self._writer.delete_when.holds(batch)
-                if goes.true_count:
-                    self._add(batch.filter(goes))
-                    batch = batch.filter(pc.invert(goes))
-            self.coming.observe(self._stored(batch))
+                is_deleted = self._writer.delete_when.holds(batch)
+                if is_deleted.true_count:
+                    self._add(batch.filter(is_deleted))
+                    batch = batch.filter(pc.invert(is_deleted))
+            self.added_keys.observe(self._stored(batch))
             yield batch.select(list(written))
-        self.done = [self._key_file(part) for part in self.files.finish()]
+        self.key_files = [self._key_file(part) for part in self.files.finish()]
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return self._writer.rows.schema.cast(batch.select(self._keys.names), self._keys)
 
     def _add(self, batch: pa.RecordBatch) -> None:
         keys = self._stored(batch)
-        self._going.observe(keys)
+        self._deleted_keys.observe(keys)
         if self._by and len(self._values) <= _MAX_PARTITIONS:
-            self._values |= _values_in(keys, self._by)
+            self._values |= _distinct_values(keys, self._by)
         self.files.add((), keys)
 
     def _key_file(self, part: PartFile) -> PartFile:
-        bounds = self._going.bounds()
+        bounds = self._deleted_keys.bounds()
         if self._by and len(self._values) <= _MAX_PARTITIONS:
             bounds = limit_to_partitions(bounds, self._values)
         return msgspec.structs.replace(part, keys=bounds, is_key_file=True)
 
 
 def partition_keys(keys: pa.Schema, partition_by: Sequence[str]) -> tuple[str, ...]:
-    """The key columns that a table is partitioned by, and by whose texts keys can be told apart.
+    """Return the key columns that are partition columns and have one text per value.
 
-    Not those of floats: a zero has two.
+    Floats are left out, because zero has two texts.
     """
     return tuple(
         name
@@ -163,8 +166,8 @@ def _with_bounds(part: PartFile, bounds: KeyBounds, by: tuple[str, ...]) -> Part
     return msgspec.structs.replace(part, keys=bounds)
 
 
-def _values_in(rows: pa.RecordBatch, columns: tuple[str, ...]) -> set[PartitionValues]:
-    """The different values of some columns, as their texts."""
+def _distinct_values(rows: pa.RecordBatch, columns: tuple[str, ...]) -> set[PartitionValues]:
+    """Return the distinct values of the columns, as texts."""
     keys = pa.Table.from_batches([rows.select(list(columns))])
     found = keys.group_by(list(columns), use_threads=False).aggregate([]).combine_chunks()
     texts = [format_values(found[name].combine_chunks()) for name in columns]
@@ -173,5 +176,5 @@ def _values_in(rows: pa.RecordBatch, columns: tuple[str, ...]) -> set[PartitionV
 
 @lru_cache(maxsize=16)
 def _columns(predicate: Predicate, schema: pa.Schema) -> tuple[str, ...]:
-    """Once in a worker, as all partitions of a job are alike."""
+    """Return the predicate's columns. All partitions of a job are alike, so this is cached."""
     return tuple(predicate.columns(schema))

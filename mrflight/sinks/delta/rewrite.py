@@ -1,7 +1,8 @@
-"""Rewriting files of a table without the rows whose keys a merge brings, or removes.
+"""Rewrites files of a table without the rows whose keys a merge replaces or deletes.
 
-A file is read twice: its key columns, to see which rows go, and all of it only where some stay
-and some go. Of the merge's keys as many are held at a time as the memory allows.
+First the key columns of a file are read, to find the rows to remove. The whole file is read only if
+some of its rows remain and some do not. The keys of the merge are held in memory, as many at a time
+as fit.
 """
 
 from __future__ import annotations
@@ -28,49 +29,49 @@ from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
 from mrflight.system.malloc import return_all_freed_memory
 
-_KEYS_SHARE = 3
-"""A third of a task's memory is keys and their index, as making it takes as much again."""
-_INDEX_BYTES = 24
-"""Of a key in the index, beside the key."""
+_KEYS_DIVISOR = 3
+"""A third of a task's memory is for the keys and their index; to build it takes as much again."""
+_INDEX_BYTES_PER_KEY = 24
+"""The size of the index per key, besides the key."""
 
 Constants = tuple[tuple[str, object], ...]
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """A file whose rows' keys replace, or remove, those of the table."""
+    """A file of the merge, with keys whose rows in the table are replaced or deleted."""
 
     path: str
-    """Whole, as the store has it."""
+    """The path in the store."""
     size_bytes: int
     constants: Constants
     bounds: KeyBounds
-    removes: bool
-    """Whether no rows come in the place of those of the table."""
+    is_delete: bool
+    """Whether the rows of the keys are deleted, and not replaced."""
 
 
 class TargetFile(msgspec.Struct, frozen=True):
     """A file of the table that may have such keys."""
 
-    logged: str
-    """Its path as the log has it."""
+    log_path: str
+    """The path in the log."""
     path: str
-    """Whole, as the store has it."""
+    """The path in the store."""
     size_bytes: int
     values: PartitionValues
-    """Of the columns that the table is partitioned by."""
+    """The values of the table's partition columns."""
     constants: Constants
     bounds: KeyBounds
 
 
-class Rewritten(msgspec.Struct, frozen=True):
-    """What came of one file of the table."""
+class RewriteResult(msgspec.Struct, frozen=True):
+    """The result of looking for the keys in one file of the table."""
 
     target: TargetFile
     updated: int
-    """Rows in whose place others come."""
+    """The number of rows that are replaced."""
     deleted: int
     parts: tuple[PartFile, ...]
-    """The rows that stay, where some go; where all go, none."""
+    """The files with the remaining rows; none if all rows remain, or if no row does."""
 
     @property
     def is_changed(self) -> bool:
@@ -78,67 +79,69 @@ class Rewritten(msgspec.Struct, frozen=True):
 
 
 class RewriteTask(msgspec.Struct, frozen=True):
-    """Some files of a table, and the files that may have their keys."""
+    """Files of a table to rewrite, and the files of the merge that may have their keys."""
 
     table: Location
     schema: pa.Schema
-    """Of the table."""
+    """The schema of the table."""
     keys: tuple[str, ...]
     targets: tuple[TargetFile, ...]
     sources: tuple[KeyFile, ...]
     writer: FilePartWriter
     first_number: int
-    """What the files are called by, in the place of partitions."""
+    """The number of the first target, which stands for a partition in the names of its files."""
     memory_bytes: int
 
     @property
     def name(self) -> str:
         first, *others = self.targets
-        return f"rewrite of {first.logged}" + (f" and {len(others)} more" if others else "")
+        return f"rewrite of {first.log_path}" + (f" and {len(others)} more" if others else "")
 
-    def run(self, attempt: int) -> list[Rewritten]:
-        """Of each target what came of it. Raises InputError, OutputError and JobFailedError."""
-        files = [_whole(self.table, t.path, t.size_bytes, t.constants) for t in self.targets]
-        found = [_RowBits(rows) for _, rows in files]
+    def run(self, attempt: int) -> list[RewriteResult]:
+        """Return the result for each target. Raises InputError, OutputError and JobFailedError."""
+        files = [_open(self.table, t.path, t.size_bytes, t.constants) for t in self.targets]
+        marked = [_RowBits(rows) for _, rows in files]
         splits = [split for split, _ in files]
-        counts = [self._find(removes, splits, found) for removes in (False, True)]
+        counts = [self._mark_rows(deletes, splits, marked) for deletes in (False, True)]
         return [
-            Rewritten(
+            RewriteResult(
                 target,
                 updated,
-                gone - updated,
-                self._write(number, attempt, target, split, bits) if 0 < gone < bits.rows else (),
+                removed - updated,
+                self._write(number, attempt, split, bits) if 0 < removed < bits.rows else (),
             )
-            for number, (target, (split, _), bits, updated, gone) in enumerate(
-                zip(self.targets, files, found, *counts, strict=True)
+            for number, (target, split, bits, updated, removed) in enumerate(
+                zip(self.targets, splits, marked, *counts, strict=True)
             )
         ]
 
-    def _find(self, removes: bool, splits: Sequence[Split], found: Sequence[_RowBits]) -> list[int]:
-        """Mark the rows that have a key of one kind; how many of each target are marked then."""
-        for index, bounds in self._indexes(removes):
-            for target, split, bits in zip(self.targets, splits, found, strict=True):
+    def _mark_rows(
+        self, deletes: bool, splits: Sequence[Split], marked: Sequence[_RowBits]
+    ) -> list[int]:
+        """Mark the rows with a key of one kind; return how many of each target are marked then."""
+        for index, bounds in self._indexes(deletes):
+            for target, split, bits in zip(self.targets, splits, marked, strict=True):
                 if bounds.overlaps(target.bounds):
                     self._mark(index, split, bits)
-            del index  # before the next is made
-            return_all_freed_memory()  # an index is NumPy's, the rows that are written Arrow's
-        return [bits.count() for bits in found]
+            del index  # before the next one is built
+            return_all_freed_memory()  # NumPy allocates an index, Arrow the rows that are written
+        return [bits.count() for bits in marked]
 
-    def _indexes(self, removes: bool) -> Iterator[tuple[KeyIndex, KeyBounds]]:
-        """The keys of one kind, as many at a time as may be held, and between what they lie."""
-        most_bytes = self.memory_bytes // _KEYS_SHARE
+    def _indexes(self, deletes: bool) -> Iterator[tuple[KeyIndex, KeyBounds]]:
+        """Yield indexes of the keys of one kind, as many as fit into memory, and their bounds."""
+        max_bytes = self.memory_bytes // _KEYS_DIVISOR
         held: list[pa.RecordBatch] = []
         bounds: list[KeyBounds] = []
         size_bytes = 0
         for source in self.sources:
-            if source.removes != removes:
+            if source.is_delete != deletes:
                 continue
-            split, _ = _whole(self.table, source.path, source.size_bytes, source.constants)
+            split, _ = _open(self.table, source.path, source.size_bytes, source.constants)
             bounds.append(source.bounds)
             for batch in self._reader(self.keys).read(split):
                 held.append(batch)
-                size_bytes += batch.nbytes + batch.num_rows * _INDEX_BYTES
-                if size_bytes > most_bytes:
+                size_bytes += batch.nbytes + batch.num_rows * _INDEX_BYTES_PER_KEY
+                if size_bytes > max_bytes:
                     yield _index(held), union_all(bounds)
                     bounds, size_bytes = [source.bounds], 0
         if held:
@@ -155,19 +158,20 @@ class RewriteTask(msgspec.Struct, frozen=True):
             start += batch.num_rows
 
     def _write(
-        self, number: int, attempt: int, target: TargetFile, split: Split, bits: _RowBits
+        self, number: int, attempt: int, split: Split, marked: _RowBits
     ) -> tuple[PartFile, ...]:
-        """The rows that are not marked, in their order."""
+        """Write the rows of a target that are not marked, in their order."""
+        values = self.targets[number].values
         columns = self.writer.schema.partition_by
         files = self.writer.open_files(PartId(self.first_number + number, attempt), self.schema)
         start = 0
         try:
             for batch in self._reader(self.schema.names).read(split):
-                stays = pa.array(~bits.slice(start, batch.num_rows))
+                remains = pa.array(~marked.slice(start, batch.num_rows))
                 start += batch.num_rows
-                rows = batch.filter(stays).drop_columns(list(columns))
+                rows = batch.filter(remains).drop_columns(list(columns))
                 if rows.num_rows:
-                    files.add(target.values, rows)
+                    files.add(values, rows)
             return tuple(files.finish())
         except BaseException:
             files.discard()
@@ -175,14 +179,14 @@ class RewriteTask(msgspec.Struct, frozen=True):
 
 
 def _index(held: list[pa.RecordBatch]) -> KeyIndex:
-    """Of keys that are held no more then but by the index."""
+    """Return an index of the keys, and empty ``held``, so that only the index holds them."""
     keys = pa.Table.from_batches(held)
     held.clear()
     return KeyIndex(keys)
 
 
 class _RowBits:
-    """Some of a file's rows; takes one bit each."""
+    """A set of rows of a file, which takes one bit per row of the file."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -202,26 +206,29 @@ class _RowBits:
         return int(np.unpackbits(self._bytes).sum(dtype=np.int64))
 
 
-def _whole(table: Location, path: str, size_bytes: int, constants: Constants) -> tuple[Split, int]:
-    """All of a file, and how many rows it has. InputError where it is not what the log says."""
+def _open(table: Location, path: str, size_bytes: int, constants: Constants) -> tuple[Split, int]:
+    """Return a split of the whole file, and its number of rows.
+
+    Raises InputError if the file does not have the size that the log says.
+    """
     version = FileVersion(size_bytes)
     location = table.at(path).of(version)
     with (
         translate_read_errors("parquet", location),
-        _of_logged_size(location, size_bytes, table),
+        _check_size_on_failure(location, size_bytes, table),
         location.open_input() as stream,
     ):
         metadata = open_row_groups(stream).metadata
         groups, rows = metadata.num_row_groups, metadata.num_rows
         check_size(stream.size(), size_bytes, location, table)
-    # Where a look is a request, the answers tell; elsewhere it has just been looked at.
+    # On a store whose reads do not check the version, the size was checked just now.
     known = version if location.checks_version else None
     return Split(path, 0, groups, size_bytes, constants, known), rows
 
 
 @contextmanager
-def _of_logged_size(location: Location, size_bytes: int, table: Location) -> Iterator[None]:
-    """Tell of a file's size, where it is not the log's, in the place of what that leads to."""
+def _check_size_on_failure(location: Location, size_bytes: int, table: Location) -> Iterator[None]:
+    """After an OSError, raise InputError instead if the file's size is not that in the log."""
     try:
         yield
     except OSError:

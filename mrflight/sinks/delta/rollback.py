@@ -1,4 +1,4 @@
-"""Removing what a job wrote beside a Delta table, as far as its log does not name it."""
+"""Rollback: the removal of a job's files that the log of its Delta table does not name."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from mrflight.sinks.delta.table import DeltaTable
 
 
 def delete_uncommitted(job_files: JobFiles, app_id: str, guard: CommitGuard) -> None:
-    """Remove the files that no version of ``app_id`` names.
+    """Remove the job's files that no version of ``app_id`` names.
 
-    None where the log does not tell, or nobody knows whether the commit is still to come. It is
-    looked up, as an error may have been the answer to a commit that landed all the same.
+    The log is read for that, because a commit may take effect and raise an error all the same. All
+    files stay if the log cannot be read, or while a commit may still take effect.
     """
     if guard.outcome_unknown:
         return
     kept: set[str] | None = set()
     try:
         table = DeltaTable.load(job_files.table)
-        if table is not None and (version := table.committed_version(app_id)) is not None:
+        if table is not None and (version := table.find_commit(app_id)) is not None:
             kept = table.added_paths(app_id, version)
     except CommitError:
         return

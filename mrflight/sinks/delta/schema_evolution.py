@@ -1,8 +1,8 @@
-"""Columns that a job brings to a Delta table, which has them before its rows come.
+"""Schema evolution: columns are added to a Delta table before the rows that need them.
 
-That is a version of its own: deltalake's transaction of files (1.6) changes a table's schema only
-where it replaces all rows. A column is harmless without the rows that it was added for, as where
-the job then fails; the next try finds it there.
+The columns are added in a version of their own, because deltalake's transaction of files (1.6)
+changes a table's schema only if it replaces all rows. A column without rows is harmless, for
+example if the job fails after it was added. The next attempt finds it in the table.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage.delta import import_deltalake
 
 
-def missing_columns(existing: pa.Schema, stored: pa.Schema) -> list[pa.Field]:
-    """Those of ``stored`` that a table has not yet, in their order."""
-    return [field for field in stored if field.name not in existing.names]
+def missing_columns(table: DeltaTable, stored: pa.Schema) -> list[pa.Field]:
+    """Return the fields of ``stored`` that the table does not have, in their order."""
+    existing = table.schema.names
+    return [field for field in stored if field.name not in existing]
 
 
 def add_columns(table: DeltaTable, fields: list[pa.Field], job_id: str) -> None:
-    """Commit them as the version right after this one, which ``table`` is then.
+    """Commit the version after that of ``table`` with these columns, and bring ``table`` to it.
 
-    They are nullable and come last; older files have none of them, and read as null. Raises what
-    deltalake does, also where another writer was faster.
+    The columns are nullable and come last; older files lack them and read as null. Raises what
+    deltalake raises, also if another writer was faster.
     """
     deltalake = import_deltalake()
     table.handle.alter.add_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
@@ -15,11 +15,12 @@ from mrflight.sinks.commit.job_files import (
     is_job_file,
     relative_path,
 )
-from mrflight.sinks.delta.commit import DeltaCommit
-from mrflight.sinks.delta.entry_commit import puts_entries
+from mrflight.sinks.delta.commit import CommittedVersion, DeltaCommit
+from mrflight.sinks.delta.entry_commit import writes_own_entries
+from mrflight.sinks.delta.output import DeltaOutput
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.delta.table_snapshot import Following
+from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
@@ -32,54 +33,47 @@ from mrflight.storage.delta import import_deltalake, other_client_hint, why_unre
 
 
 class DeltaSink(Sink):
-    """Part files beside the table's, then one version of its log that names the winners."""
+    """Part files beside those of the table, then one version of its log that names them."""
 
     def __init__(
         self, location: Location, spec: OutputSection, job_id: str, app_id: str | None
     ) -> None:
-        """Look at what is there; OutputError for what cannot work."""
+        """Look at the table; raise OutputError if the job cannot write to it."""
         import_deltalake()
         _check_name(location)
         check_is_folder(location)
-        table = _table_at(location)
-        self._mode = spec.mode
-        self._app_id = app_id or f"mrflight-{job_id}"
+        table = _load_table(location)
         self._committed: int | None = None
-        if table is not None and app_id is not None:  # or the id is new: nobody can have committed
-            self._committed = table.committed_version(app_id)
-        self._location, self._job_id = location, job_id
-        self._following = Following(location, self._app_id)
-        self._seen_version = None if table is None else table.version
-        if table is not None and self._committed is None:
-            _check_mode(table, spec)
-            self._following.begin(table)
-        if self._committed is None:  # who has nothing to do needs no permission for it
+        if table is not None and app_id is not None:  # a new id cannot be committed yet
+            self._committed = table.find_commit(app_id)
+        app_id = app_id or f"mrflight-{job_id}"
+        snapshot = TableSnapshot(location, app_id)
+        if self._committed is None:  # a job with nothing to do needs no permission for it
+            if table is not None:
+                _check_mode(table, spec)
+                snapshot.begin(table)
             check_writable(location)
             check_writable(location.child(LOG))
-        keeps_rows = spec.mode in ("append", "merge")
-        existing = table.schema if table is not None and keeps_rows else None
-        operation = "merged into" if spec.mode == "merge" else "appended to"
         self.needs_lock = location.store.lock_name(location.path) is not None
-        self._target = TableSchema(
-            location.url,
-            True,
-            tuple(spec.partition_by),
-            existing,
-            spec.schema == "evolve",
-            operation,
+        self._output = DeltaOutput(
+            location,
+            spec.mode,
+            _target_schema(location, spec, table),
+            app_id,
+            job_id,
+            CommitGuard(location.url),
+            snapshot,
         )
         indexed_columns = INDEXED_COLUMNS if table is None else table.indexed_columns
         self._part_writer = FilePartWriter(
             location,
             job_id,
-            self._target,
+            self._output.target,
             FileFormat("delta", indexed_columns, spec.compression or DEFAULT_CODEC),
         )
         self._job_files = JobFiles.of(location, job_id, bool(spec.partition_by))
-        self._guard = CommitGuard(location.url)
-        self._has_landed = False
         self._has_stale_files = True
-        self._kept: set[str] | None = None
+        self._new_version: CommittedVersion | None = None
 
     @property
     def part_writer(self) -> PartWriter:
@@ -92,53 +86,37 @@ class DeltaSink(Sink):
         return self._committed
 
     def commit(self, commit: Commit) -> int:
-        schema = common_schema(commit.parts, null_fits=False) if commit.parts else commit.schema
+        if commit.parts:
+            commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
         self._check_parts(commit)
-        return self._land(commit, self._delta_commit(commit, schema))
+        return self._run(DeltaCommit(self._output, commit)).number
 
-    def _delta_commit(self, commit: Commit, schema: pa.Schema) -> DeltaCommit:
-        return DeltaCommit(
-            self._location,
-            self._mode,
-            self._target,
-            schema,
-            commit.parts,
-            self._app_id,
-            self._job_id,
-            self._guard,
-            self._following,
-            self._seen_version,
-            commit.deadline,
-            commit.lock,
-        )
-
-    def _land(self, commit: Commit, transaction: DeltaCommit) -> int:
-        version, self._kept = transaction.run()
-        self._has_landed = True
-        self._has_stale_files = commit.has_stale_files
-        return version
+    def _run(self, transaction: DeltaCommit) -> CommittedVersion:
+        self._new_version = transaction.run()
+        self._has_stale_files = transaction.commit.has_stale_files
+        return self._new_version
 
     def cleanup(self) -> None:
-        # A disk is always looked at, for folders: of others a look is a request.
-        if self._kept is not None and (self._has_stale_files or self._location.store.is_disk):
-            self._job_files.delete_except(self._kept)
+        paths = None if self._new_version is None else self._new_version.paths
+        # A disk is always listed, for its folders. On other stores a listing is a request.
+        if paths is not None and (self._has_stale_files or self._output.location.store.is_disk):
+            self._job_files.delete_except(paths)
 
     def _check_parts(self, commit: Commit) -> None:
-        """CommitError where a part is gone: a log that names it would make the table unreadable."""
-        there = commit.deadline.run(
-            self._job_files.paths, f"the files in {self._location.url} were listed"
-        )
-        gone = {part.path for part in commit.parts} - there
+        """Raise CommitError if a part is gone; a log that named it would break the table."""
+        url = self._output.location.url
+        found = commit.deadline.run(self._job_files.paths, f"the files in {url} were listed")
+        gone = {part.path for part in commit.parts} - found
         if gone:
             raise CommitError(
-                f"{self._location.url}: {min(gone)} is gone, which this job wrote; did "
-                "mrflight clean, or something like it, run at the same time?"
+                f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
+                "something like it, run at the same time?"
             )
 
     def abort(self) -> None:
-        """See `Sink.abort`. Where the log cannot be read, nothing is known to be uncommitted."""
-        if not self._has_landed:
-            delete_uncommitted(self._job_files, self._app_id, self._guard)
+        """See `Sink.abort`. If the log cannot be read, all files stay: they may be committed."""
+        if self._new_version is None:
+            delete_uncommitted(self._job_files, self._output.app_id, self._output.guard)
 
 
 def _check_name(location: Location) -> None:
@@ -146,25 +124,25 @@ def _check_name(location: Location) -> None:
         raise OutputError(f"output.table: {location.url}: {why}; choose another name")
 
 
-def _table_at(location: Location) -> DeltaTable | None:
-    """What is there; None where one can be made. OutputError where its place is taken."""
+def _load_table(location: Location) -> DeltaTable | None:
+    """Return the table; None if a new one can be created. OutputError if other files are there."""
     table = DeltaTable.load(location)
     if table is not None:
         return table
     try:
         _check_nothing_else(location)
     except OutputError:
-        table = DeltaTable.load(location)  # which another job may have made meanwhile
+        table = DeltaTable.load(location)  # another job may have created it meanwhile
         if table is None:
             raise
     return table
 
 
 def _check_nothing_else(location: Location) -> None:
-    """OutputError where the place of a new table is taken.
+    """Raise OutputError if there are files that do not belong to a new table.
 
-    Part files of a job that ended before its commit do no harm: the log does not name them. Nor
-    does a log entry that it had begun.
+    Part files of a job that ended before its commit do no harm, because the log does not name them.
+    Neither does a log entry that was not written completely.
     """
     for info in location.walk():
         if info.is_file and not is_job_file(location, info):
@@ -174,18 +152,32 @@ def _check_nothing_else(location: Location) -> None:
             )
 
 
+def _target_schema(
+    location: Location, spec: OutputSection, table: DeltaTable | None
+) -> TableSchema:
+    keeps_rows = spec.mode in ("append", "merge")
+    return TableSchema(
+        location.url,
+        True,
+        tuple(spec.partition_by),
+        table.schema if table is not None and keeps_rows else None,
+        spec.schema == "evolve",
+        "merged into" if spec.mode == "merge" else "appended to",
+    )
+
+
 def _check_mode(table: DeltaTable, spec: OutputSection) -> None:
     if spec.mode == "error":
         raise OutputError(
-            f"output.table: the Delta table {table.location.url} exists; choose another, or set "
-            "output.mode to append or overwrite"
+            f"output.table: the Delta table {table.location.url} exists; choose another table, or "
+            "set output.mode to append or overwrite"
         )
     table.check_writable(spec.mode)
-    if spec.schema == "evolve" and puts_entries(table.location, table):
+    if spec.schema == "evolve" and writes_own_entries(table.location, table):
         raise OutputError(
-            f'output.schema: "evolve" adds columns by a version of the log that hops-deltalake '
-            f"(1.4) does not write; add them to {table.location.url} first, by ALTER TABLE ... ADD "
-            f"COLUMNS in Spark; {other_client_hint(table.location)}"
+            'output.schema: hops-deltalake (1.4) cannot add columns, which "evolve" needs; add '
+            f"them to {table.location.url} first, by ALTER TABLE ... ADD COLUMNS in Spark; "
+            f"{other_client_hint(table.location)}"
         )
     if spec.mode == "append":
         table.check_partition_by(spec.partition_by)

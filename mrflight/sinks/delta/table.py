@@ -1,4 +1,4 @@
-"""A Delta table as it stands: whether it is there, and whether we can write to it."""
+"""A loaded version of a Delta table, and the checks that mrflight can write to it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _WRITABLE_FEATURES = {
     "timestampNtz",
     "v2Checkpoint",
 }
-"""Writer features that deltalake commits to. Of checkConstraints, columnMapping,
-generatedColumns and invariants only the support, not the use: see `check_writable`."""
+"""The writer features of tables that deltalake commits to. A table may support checkConstraints,
+columnMapping, generatedColumns and invariants, but not use them: see `check_writable`."""
 
 CHECKPOINT_INTERVAL = 100
-"""Of tables whose properties name none, for deltalake (1.6)."""
+"""The interval that deltalake (1.6) uses for tables without ``delta.checkpointInterval``."""
 
 _COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 
 
 class DeltaTable:
-    """One version of a table: a loaded handle, and what we need to know of it."""
+    """One version of a table, with deltalake's handle."""
 
     def __init__(self, location: Location, handle: Any) -> None:
         self.location = location
@@ -50,7 +50,7 @@ class DeltaTable:
 
     @classmethod
     def load(cls, location: Location) -> DeltaTable | None:
-        """The newest version; None where there is no table. CommitError where it is unreadable."""
+        """Load the newest version; None if there is no table. CommitError if it is unreadable."""
 
         def load() -> DeltaTable | None:
             return cls(location, open_table(location)) if is_table(location) else None
@@ -72,18 +72,18 @@ class DeltaTable:
 
     @property
     def indexed_columns(self) -> int:
-        """Of how many columns its log holds minima and maxima; negative for all."""
-        wanted = self.handle.metadata().configuration.get("delta.dataSkippingNumIndexedCols")
-        return INDEXED_COLUMNS if wanted is None else int(wanted)
+        """The number of columns whose minima and maxima are in the log; negative for all."""
+        count = self.handle.metadata().configuration.get("delta.dataSkippingNumIndexedCols")
+        return INDEXED_COLUMNS if count is None else int(count)
 
     def is_checkpoint_due(self, version: int) -> bool:
-        """Whether a checkpoint of this version is to be made by who commits it.
+        """Return whether the writer that commits this version makes a checkpoint of it.
 
-        Never where the table's property is no number of versions: deltalake (1.6) makes none then.
+        If the table's property is not a number, deltalake (1.6) makes no checkpoints at all.
         """
-        wanted = self.handle.metadata().configuration.get("delta.checkpointInterval")
+        interval = self.handle.metadata().configuration.get("delta.checkpointInterval")
         try:
-            every = CHECKPOINT_INTERVAL if wanted is None else int(wanted)
+            every = CHECKPOINT_INTERVAL if interval is None else int(interval)
         except ValueError:
             return False
         return every > 0 and (version + 1) % every == 0
@@ -92,33 +92,36 @@ class DeltaTable:
     def features(self) -> Collection[str]:
         return self.handle.protocol().writer_features or ()
 
-    def committed_version(self, app_id: str) -> int | None:
-        """The version that ``app_id`` committed: our transactions carry it as their number.
+    def find_commit(self, app_id: str) -> int | None:
+        """Return the version that ``app_id`` committed, which is the number of its transaction.
 
-        CommitError where the log, which is read again for it, is unreadable.
+        This reads the log again. Raises CommitError if it is unreadable.
         """
         with delta_errors(f"the Delta table {self.location.url} cannot be read"):
             version: int | None = run_interruptibly(lambda: self.handle.transaction_version(app_id))
             return version
 
-    def committed_after(self, version: int, app_id: str) -> int | None:
-        """As `committed_version`, of an ``app_id`` that had not committed up to ``version``.
+    def find_commit_after(self, version: int, app_id: str) -> int | None:
+        """Do as `find_commit` for an ``app_id`` that had committed nothing up to ``version``.
 
-        Only the entries of the log after that are read.
+        This reads only the log entries after ``version``.
         """
         for newer in range(version + 1, self.version + 1):
             actions = self.actions(newer)
-            if actions is None:  # nobody can tell from this one
-                return self.committed_version(app_id)
+            if actions is None:  # the entry is gone
+                return self.find_commit(app_id)
             for action in actions:
-                if (told := action.get("txn", {})).get("appId") == app_id:
-                    return int(told["version"])
+                if (transaction := action.get("txn", {})).get("appId") == app_id:
+                    return int(transaction["version"])
         return None
 
     def added_paths(self, app_id: str, committed: int) -> set[str] | None:
-        """The files that ``app_id`` added with its `committed_version`; None: the log is gone."""
+        """Return the files that ``app_id`` added; None if the log is gone.
+
+        ``committed`` is what `find_commit` returned.
+        """
         paths: set[str] = set()
-        # To the newest version, as its number may be too low: see `DeltaCommit._overwrite`.
+        # The number may be lower than the version that has the files: see `DeltaCommit._overwrite`.
         for version in range(committed, self.version + 1):
             actions = self.actions(version)
             if actions is None:
@@ -128,7 +131,7 @@ class DeltaTable:
         return paths
 
     def actions(self, version: int) -> list[dict[str, Any]] | None:
-        """What one entry of the log says; None where it is gone, or cannot be read."""
+        """Return the actions of one log entry; None if it is gone or cannot be read."""
         entry = self.location.child(entry_name(version))
 
         def read() -> list[dict[str, Any]]:
@@ -140,44 +143,55 @@ class DeltaTable:
             return None
 
     def check_writable(self, mode: str) -> None:
-        """OutputError for a table whose rules we would break or cannot follow."""
+        """Raise OutputError for a table with rules that mrflight would break."""
         self._check_features("write to another table")
         configuration = self.handle.metadata().configuration
         if mode in ("overwrite", "merge") and configuration.get("delta.appendOnly") == "true":
             raise self._refused("may only be appended to (delta.appendOnly)")
         if mode == "merge" and configuration.get("delta.enableChangeDataFeed") == "true":
-            raise self._refused("wants every change told (delta.enableChangeDataFeed)")
+            raise self._refused(
+                "requires a change data feed, which mrflight does not write "
+                "(delta.enableChangeDataFeed)"
+            )
         rules = [key for key in configuration if key.startswith("delta.constraints.")]
         for column in self.handle.schema().fields:
             rules += [f"{key} of {column.name}" for key in _COLUMN_RULES if key in column.metadata]
         if rules:
-            raise self._refused(f"has rules that its writers must check ({', '.join(rules)})")
+            raise self._refused(
+                "has rules that its writers must check, which mrflight does not "
+                f"({', '.join(rules)})"
+            )
 
     def check_maintainable(self) -> None:
-        """OutputError for a table whose files alone do not say what is in it.
+        """Raise OutputError for a table whose rows cannot be found in its files alone.
 
-        Rules of its columns and constraints hold for the same rows in other files as well.
+        Rules for columns and constraints do no harm, because the same rows stay in the table.
         """
-        self._check_features("maintain it with what writes it")
+        self._check_features("maintain it with the program that writes it")
         if "deletionVectors" in self.features and has_deletion_vectors(self.handle):
             raise OutputError(
                 f"the Delta table {self.location.url} has deletion vectors, or may have them, "
-                "which mrflight cannot write again; purge them first with REORG TABLE ... APPLY "
+                "which mrflight cannot rewrite; purge them first with REORG TABLE ... APPLY "
                 "(PURGE)"
             )
 
     def _check_features(self, advice: str) -> None:
         foreign = sorted(set(self.features) - _WRITABLE_FEATURES)
         if foreign:
-            raise self._refused(f"needs writers to know {', '.join(foreign)}", advice)
+            features = ", ".join(foreign)
+            raise self._refused(
+                f"needs writers that support {features}, which mrflight does not", advice
+            )
         mapping = self.handle.metadata().configuration.get("delta.columnMapping.mode", "none")
         if mapping != "none":
             raise self._refused(
-                "maps its columns to other names (delta.columnMapping.mode)", advice
+                "maps its columns to other names, which mrflight does not support "
+                "(delta.columnMapping.mode)",
+                advice,
             )
 
     def check_partition_by(self, wanted: Sequence[str], operation: str = "appended to") -> None:
-        """OutputError where new files would need other folders than the table has."""
+        """Raise OutputError if new files would need other partition folders than the table has."""
         if tuple(wanted) != self.partition_by:
             raise OutputError(
                 f"{self.location.url} cannot be {operation}: it is partitioned by "
@@ -185,6 +199,4 @@ class DeltaTable:
             )
 
     def _refused(self, reason: str, advice: str = "write to another table") -> OutputError:
-        return OutputError(
-            f"the Delta table {self.location.url} {reason}, which mrflight does not; {advice}"
-        )
+        return OutputError(f"the Delta table {self.location.url} {reason}; {advice}")

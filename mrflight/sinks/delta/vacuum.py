@@ -1,8 +1,8 @@
-"""Files that a Delta table's log has removed, and that nobody is to read any more.
+"""Vacuum: deletes files that the log of a Delta table has removed, after a retention period.
 
-Only those: a file that no log names may be of a job that runs, or somebody's own (what killed
-jobs left is for `leftovers`). They are taken from deltalake's vacuum, in the mode in which it
-goes by the log alone.
+It deletes no other files. A file that the log does not name may belong to a running job, or be a
+user's own; those that killed jobs left are found by `orphan_files`. So deltalake's vacuum is used
+in the mode in which it goes by the log alone.
 """
 
 from __future__ import annotations
@@ -23,48 +23,51 @@ _HOUR = timedelta(hours=1)
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long removed files are kept for those who read older versions."""
+    """How long removed files are kept for readers of older versions."""
 
     time: timedelta | None = None
-    """Whole hours count, and a part of one as one. None: as the table says, 7 days by default."""
+    """It is rounded up to whole hours. None: what the table's property says, or else 7 days."""
     is_forced: bool = False
-    """Also where the table says a longer time."""
+    """Whether a shorter time than the table's property says is accepted."""
 
     @property
     def hours(self) -> int | None:
-        """As deltalake is told."""
+        """The whole hours for deltalake; None for what the table's property says."""
         return None if self.time is None else math.ceil(self.time / _HOUR)
 
 
-AS_THE_TABLE_SAYS = Retention()
+TABLE_RETENTION = Retention()
 
 
 class RemovedFiles(msgspec.Struct, frozen=True):
-    """Which are still there."""
+    """Files that the log has removed and that still exist."""
 
     paths: frozenset[str]
-    """Relative to the table's folder, as the store has them."""
+    """Relative to the table's folder, as they are in the store."""
     size_bytes: int
 
 
-def find_removed(table: DeltaTable, retention: Retention) -> RemovedFiles:
-    """Those that were removed longer ago. OutputError where the table wants them kept longer."""
+def find_removed_files(table: DeltaTable, retention: Retention) -> RemovedFiles:
+    """Return the files that were removed longer ago than the retention.
+
+    Raises OutputError if the table's property says a longer time, unless ``is_forced``.
+    """
     named = set(_vacuum(table, retention, dry_run=True))
     location = table.location
     with delta_errors(f"the files in {location.url} cannot be listed"):
-        # `_vacuum` names files that are gone, too.
+        # `_vacuum` also returns files that are gone.
         found = run_interruptibly(location.walk) if named else []
     sizes = {relative_path(location, info.path): info.size for info in found if info.is_file}
-    there = named & sizes.keys()
-    return RemovedFiles(frozenset(there), sum(sizes[path] for path in there))
+    existing = named & sizes.keys()
+    return RemovedFiles(frozenset(existing), sum(sizes[path] for path in existing))
 
 
 def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
-    """Delete what `find_removed` finds. Adds two versions to the table, where there is any.
+    """Delete what `find_removed_files` finds. This adds two versions to the table if it finds any.
 
-    None where commits need a lock, which deltalake's would pass by.
+    If commits need a lock, it adds none, because deltalake commits without it.
     """
-    removed = find_removed(table, retention)
+    removed = find_removed_files(table, retention)
     location = table.location
     if location.store.lock_name(location.path) is not None:
         with delta_errors(f"the files that {location.url} has removed cannot be deleted"):
@@ -87,9 +90,9 @@ def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[s
             if "retention period" not in str(error):
                 raise
             raise OutputError(
-                f"{table.location.url} keeps removed files for longer than that, for those who "
-                f"read an older version ({_wanted(table)}); --force removes them all the same, "
-                "and who is reading such a version then fails"
+                f"{table.location.url} keeps removed files for longer than that, for readers of "
+                f"older versions ({_table_retention(table)}); --force removes them all the same, "
+                "and jobs that are reading such a version then fail"
             ) from error
 
     with delta_errors(f"the files that {table.location.url} has removed cannot be deleted"):
@@ -97,6 +100,6 @@ def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[s
         return paths
 
 
-def _wanted(table: DeltaTable) -> str:
-    wanted = table.handle.metadata().configuration.get("delta.deletedFileRetentionDuration")
-    return "7 days" if wanted is None else f"delta.deletedFileRetentionDuration = {wanted!r}"
+def _table_retention(table: DeltaTable) -> str:
+    time = table.handle.metadata().configuration.get("delta.deletedFileRetentionDuration")
+    return "7 days" if time is None else f"delta.deletedFileRetentionDuration = {time!r}"

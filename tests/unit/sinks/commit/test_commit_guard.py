@@ -68,7 +68,7 @@ def test_an_append_backs_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_compaction_backs_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
     rival = Rival(lambda n: append(tmp_path, pa.table({"n": [5 + n]})))
-    rival.against(monkeypatch, compaction, compaction._Compaction, "_swap")
+    rival.against(monkeypatch, compaction, compaction._Compactor, "_swap")
     assert compacted(maintain(tmp_path)) == (2, 1)
     assert (rival.commits, rival.pauses) == (LATE + 1, 1)
     assert read(tmp_path) == [{"n": n} for n in (0, 1, 5, 6, 7)]

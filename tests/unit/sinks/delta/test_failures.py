@@ -15,7 +15,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit import DeltaCommit
-from mrflight.sinks.delta.table_snapshot import Following
+from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.sinks.parts.part_name import PartId
 from tests.support.delta_outputs import (
     ROWS,
@@ -71,7 +71,7 @@ def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> No
 
 def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
     """Commits land and raise all the same; after one, the log is ``unreadable`` so often."""
-    write, look = DeltaCommit._write, Following.look
+    write, look = DeltaCommit._write, TableSnapshot.refresh
     left = 0
 
     def land_and_raise(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
@@ -80,7 +80,7 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
         write(self, table, schema)
         raise CommitError("the answer was lost")
 
-    def fail_at_first(self: Following) -> tuple[delta_table.DeltaTable | None, int | None]:
+    def fail_at_first(self: TableSnapshot) -> tuple[delta_table.DeltaTable | None, int | None]:
         nonlocal left
         if left:
             left -= 1
@@ -88,12 +88,12 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
         return look(self)
 
     monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
-    monkeypatch.setattr(Following, "look", fail_at_first)
+    monkeypatch.setattr(TableSnapshot, "refresh", fail_at_first)
     monkeypatch.setattr(delta_commit, "random_backoff", lambda: None)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-@pytest.mark.parametrize("unreadable", [0, 1, delta_commit.LOOKS - 1])
+@pytest.mark.parametrize("unreadable", [0, 1, delta_commit.MAX_LOG_READS - 1])
 def test_a_commit_whose_answer_was_lost_is_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: int, mode: Mode
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_commit_whose_answer_was_lost_and_that_cannot_be_looked_up(
     """It is there; nobody knows, so it is said, and its files stay."""
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, job_id="lost")
-    lose_the_answer(monkeypatch, delta_commit.LOOKS + 1)
+    lose_the_answer(monkeypatch, delta_commit.MAX_LOG_READS + 1)
     with pytest.raises(CommitError, match="is not known, as the log cannot be read; look for lost"):
         finish(sink)
     assert versions(tmp_path) == 2
@@ -136,7 +136,7 @@ def let_transactions_fail(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
 
         return lose
 
-    for name in ("committed_version", "committed_after"):
+    for name in ("find_commit", "find_commit_after"):
         look = losing_the_log_at_first(getattr(delta_table.DeltaTable, name))
         monkeypatch.setattr(delta_table.DeltaTable, name, look)
 

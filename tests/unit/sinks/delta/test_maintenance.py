@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError
-from mrflight.sinks.delta.maintenance import Upkeep
+from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
 from tests.support.leftovers import tree
 from tests.support.maintained_table import append, maintain
@@ -20,7 +20,9 @@ from tests.support.maintained_table import append, maintain
 def test_a_dry_run_changes_nothing_and_says_what_would_be(tmp_path: Path) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(3)))
     before = tree(tmp_path)
-    report = maintain(tmp_path, Upkeep(retention=Retention(timedelta(0), True)), dry_run=True)
+    report = maintain(
+        tmp_path, MaintenanceOptions(retention=Retention(timedelta(0), True)), dry_run=True
+    )
     assert tree(tmp_path) == before
     lines = report.summary().splitlines()
     assert re.fullmatch(r"compact     3 files, 1\.\d KiB, would be written as 1", lines[0])
@@ -55,8 +57,8 @@ def test_a_table_with_a_feature_that_is_not_known_is_refused(tmp_path: Path) -> 
     with pytest.raises(OutputError) as raised:
         maintain(tmp_path)
     assert str(raised.value) == (
-        f"the Delta table {tmp_path}/t needs writers to know rowTracking, which mrflight does not; "
-        "maintain it with what writes it"
+        f"the Delta table {tmp_path}/t needs writers that support rowTracking, which mrflight does "
+        "not; maintain it with the program that writes it"
     )
 
 

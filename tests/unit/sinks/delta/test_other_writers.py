@@ -90,7 +90,7 @@ def test_an_overwrite_of_a_table_that_was_made_anew_meanwhile(tmp_path: Path) ->
     sink = open_delta(tmp_path, "overwrite", "slow")
     shutil.rmtree(tmp_path / "t")
     run(tmp_path, job_id="meanwhile")
-    with pytest.raises(CommitError, match="was made anew, and is at version 0 now"):
+    with pytest.raises(CommitError, match="was created again, and is at version 0 now"):
         finish(sink)
 
 

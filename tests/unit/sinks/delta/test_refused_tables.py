@@ -82,7 +82,7 @@ def test_a_table_with_a_feature_that_we_do_not_know_is_refused(tmp_path: Path) -
     protocol = '{"minReaderVersion":1,"minWriterVersion":2}'
     newer = '{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["rowTracking"]}'
     edit_log(tmp_path, 0, '"protocol":' + protocol, '"protocol":' + newer)
-    with pytest.raises(OutputError, match="needs writers to know rowTracking"):
+    with pytest.raises(OutputError, match="needs writers that support rowTracking"):
         open_delta(tmp_path, job_id="next")
 
 

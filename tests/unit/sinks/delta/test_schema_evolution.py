@@ -147,8 +147,8 @@ def test_where_mrflight_writes_the_log_no_column_is_added(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with hops-deltalake: rows would come without the columns that they have."""
-    monkeypatch.setattr("mrflight.sinks.delta.commit.puts_entries", lambda *of: True)
-    with pytest.raises(OutputError, match="no column 'x', which the result has, and with hops-del"):
+    monkeypatch.setattr("mrflight.sinks.delta.commit.writes_own_entries", lambda *of: True)
+    with pytest.raises(OutputError, match="no column 'x', which the result has, and hops-delta"):
         finish(begin(folder), WIDER)
     assert versions(folder) == 1
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mrflight.errors import OutputError
-from mrflight.sinks.delta.maintenance import Upkeep
+from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
 from mrflight.storage.disk import Disk
 from tests.support.delta_outputs import versions
@@ -21,7 +21,7 @@ from tests.support.maintained_table import maintain, read
 
 def vacuum(folder: Path, time: timedelta | None, **more: bool) -> int:
     """How many files it deletes."""
-    report = maintain(folder, Upkeep(None, Retention(time, **more), checkpoints=False))
+    report = maintain(folder, MaintenanceOptions(None, Retention(time, **more), checkpoints=False))
     assert report.vacuum is not None
     return report.vacuum.files
 
@@ -32,9 +32,9 @@ def test_removed_files_are_kept_as_long_as_the_table_says(tmp_path: Path) -> Non
     assert vacuum(tmp_path, None) == 0
     assert vacuum(tmp_path, timedelta(days=7)) == 0
     told = (
-        f"{tmp_path}/t keeps removed files for longer than that, for those who read an older "
-        "version (7 days); --force removes them all the same, and who is reading such a version "
-        "then fails"
+        f"{tmp_path}/t keeps removed files for longer than that, for readers of older versions "
+        "(7 days); --force removes them all the same, and jobs that are reading such a version "
+        "then fail"
     )
     with pytest.raises(OutputError) as raised:
         vacuum(tmp_path, timedelta(days=6))
