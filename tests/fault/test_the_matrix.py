@@ -59,8 +59,8 @@ CELLS = [
     Cell("data server", "stop", "map", 10, 8, 0, ENDED, SINGLE),
     Cell("data server", "stop", "reduce", 10, 10, 0, ENDED, (*SINGLE, *ALONE)),
     Cell("data server", "pause", "reduce", 5, 8),
-    Cell("data server", "kill", "map", 5, 8, 0, "", TWICE),
-    Cell("data server", "kill", "shuffle", 5, 8, 0, "going on without", TWICE),
+    Cell("data server", "kill", "map", 5, 8, 0, "", TWICE, may_restart=2),
+    Cell("data server", "kill", "shuffle", 5, 8, 0, "going on without", TWICE, may_restart=2),
     Cell("data server", "kill", "reduce", 5, 8, 0, "going on at a replica", TWICE),
     # The two maps, or the reduce, that wait for it are begun anew with the other copy.
     Cell("data server", "stop", "shuffle", 7, 8, 0, "", TWICE),
