@@ -1,4 +1,4 @@
-"""What a commit writes into the log of a Delta table."""
+"""The log entries that commits write for new tables, appends and overwrites."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_append_is_one_version_with_its_files_and_transaction(tmp_path: Path)
     assert (log["txn"][0]["appId"], log["txn"][0]["version"]) == ("mrflight-next", 1)
 
 
-def test_an_empty_append_is_a_transaction_alone(tmp_path: Path) -> None:
+def test_an_append_without_rows_has_only_a_transaction(tmp_path: Path) -> None:
     run(tmp_path)
     assert run(tmp_path, ROWS.slice(0, 0), job_id="next") == 1
     assert sorted(entry(tmp_path, 1)) == ["commitInfo", "txn"]
@@ -90,7 +90,7 @@ def test_an_overwrite_removes_and_adds_in_one_version(
     assert before_it.num_rows == 4  # the old files are still there
 
 
-def test_an_overwrite_of_the_same_schema_leaves_the_tables_id(tmp_path: Path) -> None:
+def test_an_overwrite_keeps_the_id_of_the_table(tmp_path: Path) -> None:
     run(tmp_path)
     before = DeltaTable(tmp_path / "t").metadata().id
     run(tmp_path, mode="overwrite", job_id="new")
@@ -112,7 +112,7 @@ def test_a_replaced_table_keeps_its_name_and_properties(tmp_path: Path) -> None:
     assert metadata.configuration == {"delta.deletedFileRetentionDuration": "interval 9 days"}
 
 
-def test_timestamps_without_zone_ask_for_the_feature_and_can_be_read(tmp_path: Path) -> None:
+def test_timestamps_without_zone_add_the_feature_and_can_be_read(tmp_path: Path) -> None:
     run(tmp_path, NTZ)
     table = DeltaTable(tmp_path / "t")
     assert table.protocol().reader_features == ["timestampNtz"]
@@ -132,13 +132,13 @@ def test_a_checkpoint_keeps_the_run_ids(tmp_path: Path) -> None:
     assert list(log.glob("*.checkpoint.parquet"))
     for path in log.glob("*.json"):
         if int(path.stem) < 6:
-            path.unlink()  # so that it is read from the checkpoint
+            path.unlink()  # so that only the checkpoint has it
     assert open_delta(tmp_path, app_id="run 1").committed_version() == 1
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 14
 
 
 @pytest.mark.parametrize("name", ["a b", "50%", "h#q?", "ü", 'a"b', "k=v"])
-def test_odd_folder_names(tmp_path: Path, name: str) -> None:
+def test_unusual_folder_names_are_accepted(tmp_path: Path, name: str) -> None:
     finish(open_delta(tmp_path, table=name, partition_by=("k",)))
     assert DeltaTable(tmp_path / name).to_pyarrow_table().num_rows == 2
 
@@ -160,10 +160,10 @@ except OutputError as error:
     assert "pip install 'mrflight[delta]'" in ran.stdout
 
 
-def test_a_table_that_is_made_while_it_is_looked_for_is_the_table(
+def test_a_table_that_another_job_creates_meanwhile_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a job finds no table, and then files of one."""
+    """The job finds no table at first, and then files of a table."""
     output = Output(tmp_path, "delta")
     load = delta_table.DeltaTable.load
     seen = []

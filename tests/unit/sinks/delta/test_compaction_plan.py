@@ -1,4 +1,4 @@
-"""Which files of a table are written as one."""
+"""The plan of a compaction: the files of a table that become one file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def file_of(path: str, size_bytes: int, time: int = 0, value: object = None) -> 
         ([0, 0, 101], [[0, 1]]),
     ],
 )
-def test_neighbours_go_together_up_to_the_target(sizes: list[int], bins: list[list[int]]) -> None:
+def test_neighbours_are_grouped_up_to_the_target_size(
+    sizes: list[int], bins: list[list[int]]
+) -> None:
     files = [file_of(f"part-{i:05}", size) for i, size in enumerate(sizes)]
     found = [[files.index(file) for file in bin.files] for bin in plan_bins(files, 100)]
     assert found == bins
@@ -39,7 +41,7 @@ def names(files: Iterable[ActiveFile]) -> list[str]:
     return [file.path for file in files]
 
 
-def test_files_of_a_bin_are_of_one_value_and_in_the_order_of_their_commits() -> None:
+def test_files_of_a_bin_have_one_partition_value_and_the_order_of_their_commits() -> None:
     files = [
         file_of("b", 1, 2, NAN),
         file_of("a", 1, 2, NAN),

@@ -1,4 +1,4 @@
-"""A commit that fails, or whose answer is lost: nothing is deleted that may be in the table."""
+"""If a commit fails or its answer is lost, no file is deleted that the table may have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.outputs import Mode
 
 
 def test_a_rerun_whose_log_entry_is_gone_deletes_nothing(tmp_path: Path) -> None:
-    """Then nobody can tell which of the job's files are in the table."""
+    """It cannot be found out which of the job's files are in the table."""
     late = open_delta(tmp_path, app_id="run 1")
     run(tmp_path, app_id="run 1")
     DeltaTable(tmp_path / "t").create_checkpoint()
@@ -38,7 +38,7 @@ def test_a_rerun_whose_log_entry_is_gone_deletes_nothing(tmp_path: Path) -> None
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2
 
 
-def test_a_broken_log_is_said_at_once_and_nothing_is_deleted(tmp_path: Path) -> None:
+def test_a_damaged_log_is_reported_at_once_and_nothing_is_deleted(tmp_path: Path) -> None:
     late = open_delta(tmp_path)
     run(tmp_path)
     (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("{not json")
@@ -48,7 +48,7 @@ def test_a_broken_log_is_said_at_once_and_nothing_is_deleted(tmp_path: Path) -> 
     assert (tmp_path / "t" / "part-00000-0-job.parquet").exists()
 
 
-def test_a_log_that_cannot_be_written_is_a_failed_commit(tmp_path: Path) -> None:
+def test_a_commit_fails_if_the_log_cannot_be_written(tmp_path: Path) -> None:
     sink = open_delta(tmp_path)
     parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     (tmp_path / "t" / "_delta_log").write_text("in the way")
@@ -59,8 +59,8 @@ def test_a_log_that_cannot_be_written_is_a_failed_commit(tmp_path: Path) -> None
     assert sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema)) == 0
 
 
-def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> None:
-    """As when the checkpoint that comes after it cannot be written."""
+def test_a_commit_that_took_effect_and_raised_is_found(tmp_path: Path) -> None:
+    """The checkpoint after the commit cannot be written."""
     create_with_checkpoints(tmp_path)
     for i in range(1, 7):
         (tmp_path / "t" / "_delta_log" / f"{i:020}.checkpoint.parquet").mkdir()
@@ -70,11 +70,13 @@ def test_a_commit_that_raised_after_it_had_landed_is_found(tmp_path: Path) -> No
 
 
 def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
-    """Commits land and raise all the same; after one, the log is ``unreadable`` so often."""
+    """Let commits take effect and raise; after one, ``unreadable`` reads of the log fail."""
     write, look = DeltaCommit._write, TableSnapshot.refresh
     left = 0
 
-    def land_and_raise(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
+    def write_and_raise(
+        self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema
+    ) -> None:
         nonlocal left
         left = unreadable
         write(self, table, schema)
@@ -87,14 +89,14 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
             raise CommitError("the log cannot be read")
         return look(self)
 
-    monkeypatch.setattr(DeltaCommit, "_write", land_and_raise)
+    monkeypatch.setattr(DeltaCommit, "_write", write_and_raise)
     monkeypatch.setattr(TableSnapshot, "refresh", fail_at_first)
     monkeypatch.setattr(delta_commit, "random_backoff", lambda: None)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("unreadable", [0, 1, delta_commit.MAX_LOG_READS - 1])
-def test_a_commit_whose_answer_was_lost_is_looked_up(
+def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: int, mode: Mode
 ) -> None:
     run(tmp_path, job_id="old")
@@ -105,10 +107,10 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == (4 if mode == "append" else 2)
 
 
-def test_a_commit_whose_answer_was_lost_and_that_cannot_be_looked_up(
+def test_a_commit_whose_answer_was_lost_is_reported_if_the_log_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there; nobody knows, so it is said, and its files stay."""
+    """The error says that the outcome is unknown, and the job's files stay."""
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, job_id="lost")
     lose_the_answer(monkeypatch, delta_commit.MAX_LOG_READS + 1)
@@ -119,9 +121,9 @@ def test_a_commit_whose_answer_was_lost_and_that_cannot_be_looked_up(
 
 
 def let_transactions_fail(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-    """The log can be read when the table is loaded, and so often not right after that."""
+    """Let the first ``left`` searches for a commit fail, after the table was loaded."""
 
-    def losing_the_log_at_first(look: Callable[..., int | None]) -> Callable[..., int | None]:
+    def without_log_at_first(look: Callable[..., int | None]) -> Callable[..., int | None]:
         def lose(table: delta_table.DeltaTable, *since_and_app_id: Any) -> int | None:
             nonlocal left
             left -= 1
@@ -137,11 +139,11 @@ def let_transactions_fail(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
         return lose
 
     for name in ("find_commit", "find_commit_after"):
-        look = losing_the_log_at_first(getattr(delta_table.DeltaTable, name))
+        look = without_log_at_first(getattr(delta_table.DeltaTable, name))
         monkeypatch.setattr(delta_table.DeltaTable, name, look)
 
 
-def test_a_store_that_fails_for_a_moment_after_a_lost_answer_is_asked_again(
+def test_the_log_is_read_again_if_the_store_fails_after_a_lost_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path, job_id="old")
@@ -158,7 +160,7 @@ def test_a_store_that_fails_for_a_moment_after_a_lost_answer_is_asked_again(
     assert versions(tmp_path) == 2
 
 
-def test_who_ends_a_job_while_the_store_fails_hides_no_other_error(
+def test_an_abort_while_the_store_fails_raises_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path, job_id="old")

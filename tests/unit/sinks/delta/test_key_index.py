@@ -1,4 +1,4 @@
-"""Which rows have one of some keys: exactly those, whatever the hashes are."""
+"""A key index finds exactly the rows that have one of its keys, whatever their hashes are."""
 
 from __future__ import annotations
 
@@ -37,29 +37,31 @@ def check_against_sets(count: int) -> None:
     assert 0 < len(expected) < len(rows)
 
 
-def test_rows_are_found_by_all_columns_of_their_key() -> None:
+def test_rows_are_found_by_all_key_columns() -> None:
     check_against_sets(500)
 
 
 @pytest.mark.parametrize("hashes", [1, 2, 16])
-def test_keys_of_one_hash_are_told_apart(hashes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No two keys are known that have one hash of 64 bits, so there are fewer hashes here."""
-    whole = kernel.hash_rows
+def test_keys_with_equal_hashes_are_distinguished(
+    hashes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No two keys with equal hashes of 64 bits are known, so the test reduces the hashes."""
+    hash_rows = kernel.hash_rows
     top = np.uint64(2**63)
 
-    def few(columns: list[pa.Array]) -> pa.UInt64Array:
-        found = whole(columns).to_numpy() % np.uint64(hashes)
+    def reduced_hashes(columns: list[pa.Array]) -> pa.UInt64Array:
+        found = hash_rows(columns).to_numpy() % np.uint64(hashes)
         return pa.array(found * (top // np.uint64(hashes)) * np.uint64(2) + found)
 
-    monkeypatch.setattr(key_index.kernel, "hash_rows", few)
+    monkeypatch.setattr(key_index.kernel, "hash_rows", reduced_hashes)
     check_against_sets(60)
 
 
-def test_floats_with_equal_canonical_bytes_are_one_key_and_null_is_none() -> None:
+def test_floats_with_equal_canonical_bytes_match_and_nulls_do_not() -> None:
     known = index({"f": pa.array([0.0, math.nan])})
     batch = pa.record_batch({"f": [-0.0, 0.0, -math.nan, None, 1.0]})
     assert known.matches(batch).tolist() == [0, 1, 2]
 
 
-def test_no_rows_have_no_keys() -> None:
+def test_a_batch_without_rows_has_no_matches() -> None:
     assert index({"k": pa.array([1])}).matches(pa.record_batch({"k": [1]}).slice(0, 0)).size == 0

@@ -1,4 +1,4 @@
-"""What `mrflight maintain` says of a Delta table on a disk, and which it does not touch."""
+"""The report of `mrflight maintain` for a Delta table on a disk, and the tables that it refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.leftovers import tree
 from tests.support.maintained_table import append, maintain
 
 
-def test_a_dry_run_changes_nothing_and_says_what_would_be(tmp_path: Path) -> None:
+def test_a_dry_run_changes_nothing_and_reports_what_would_be_done(tmp_path: Path) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(3)))
     before = tree(tmp_path)
     report = maintain(
@@ -34,7 +34,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be(tmp_path: Path) -> Non
 
 
 def set_features(folder: Path, *features: str, **configuration: str) -> None:
-    """Make the table one that has them."""
+    """Give the table these writer features and properties."""
     path = folder / "t" / "_delta_log" / f"{0:020}.json"
     lines = []
     for line in path.read_text().splitlines():
@@ -51,7 +51,7 @@ def set_features(folder: Path, *features: str, **configuration: str) -> None:
     path.write_text("\n".join(lines))
 
 
-def test_a_table_with_a_feature_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_a_table_with_an_unknown_feature_is_refused(tmp_path: Path) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
     set_features(tmp_path, "rowTracking")
     with pytest.raises(OutputError) as raised:
@@ -62,7 +62,7 @@ def test_a_table_with_a_feature_that_is_not_known_is_refused(tmp_path: Path) -> 
     )
 
 
-def test_a_folder_that_is_no_table_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         OutputError, match=r"t is not a Delta table; name the folder that is output\."
     ):

@@ -1,4 +1,4 @@
-"""What a commit makes of what other writers did to a Delta table before it or meanwhile."""
+"""Commits to Delta tables that other writers changed before the job or while it ran."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.delta_outputs import ROWS, finish, open_delta, run, versions
 from tests.support.threads import run_threads
 
 
-def test_appends_agree_with_a_table_of_another_writer(tmp_path: Path) -> None:
+def test_an_append_takes_the_types_of_a_table_of_another_writer(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", ROWS, partition_by=["k"])
     large = pa.schema([("k", pa.large_string()), ("n", pa.int64())])
     run(tmp_path, ROWS.select(["k", "n"]).cast(large), partition_by=("k",))
@@ -28,7 +28,7 @@ def test_appends_agree_with_a_table_of_another_writer(tmp_path: Path) -> None:
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 6
 
 
-def test_another_writers_rows_between_our_look_and_our_commit_stay(tmp_path: Path) -> None:
+def test_rows_that_another_writer_appends_meanwhile_stay(tmp_path: Path) -> None:
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "append", "slow")
     write_deltalake(tmp_path / "t", ROWS, mode="append")
@@ -50,10 +50,10 @@ Change = Callable[[DeltaTable], object]
     ids=["append", "overwrite", "delete", "properties"],
 )
 @pytest.mark.parametrize("partition_by", [(), ("k",)], ids=["same", "replaced"])
-def test_an_overwrite_of_what_changed_meanwhile(
+def test_an_overwrite_conflicts_with_changes_of_other_writers(
     tmp_path: Path, change: Change, said: str, partition_by: tuple[str, ...]
 ) -> None:
-    """By Delta's rules it conflicts; the error says with what."""
+    """The error names the change."""
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "overwrite", "slow", partition_by=partition_by)
     change(DeltaTable(tmp_path / "t"))
@@ -64,7 +64,7 @@ def test_an_overwrite_of_what_changed_meanwhile(
     assert not list((tmp_path / "t").rglob("*-slow*"))
 
 
-def test_an_overwrite_of_what_was_only_compacted(tmp_path: Path) -> None:
+def test_an_overwrite_does_not_conflict_with_a_compaction(tmp_path: Path) -> None:
     run(tmp_path, job_id="old")
     run(tmp_path, job_id="older")
     sink = open_delta(tmp_path, "overwrite", "slow")
@@ -73,8 +73,8 @@ def test_an_overwrite_of_what_was_only_compacted(tmp_path: Path) -> None:
     assert DeltaTable(tmp_path / "t").to_pyarrow_table() == ROWS
 
 
-def test_an_overwrite_of_a_table_whose_log_was_cleaned_meanwhile(tmp_path: Path) -> None:
-    """What nobody can tell may be a conflict."""
+def test_an_overwrite_conflicts_with_a_version_whose_log_entry_is_gone(tmp_path: Path) -> None:
+    """The version may have had a change that conflicts."""
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "overwrite", "slow")
     run(tmp_path, job_id="meanwhile")
@@ -84,7 +84,7 @@ def test_an_overwrite_of_a_table_whose_log_was_cleaned_meanwhile(tmp_path: Path)
         finish(sink)
 
 
-def test_an_overwrite_of_a_table_that_was_made_anew_meanwhile(tmp_path: Path) -> None:
+def test_an_overwrite_conflicts_with_a_table_that_was_created_again(tmp_path: Path) -> None:
     run(tmp_path, job_id="old")
     run(tmp_path, job_id="older")
     sink = open_delta(tmp_path, "overwrite", "slow")
@@ -94,13 +94,13 @@ def test_an_overwrite_of_a_table_that_was_made_anew_meanwhile(tmp_path: Path) ->
         finish(sink)
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["told", "in doubt"])
-def test_what_others_commit_in_the_moment_that_a_table_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_told: bool
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "answer lost"])
+def test_a_commit_that_is_overwritten_as_a_table_is_replaced_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_answered: bool
 ) -> None:
-    """deltalake loads the table once more for that, which no one can come before."""
+    """deltalake loads the table once more to replace it, so mrflight cannot see such a commit."""
     run(tmp_path, job_id="old")
-    in_the_moment(monkeypatch, lambda: run(tmp_path, job_id="meanwhile"), is_told)
+    commit_before_replace(monkeypatch, lambda: run(tmp_path, job_id="meanwhile"), is_answered)
     sink = open_delta(tmp_path, "overwrite", "new", "run 1", partition_by=("k",))
     said = r"is committed, as version 2, .*version 1, which added rows.* restored, as version 1\."
     with pytest.raises(CommitError, match=said):
@@ -110,34 +110,34 @@ def test_what_others_commit_in_the_moment_that_a_table_is_replaced(
     assert open_delta(tmp_path, "overwrite", "again", "run 1").was_committed()
 
 
-def test_what_others_compact_in_that_moment(
+def test_a_compaction_that_is_overwritten_as_a_table_is_replaced_is_no_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Takes no rows away, and brings none."""
+    """It neither adds nor removes rows."""
     run(tmp_path, job_id="old")
     run(tmp_path, job_id="older")
-    in_the_moment(monkeypatch, lambda: DeltaTable(tmp_path / "t").optimize.compact())
+    commit_before_replace(monkeypatch, lambda: DeltaTable(tmp_path / "t").optimize.compact())
     assert finish(open_delta(tmp_path, "overwrite", "new", partition_by=("k",))) == 3
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 2
 
 
-def in_the_moment(
-    monkeypatch: pytest.MonkeyPatch, other: Callable[[], object], is_told: bool = True
+def commit_before_replace(
+    monkeypatch: pytest.MonkeyPatch, other: Callable[[], object], is_answered: bool = True
 ) -> None:
-    """Before the next table is replaced, ``other`` commits; after it, an error may be told."""
+    """Call ``other`` right before a table is replaced; raise afterwards if the answer is lost."""
     replace = transaction.create_table_with_add_actions
 
-    def later(*args: Any, **options: Any) -> None:
+    def replace_late(*args: Any, **options: Any) -> None:
         other()
         replace(*args, **options)
-        if not is_told:
+        if not is_answered:
             raise OSError("the answer got lost")
 
-    monkeypatch.setattr(transaction, "create_table_with_add_actions", later)
+    monkeypatch.setattr(transaction, "create_table_with_add_actions", replace_late)
 
 
-def test_of_runs_with_one_id_that_replace_a_table_the_rows_are_there_once(tmp_path: Path) -> None:
-    """Replacing loads the table once more, so two may land; each removes the other's files."""
+def test_several_runs_with_one_id_that_replace_a_table_add_their_rows_once(tmp_path: Path) -> None:
+    """Two of them may commit, as deltalake loads the table once more; each removes all files."""
     run(tmp_path, job_id="old")
     sinks = [
         open_delta(tmp_path, "overwrite", f"job{i}", "run 1", partition_by=("k",)) for i in range(4)
@@ -146,8 +146,8 @@ def test_of_runs_with_one_id_that_replace_a_table_the_rows_are_there_once(tmp_pa
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("n").select(["n", "k"]) == ROWS
 
 
-def test_a_version_that_someone_else_took_is_tried_again(tmp_path: Path) -> None:
-    """deltalake's own retries are off: a handle commits to the next version or not at all."""
+def test_a_handle_cannot_commit_after_another_writer(tmp_path: Path) -> None:
+    """Without deltalake's own retries a handle commits the next version or fails."""
     run(tmp_path)
     stale = DeltaTable(tmp_path / "t")
     run(tmp_path, job_id="next")

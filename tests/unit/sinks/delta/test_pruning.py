@@ -1,8 +1,8 @@
-"""Statistics in the log never make a reader miss a row, and do make it skip files.
+"""Readers that skip files by the statistics in the log find the same rows as without them.
 
-Three stock readers prune by them: deltalake's pyarrow dataset, deltalake's own
-engine (DataFusion), and Polars. Each must find through the table what it finds
-in the same rows without statistics, so that its own idea of NaN does not matter.
+Three readers prune by the statistics: deltalake's pyarrow dataset, deltalake's own engine
+(DataFusion), and Polars. Each is compared with itself on the same rows without statistics, so that
+the way in which it compares NaN does not matter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mrflight.sinks.parts.part_name import PartId
 
 
 class Kind(NamedTuple):
-    """A type, its values, and how SQL writes one."""
+    """A type, its values, and the SQL literal of a value."""
 
     type: pa.DataType
     values: st.SearchStrategy[Any]
@@ -109,7 +109,7 @@ OPERATORS = {
 
 
 def write_table(folder: Path, schema: pa.Schema, files: list[pa.Table]) -> DeltaTable:
-    """A Delta table of one file per table, each row in a row group of its own."""
+    """Write a Delta table with a file per table and a row group per row."""
     sink = open_sink(OutputSection(table="t"), folder, {}, "job", None)
     parts = []
     for i, rows in enumerate(files):
@@ -155,7 +155,7 @@ def test_pruned_reads_find_what_unpruned_reads_find(name: str, data: st.DataObje
 
 def check_pyarrow(table: DeltaTable, rows: pa.Table, probe: pa.Scalar) -> None:
     if probe.as_py() != probe.as_py():
-        return  # pyarrow takes a bound for proof that a value is below NaN, and adds rows
+        return  # pyarrow takes a bound as a proof that a value is below NaN, and adds rows
     value, probe = ds.field("value"), probe.cast(rows.schema.field("value").type)
     for sign, compare in OPERATORS.items():
         found = table.to_pyarrow_table(filters=compare(value, probe))
@@ -177,9 +177,9 @@ def check_polars(table: DeltaTable, rows: pa.Table, probe: pa.Array) -> None:
 def check_engine(table: DeltaTable, rows: pa.Table, probe: str) -> None:
     tests = [*(f"value {sign} {probe}" for sign in OPERATORS), "value is null", "value is not null"]
     unpruned = write_without_statistics(Path(table.table_uri.removeprefix("file://")), rows)
-    asked = ", ".join(f"{test} as t{number}" for number, test in enumerate(tests))
-    told = QueryBuilder().register("t", unpruned).execute(f"select row, {asked} from t")
-    answers = pa.table(told.read_all())
+    columns = ", ".join(f"{test} as t{number}" for number, test in enumerate(tests))
+    result = QueryBuilder().register("t", unpruned).execute(f"select row, {columns} from t")
+    answers = pa.table(result.read_all())
     for number, test in enumerate(tests):
         found = pa.table(table.scan(predicate=test).read_all())
         assert numbers(found) == numbers(answers.filter(answers[f"t{number}"])), test

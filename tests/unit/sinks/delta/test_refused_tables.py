@@ -1,4 +1,4 @@
-"""Delta tables that we cannot write to are refused, and why is said."""
+"""Delta tables that mrflight cannot write to are refused with the reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def edit_log(folder: Path, version: int, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_a_table_that_maps_its_columns_is_refused(tmp_path: Path) -> None:
+def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
     edit_log(
         tmp_path, 0, '"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'
@@ -77,7 +77,7 @@ def test_a_table_that_maps_its_columns_is_refused(tmp_path: Path) -> None:
         open_delta(tmp_path, job_id="next")
 
 
-def test_a_table_with_a_feature_that_we_do_not_know_is_refused(tmp_path: Path) -> None:
+def test_a_table_with_an_unknown_feature_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
     protocol = '{"minReaderVersion":1,"minWriterVersion":2}'
     newer = '{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["rowTracking"]}'
@@ -86,7 +86,7 @@ def test_a_table_with_a_feature_that_we_do_not_know_is_refused(tmp_path: Path) -
         open_delta(tmp_path, job_id="next")
 
 
-def test_nulls_for_a_column_that_takes_none_are_refused(tmp_path: Path) -> None:
+def test_nulls_for_a_not_null_column_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.string())])
     write_deltalake(tmp_path / "t", ROWS.cast(schema))
     assert run(tmp_path) == 1
@@ -94,7 +94,7 @@ def test_nulls_for_a_column_that_takes_none_are_refused(tmp_path: Path) -> None:
         run(tmp_path, pa.table({"n": [1, None], "k": ["a", "b"]}))
 
 
-def test_a_column_that_became_not_null_meanwhile(tmp_path: Path) -> None:
+def test_a_column_that_became_not_null_meanwhile_is_refused(tmp_path: Path) -> None:
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "append", "slow")
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.string())])

@@ -1,4 +1,4 @@
-"""Columns that jobs bring to a table that they append to."""
+"""Schema evolution: jobs add columns to the Delta table to which they append."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def begin(folder: Path, job_id: str = "job", run: str | None = None, **more: Any
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """By somebody who knows nothing of mrflight, in the table's order of columns."""
+    """Return the rows as deltalake reads them, in the table's order of columns."""
     rows: list[dict[str, Any]] = DeltaTable(folder / "t").to_pyarrow_table().to_pylist()
     return sorted(rows, key=lambda row: str(row["n"]))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One with a table of two rows."""
+    """Return a folder with a table of two rows."""
     write_deltalake(tmp_path / "t", OLD)
     return tmp_path
 
@@ -65,7 +65,7 @@ def test_a_table_that_has_all_columns_gets_one_version(folder: Path) -> None:
     assert finish(begin(folder), OLD) == 1
 
 
-def test_a_table_is_made_with_all_columns(tmp_path: Path) -> None:
+def test_a_new_table_has_all_columns(tmp_path: Path) -> None:
     assert finish(begin(tmp_path), WIDER) == 0
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().column_names == WIDER.column_names
 
@@ -75,7 +75,7 @@ def test_a_column_without_rows_is_added_as_well(folder: Path) -> None:
     assert [set(row) for row in read(folder)] == [{"n", "k", "x", "y"}] * 2
 
 
-def test_a_timestamp_without_zone_brings_what_it_asks_of_readers(folder: Path) -> None:
+def test_a_timestamp_without_zone_adds_the_reader_feature(folder: Path) -> None:
     at = pa.table({"n": [3], "at": pa.array([[7]], pa.list_(pa.timestamp("us")))})
     assert finish(begin(folder), at) == 2
     assert entry(folder, 1)["protocol"][0]["readerFeatures"] == ["timestampNtz"]
@@ -83,7 +83,7 @@ def test_a_timestamp_without_zone_brings_what_it_asks_of_readers(folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ({"n": ["a"], "x": [1]}, "its column 'n' is int64 and the result's is string; cast it"),
         ({"n": [1], "K": ["a"]}, "column 'K' is called 'k' there, and Delta does not tell upper"),
@@ -91,10 +91,10 @@ def test_a_timestamp_without_zone_brings_what_it_asks_of_readers(folder: Path) -
         ({"n": [1], "d": pa.array([1], pa.duration("s"))}, "column 'd' is duration"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_adds_no_column(
-    folder: Path, rows: dict[str, Any], told: str
+def test_rows_that_do_not_fit_are_refused_and_add_no_column(
+    folder: Path, rows: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(OutputError, match=told):
+    with pytest.raises(OutputError, match=message):
         finish(begin(folder), pa.table(rows))
     assert versions(folder) == 1
 
@@ -111,7 +111,7 @@ def test_an_int_is_not_widened(folder: Path) -> None:
         finish(begin(folder), WIDER)
 
 
-def test_a_column_that_takes_no_null_cannot_be_left_out(tmp_path: Path) -> None:
+def test_a_not_null_column_cannot_be_left_out(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.string())])
     write_deltalake(tmp_path / "t", OLD.cast(schema))
     assert finish(begin(tmp_path), pa.table({"n": [3], "x": [1]})) == 2
@@ -124,36 +124,38 @@ def test_a_partition_column_cannot_be_added(folder: Path) -> None:
         begin(folder, partition_by=["x"])
 
 
-def test_without_being_asked_for_no_column_is_added(folder: Path) -> None:
+def test_a_fixed_schema_gets_no_columns(folder: Path) -> None:
     with pytest.raises(OutputError, match="it has no column 'x', which the result has"):
         finish(begin(folder, schema="fixed"), WIDER)
     assert versions(folder) == 1
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"format": "parquet"}, "a folder of parquet files has no schema that columns are added"),
         ({"mode": "overwrite"}, "overwrite takes the schema of the result anyway; leave it out"),
         ({"mode": "error"}, "the mode is error; leave it out"),
     ],
 )
-def test_it_is_for_appends_to_delta_tables(tmp_path: Path, more: dict[str, Any], told: str) -> None:
-    with pytest.raises(OutputError, match=told):
+def test_schema_evolution_is_only_for_appends_to_delta_tables(
+    tmp_path: Path, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OutputError, match=message):
         begin(tmp_path, **more)
 
 
-def test_where_mrflight_writes_the_log_no_column_is_added(
+def test_no_column_is_added_if_mrflight_writes_the_log(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with hops-deltalake: rows would come without the columns that they have."""
+    """This is so with hops-deltalake; rows would be committed without their new columns."""
     monkeypatch.setattr("mrflight.sinks.delta.commit.writes_own_entries", lambda *of: True)
     with pytest.raises(OutputError, match="no column 'x', which the result has, and hops-delta"):
         finish(begin(folder), WIDER)
     assert versions(folder) == 1
 
 
-def test_a_run_that_ended_between_the_columns_and_the_rows_commits_once(folder: Path) -> None:
+def test_a_run_that_added_its_columns_and_then_failed_commits_once(folder: Path) -> None:
     first = begin(folder, "first", "run")
     parts = first.part_writer.write(PartId(0, 0), WIDER.schema, WIDER.to_batches())
     assert len(parts) == 1
@@ -166,7 +168,7 @@ def test_a_run_that_ended_between_the_columns_and_the_rows_commits_once(folder: 
     assert [row["n"] for row in read(folder)] == [1, 2, 3]
 
 
-def test_a_column_that_two_jobs_bring_with_two_types_is_the_first_ones(folder: Path) -> None:
+def test_if_two_jobs_add_a_column_with_different_types_the_first_wins(folder: Path) -> None:
     late = begin(folder, "late")
     parts = late.part_writer.write(PartId(0, 0), WIDER.schema, WIDER.to_batches())
     assert finish(begin(folder, "early"), pa.table({"n": [4], "x": ["text"]})) == 2
@@ -176,7 +178,7 @@ def test_a_column_that_two_jobs_bring_with_two_types_is_the_first_ones(folder: P
     assert not (folder / "t" / parts[0].path).exists()
 
 
-def test_columns_that_jobs_bring_at_the_same_time_are_all_there(folder: Path) -> None:
+def test_columns_that_jobs_add_at_the_same_time_are_all_added(folder: Path) -> None:
     def append(writer: int) -> None:
         for number in range(3):
             rows = pa.table({"n": [10 * writer + number], f"c{writer}{number}": [1]})

@@ -1,4 +1,4 @@
-"""A job's table, which is loaded once and then followed: what it must not miss for that."""
+"""A job loads its table once, and still notices every change of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.outputs import Mode
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One for every time that a table's log is read from its beginning."""
+    """Return a list that gets an item each time a table's log is read from its beginning."""
     seen: list[None] = []
 
-    def counted(location: Location) -> object:
+    def count_and_open(location: Location) -> object:
         seen.append(None)
         return open_table(location)
 
-    monkeypatch.setattr("mrflight.sinks.delta.table.open_table", counted)
+    monkeypatch.setattr("mrflight.sinks.delta.table.open_table", count_and_open)
     return seen
 
 
@@ -36,7 +36,7 @@ def test_a_job_loads_its_table_once(tmp_path: Path, loads: list[None], mode: Mod
     assert len(loads) == 1
 
 
-def test_who_was_slower_reads_what_is_new_alone(tmp_path: Path, loads: list[None]) -> None:
+def test_a_slower_job_reads_only_the_new_entries(tmp_path: Path, loads: list[None]) -> None:
     write_deltalake(tmp_path / "t", ROWS)
     sink = open_delta(tmp_path, "append", "slow", "run 1")
     for _ in range(3):
@@ -46,7 +46,7 @@ def test_who_was_slower_reads_what_is_new_alone(tmp_path: Path, loads: list[None
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 10
 
 
-def test_what_a_faster_writer_made_of_the_schema_counts(tmp_path: Path) -> None:
+def test_a_schema_change_of_a_faster_writer_is_noticed(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", ROWS)
     sink = open_delta(tmp_path, "append", "slow")
     write_deltalake(tmp_path / "t", pa.table({"more": [1]}), mode="append", schema_mode="merge")
@@ -72,8 +72,8 @@ def test_of_two_runs_with_one_id_the_second_finds_the_first(
 
 
 @pytest.mark.parametrize("others", [1, 2, 3], ids=["older", "same version", "newer"])
-def test_a_table_that_was_made_anew_meanwhile_is_another(tmp_path: Path, others: int) -> None:
-    """Its schema is looked at, though deltalake's handle would go on with that of the other."""
+def test_a_table_that_was_created_again_meanwhile_is_noticed(tmp_path: Path, others: int) -> None:
+    """The new schema is checked, though deltalake's handle would still have the old one."""
     for number in range(2):
         run(tmp_path, job_id=f"old{number}")
     sink = open_delta(tmp_path, "append", "slow")
@@ -85,7 +85,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_another(tmp_path: Path, others:
     assert versions(tmp_path) == others
 
 
-def test_a_table_that_was_removed_meanwhile_is_made(tmp_path: Path) -> None:
+def test_a_table_that_was_removed_meanwhile_is_created(tmp_path: Path) -> None:
     for number in range(2):
         run(tmp_path, job_id=f"old{number}")
     sink = open_delta(tmp_path, "append", "slow")

@@ -1,4 +1,4 @@
-"""What a vacuum deletes: files that the log has removed for long enough, and no others."""
+"""A vacuum deletes the files that the log removed long enough ago, and no others."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tests.support.maintained_table import maintain, read
 
 
 def vacuum(folder: Path, time: timedelta | None, **more: bool) -> int:
-    """How many files it deletes."""
+    """Return how many files a vacuum deletes."""
     report = maintain(folder, MaintenanceOptions(None, Retention(time, **more), checkpoints=False))
     assert report.vacuum is not None
     return report.vacuum.files
 
 
-def test_removed_files_are_kept_as_long_as_the_table_says(tmp_path: Path) -> None:
+def test_removed_files_are_kept_for_the_default_time(tmp_path: Path) -> None:
     for n in range(2):
         write_deltalake(tmp_path / "t", pa.table({"n": [n]}), mode="overwrite")
     assert vacuum(tmp_path, None) == 0
     assert vacuum(tmp_path, timedelta(days=7)) == 0
-    told = (
+    message = (
         f"{tmp_path}/t keeps removed files for longer than that, for readers of older versions "
         "(7 days); --force removes them all the same, and jobs that are reading such a version "
         "then fail"
     )
     with pytest.raises(OutputError) as raised:
         vacuum(tmp_path, timedelta(days=6))
-    assert str(raised.value) == told
+    assert str(raised.value) == message
     assert versions(tmp_path) == 2
     age_removals(tmp_path, timedelta(hours=29, minutes=30))
     assert vacuum(tmp_path, timedelta(hours=31), is_forced=True) == 0
@@ -47,10 +47,10 @@ def test_removed_files_are_kept_as_long_as_the_table_says(tmp_path: Path) -> Non
     assert read(tmp_path) == [{"n": 1}]
 
 
-def test_what_no_log_names_stays_and_what_one_has_removed_goes_wherever_it_is(
+def test_only_files_that_the_log_has_removed_are_deleted(
     tmp_path: Path,
 ) -> None:
-    """Hidden names, as of a partition column with an underscore, make no difference."""
+    """This includes files in a hidden folder, as of a partition column with an underscore."""
     for n in range(2):
         rows = pa.table({"_p": ["a"], "n": [n]})
         write_deltalake(tmp_path / "t", rows, mode="overwrite", partition_by=["_p"])
@@ -60,14 +60,14 @@ def test_what_no_log_names_stays_and_what_one_has_removed_goes_wherever_it_is(
     others = [part, f"_p=a/{part}", f"_p=b/{part}", "_mrflight.json", ".x/y", "notes.txt"]
     for name in others:
         (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "t" / name).write_text("somebody's")
+        (tmp_path / "t" / name).write_text("a user's")
     before = tree(tmp_path / "t")
     assert vacuum(tmp_path, timedelta(0), is_forced=True) == 1
     gone = before.keys() - tree(tmp_path / "t").keys()
     assert gone == {f"_p=a/{name}" for name in old}
 
 
-def test_where_commits_need_a_fence_a_vacuum_makes_none(
+def test_a_vacuum_commits_nothing_if_commits_need_a_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(3):
@@ -80,14 +80,14 @@ def test_where_commits_need_a_fence_a_vacuum_makes_none(
 
 
 def age_removals(folder: Path, age: timedelta) -> None:
-    """Let the log say that what it removed was removed so long ago."""
+    """Change the log so that its files were removed that long ago."""
     then = int((datetime.now(UTC) - age).timestamp() * 1000)
     for path in (folder / "t" / "_delta_log").glob("*.json"):
         text = re.sub(r'"deletionTimestamp":\d+', f'"deletionTimestamp":{then}', path.read_text())
         path.write_text(text)
 
 
-def test_a_table_says_itself_how_long_removed_files_are_kept(tmp_path: Path) -> None:
+def test_a_property_of_the_table_sets_the_retention(tmp_path: Path) -> None:
     configuration: dict[str, str | None] = {"delta.deletedFileRetentionDuration": "interval 2 days"}
     for n in range(2):
         rows = pa.table({"n": [n]})
