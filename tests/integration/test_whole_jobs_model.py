@@ -34,10 +34,10 @@ from tests.support.skewed_partition import watch_slices
 
 Partitions = Literal["auto"] | int
 
-# A job takes a third of a second: a sixth of the examples that others have, and one that fails is
-# told as it was drawn, as to make it smaller would take minutes.
+# A job takes a third of a second, so these tests have a tenth of the examples of others. An example
+# that fails is reported as it was drawn, because shrinking it would take minutes.
 whole_jobs = settings(
-    max_examples=settings.default.max_examples // 6,
+    max_examples=settings.default.max_examples // 10,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )

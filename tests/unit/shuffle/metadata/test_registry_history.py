@@ -284,4 +284,4 @@ class RegistryMachine(MoveRules):
 
 
 TestAnyHistory = RegistryMachine.TestCase
-TestAnyHistory.settings = settings(max_examples=250, stateful_step_count=50, derandomize=True)
+TestAnyHistory.settings = settings(max_examples=100, stateful_step_count=50, derandomize=True)
