@@ -16,6 +16,11 @@ from tests.support.faults import await_that
 from tests.support.ray_head import ROOT, RayHead
 from tests.support.ray_programs import MAPS, RESULT, ROWS
 
+# A program takes 4 to 8 s with two free cores, and up to two minutes while five tests share them,
+# because Ray starts a dozen processes that each load Arrow.
+PROGRAM_TIMEOUT_S = 240
+pytestmark = pytest.mark.timeout(PROGRAM_TIMEOUT_S + 60)
+
 TITLE = "ray::MrflightShuffleServer"
 EXACT = {"exact": True, "keys": 97, "places": 1}
 
@@ -95,7 +100,7 @@ def _output(*arguments: str, environment: dict[str, str] | None = None) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROGRAM_TIMEOUT_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
