@@ -27,15 +27,7 @@ def open_sink(
     output and raises OutputError for what cannot work, before anything is written.
     """
     location = locate(spec.table, base, options)
-    for column in spec.partition_by:
-        if spec.partition_by.count(column) > 1:
-            raise OutputError(f"output.partition_by: {column!r} is there twice; take one out")
-    if spec.compression is not None and spec.format not in ("delta", "parquet"):
-        raise OutputError(
-            f"output.compression: {spec.format} files are not compressed; leave it out, or take "
-            "delta or parquet"
-        )
-    _check_evolution(spec)
+    _check(spec)
     if spec.mode == "merge":
         from mrflight.sinks.delta.merge_sink import MergeSink
 
@@ -47,6 +39,21 @@ def open_sink(
     from mrflight.sinks.folder.sink import FolderSink
 
     return FolderSink(location, spec, job_id, app_id)
+
+
+def _check(spec: OutputSection) -> None:
+    """Raise OutputError for keys of ``[output]`` that do not go together."""
+    for column in spec.partition_by:
+        if spec.partition_by.count(column) > 1:
+            raise OutputError(
+                f"output.partition_by must not name {column!r} more than once; remove one"
+            )
+    if spec.compression is not None and spec.format not in ("delta", "parquet"):
+        raise OutputError(
+            f"output.compression: {spec.format} files are not compressed; leave it out, or use "
+            "delta or parquet"
+        )
+    _check_evolution(spec)
 
 
 def _check_evolution(spec: OutputSection) -> None:

@@ -79,7 +79,7 @@ def test_a_job_from_and_to_hopsfs(
 @pytest.mark.parametrize(
     ("output", "told"),
     [
-        ('mode = "merge"\nkeys = ["k"]', "take append or overwrite for "),
+        ('mode = "merge"\nkeys = ["k"]', "use append or overwrite for "),
         ('mode = "append"\nschema = "evolve"', "by ALTER TABLE ... ADD COLUMNS in Spark; "),
     ],
 )

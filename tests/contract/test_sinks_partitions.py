@@ -151,7 +151,7 @@ def test_partitions_by_every_column_are_refused(tmp_path: Path, format: OutputFo
 
 
 def test_a_partition_column_given_twice_is_refused(tmp_path: Path, format: OutputFormat) -> None:
-    with pytest.raises(OutputError, match="'k' is there twice"):
+    with pytest.raises(OutputError, match="must not name 'k' more than once"):
         Output(tmp_path, format, ("k", "k")).open()
 
 

@@ -27,8 +27,9 @@ def check_store(location: Location, spec: OutputSection) -> None:
     """Raise OutputError for a store in which a folder cannot be committed."""
     if (why := location.why_no_put_if_absent()) is not None:
         raise OutputError(
-            f"output.format: a folder of {spec.format} files is committed by a file that is put "
-            f'where there is none, and at {location.url} {why}; or set output.format to "delta"'
+            f"output.format: to commit a folder of {spec.format} files, a file must be created "
+            f"only if it does not exist, and at {location.url} {why}; or set output.format to "
+            '"delta"'
         )
 
 

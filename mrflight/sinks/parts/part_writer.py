@@ -141,10 +141,10 @@ class FilePartWriter(PartWriter):
         """
         limits = structs.replace(self.limits, max_buffered_bytes=memory_bytes)
         if held := self.table.store.open_file_bytes:
-            most = max(MIN_OPEN_FILES, memory_bytes // held)
+            max_files = max(MIN_OPEN_FILES, memory_bytes // held)
             limits = structs.replace(
                 limits,
-                max_open_files=min(limits.max_open_files, most),
+                max_open_files=min(limits.max_open_files, max_files),
                 max_closing_files=min(limits.max_closing_files, memory_bytes // (2 * held)),
             )
         return replace(self, limits=limits)
