@@ -1,1 +1,1 @@
-"""Every measurement that is published, each rerunnable by one command."""
+"""Every published measurement, each of which one command runs again."""

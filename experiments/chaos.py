@@ -1,16 +1,15 @@
-"""A soak: the clicks job again and again, each time with something going wrong at some moment.
+"""Run the clicks job many times, with a fault at some moment of each run.
 
     python -m experiments.chaos [--runs N] [--seed S] [--victims NAME,...] [--faults NAME,...]
 
-Run number i has the seed S + i, which decides all that is done to it;
-``--seed S --runs 1`` does it again. Whatever happens, a run has to end in time, commit
-the exact result once or leave the table alone, and leave nothing behind. One that
-did not commit is run again under its run id, undisturbed, and then has to commit.
-A fault must have hit: where the job was faster, the run is made again with the fault
-in half the time.
+Run number i has the seed S + i, which decides everything that happens to it; ``--seed S --runs 1``
+repeats it. Every run must end in time, commit the exact result once or leave the table alone, and
+leave nothing behind. A run that did not commit is repeated under its run id without faults, and
+must then commit. Every fault must hit: if the job was faster, the run is repeated with the fault in
+half the time.
 
-The exit code is 1 where a result was wrong, a run hung, something was left over, a fault
-hit nothing, or a job failed that should have survived.
+The exit code is 1 if a result was wrong, a run hung, something was left over, a fault hit nothing,
+or a job failed that should have survived.
 """
 
 from __future__ import annotations
@@ -34,11 +33,12 @@ from experiments.datasets import WORK
 FILES = 10
 MISSES_ALLOWED = 4
 ENDINGS_AT_ONCE = 4
-"""A killed driver's shuffles stay on a standing cluster until their lease ends, a minute later."""
+"""The number of ended runs that are waited for at a time. A killed driver's shuffles stay on a
+standing cluster until their lease expires, a minute later."""
 
 
 def undisturbed(bench: Bench, clusters: list[Cluster], runs: int) -> dict[str, list[float]]:
-    """Wall times by cluster, of three data servers and one replica."""
+    """Return the wall times without faults by cluster, of three servers and one replica."""
     times: dict[str, list[float]] = {}
     for cluster in clusters:
         scenario = Scenario(0, cluster, data_servers=3, replicas=1, strikes=())
@@ -48,9 +48,9 @@ def undisturbed(bench: Bench, clusters: list[Cluster], runs: int) -> dict[str, l
 
 
 def disturbed(bench: Bench, scenario: Scenario, endings: Executor) -> Future[Outcome]:
-    """A run that was hit; the last of some where the job was always faster, or one that went wrong.
+    """Run a scenario, with earlier faults if the job ended before them, and return its outcome.
 
-    It is over when this returns, but for what may be left of it, which ``endings`` wait for.
+    The job is over when this returns. ``endings`` runs the wait for what the job may leave behind.
     """
 
     def end(outcome: Outcome, finish: Callable[[], None]) -> Outcome:

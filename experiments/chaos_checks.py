@@ -1,4 +1,4 @@
-"""What the table of a disturbed job must be: right, committed once, and no file too many."""
+"""Check the table of a disturbed job: its rows, its number of commits, and its files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CLEAN_TIMEOUT_S = 60.0
 
 
 def table_is_untouched(table: Path) -> bool:
-    """Whether a table that was not there before has no log."""
+    """Return whether a table that did not exist before the job has no log."""
     return not (table / "_delta_log").exists()
 
 
 def result_of(table: Path, expected: pa.Table) -> list[str]:
-    """What is wrong with the rows and the versions of a table that was to be committed once."""
+    """Return what is wrong with the rows and versions of a table that should have one commit."""
     versions = len(list((table / "_delta_log").glob("*.json")))
     wrong = [] if versions == 1 else [f"{versions} commits instead of one"]
     try:
@@ -31,9 +31,10 @@ def result_of(table: Path, expected: pa.Table) -> list[str]:
 
 
 def files_left(table: Path) -> tuple[int, list[str]]:
-    """How many files only ``mrflight clean`` removed, and what is left that the log does not name.
+    """Return the number of files that ``mrflight clean`` removed, and the files that it left over.
 
-    Or what ``clean`` said where it failed.
+    A file is left over if the log does not name it. If ``clean`` fails, the second value is its
+    error.
     """
     before = _unnamed(table)
     command = [sys.executable, "-m", "mrflight.frontend.cli", "clean", str(table)]
@@ -50,7 +51,7 @@ def files_left(table: Path) -> tuple[int, list[str]]:
 
 
 def _unnamed(table: Path) -> set[str]:
-    """The files of a table's folder, its log left out, that its log does not name."""
+    """Return the files in a table's folder that its log does not name, except the log itself."""
     from deltalake import DeltaTable
 
     named = {Path(unquote(uri)).name for uri in DeltaTable(str(table)).file_uris()}

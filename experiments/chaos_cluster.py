@@ -1,4 +1,4 @@
-"""A standing cluster whose every server is reached through a proxy that can be cut."""
+"""Run a standing cluster whose servers are reached through proxies that can be cut."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from experiments import chaos_crashes, chaos_processes
 from tests.support.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT = "2 s"
-"""After this time a data server counts as lost, as in the jobs on embedded clusters."""
+"""The time without a heartbeat after which a data server is declared lost. Embedded clusters have
+the same."""
 
 _END_TIMEOUT_S = 40.0
-"""A server drains for 30 s at most."""
+"""The time limit for a server to end. A server is decommissioned for at most 30 s."""
 
 
 @dataclass
@@ -34,15 +35,15 @@ class Server:
     killed_pid: int | None = None
     """The last process that the run killed."""
     crashes: list[str] = field(default_factory=list)
-    """How its processes ended that nobody killed or told to stop."""
+    """The unexpected ends of its processes: those that the run neither killed nor stopped."""
 
     def start(self) -> None:
-        """Start it, for a first time or again, and wait until it is ready."""
+        """Start the server or restart it, and wait until it is ready."""
         self.begin()
         self.await_ready()
 
     def begin(self) -> None:
-        """Start it, and do not wait."""
+        """Start the server without waiting for it."""
         if hasattr(self, "process"):
             self.end()
         with self.log.open("ab") as log:
@@ -51,13 +52,16 @@ class Server:
             )
 
     def await_ready(self) -> None:
-        """RuntimeError with its log where it ends before it is ready."""
+        """Wait until the server is ready.
+
+        RuntimeError with its log is raised if it ends before that.
+        """
         assert self.process.stdout is not None
         if not self.process.stdout.readline():
             raise RuntimeError(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
 
     def end(self) -> None:
-        """Look at how its process has ended, and let go of it."""
+        """Wait for the process to end, record an unexpected end, and release the process."""
         code = self.process.wait(_END_TIMEOUT_S)
         was_killed = self.process.pid == self.killed_pid
         self.crashes += chaos_crashes.of_process(self.name, code, was_killed)
@@ -70,7 +74,7 @@ class Server:
 
 
 class StandingCluster:
-    """A metadata server and data servers in a folder, which is theirs; started by `standing`."""
+    """A metadata server and data servers that own a folder. `standing` starts them."""
 
     def __init__(self, folder: Path, data_servers: int, environment: Mapping[str, str]) -> None:
         self._folder = folder
@@ -86,7 +90,7 @@ class StandingCluster:
         return [self.metadata, *self.data]
 
     def heal(self) -> None:
-        """Wake who is stopped, mend what is cut, and start a dead metadata server again."""
+        """Resume stopped servers, restore connections, and restart a dead metadata server."""
         for server in self.servers:
             server.transport.heal()
             if server.process.poll() is None:
@@ -95,7 +99,10 @@ class StandingCluster:
             self.metadata.start()
 
     def stop(self) -> list[str]:
-        """End all of it; who did not end when told to. Whoever crashed is among the `crashes`."""
+        """Stop all servers and return those that did not end.
+
+        `crashes` has the unexpected ends afterwards.
+        """
         wrong = []
         for server in self.data:
             if server.process.poll() is None:
@@ -116,7 +123,7 @@ class StandingCluster:
 
     @property
     def crashes(self) -> list[str]:
-        """How servers ended by themselves, as far as somebody has looked: `stop` does."""
+        """The unexpected ends of servers that were seen so far; `stop` looks at all servers."""
         return [crash for server in self.servers for crash in server.crashes]
 
     def _server(self, module: str, options: list[str], number: int | None = None) -> Server:
@@ -132,7 +139,7 @@ class StandingCluster:
 def standing(
     folder: Path, data_servers: int, environment: Mapping[str, str]
 ) -> Iterator[StandingCluster]:
-    """A running cluster; whoever is still there at the end is killed."""
+    """Yield a running cluster, and kill what still runs at the end."""
     folder.mkdir()
     cluster = StandingCluster(folder, data_servers, environment)
     started: list[Server] = []

@@ -1,4 +1,4 @@
-"""Processes of a run that ended otherwise than by what the run did to them."""
+"""Find processes of a run that ended in a way that the run did not cause."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WORKER = re.compile(r"^.*it crashed in native code, by \w+.*$", re.MULTILINE)
 
 
 def told_by(stderr: str, strikes: Sequence[Strike]) -> list[str]:
-    """The ends of servers and workers that a driver tells of and nobody wanted.
+    """Return the ends of servers and workers that a driver reports and no fault explains.
 
-    SIGKILL is what ``strikes`` send, each once, and a driver to its own servers that are silent.
-    With the process that all were forked from all end by it.
+    ``strikes`` send SIGKILL, each once, and a driver sends it to its own servers that do not
+    answer. If the fork server ends, all processes forked from it end by SIGKILL.
     """
     forks_ended = _FORKS.findall(stderr)
     forks_killed = sum(strike.fault == "kill" and strike.victim == "forks" for strike in strikes)
@@ -42,7 +42,7 @@ def told_by(stderr: str, strikes: Sequence[Strike]) -> list[str]:
 
 
 def of_process(name: str, code: int, was_killed: bool) -> list[str]:
-    """What is wrong with how a process ended, which was killed by the run or told to stop."""
+    """Return what is wrong with the end of a process that the run killed or stopped."""
     if code == 0 or (was_killed and code == -signal.SIGKILL):
         return []
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

@@ -1,4 +1,4 @@
-"""Faults as they are done to a running job, each with the proof that it hit."""
+"""Inject faults into a running job, and prove that each one hit."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from experiments.chaos_plan import Moment, Strike
 _POLL_S = 0.002
 _STAGE_SIGNS = {"map": r"^map: ", "reduce": r"^reduce: ", "commit": r"^reduce: .* rows written"}
 _OF_THE_DRIVER = ("worker", "forks")
-"""Also where the servers are a standing cluster's."""
+"""These victims belong to the driver even if the servers are a standing cluster."""
 
 
 class MissedError(Exception):
-    """The job ended, or hung, before a fault could hit it, or there was nothing to hit."""
+    """The job ended or hung before a fault could hit it, or there was nothing to hit."""
 
 
 @dataclass
 class Target:
-    """A running job: its driver, what that says, and the servers that it was given, if any."""
+    """A running job: its driver, the driver's output, and its standing cluster if it has one."""
 
     mark: str
     driver: subprocess.Popen[bytes]
     stderr: Path
     started: float
     hangs_at: float
-    """From when on it hangs, on the clock of ``started``: nothing is waited for any more."""
+    """The time after which the job counts as hung, on the clock of ``started``."""
     undisturbed_s: float
     cluster: StandingCluster | None
     later: list[threading.Timer] = field(default_factory=list)
-    """What ends the faults that last a while."""
+    """The timers that end pauses and cuts."""
 
     def end_faults(self) -> None:
-        """Do not wait for the ends of faults any more; they are over, or called off."""
+        """Cancel the timers that end faults, and wait for those that already run."""
         for timer in self.later:
             timer.cancel()
         for timer in self.later:
@@ -51,7 +51,10 @@ class Target:
 
 
 def strike(target: Target, what: Strike) -> str:
-    """Wait for the moment and do it; what was hit. MissedError where nothing was."""
+    """Wait for the moment of a fault, inject it, and return what was hit.
+
+    MissedError is raised if nothing was hit.
+    """
     _await_moment(target, what.moment)
     at = time.monotonic() - target.started
     do = _cut if what.fault in ("cut", "cut off") else _signal
@@ -74,7 +77,7 @@ def _await_moment(target: Target, moment: Moment) -> None:
 
 
 def _await(target: Target, condition: Callable[[], bool], what: str) -> None:
-    """Return once something is so; MissedError where the job ends first, or hangs."""
+    """Return once the condition holds; raise MissedError if the job ends or hangs first."""
     while not condition():
         if target.driver.poll() is not None:
             raise MissedError(f"the job ended before {what}")
@@ -106,7 +109,7 @@ def _signal(target: Target, what: Strike) -> str:
 
 
 def _check_hit(target: Target, what: Strike) -> None:
-    """MissedError where the job was over, or its driver ended by itself: a zombie can be killed."""
+    """Raise MissedError if the driver had ended by itself: a zombie can be killed too."""
     code = target.driver.poll()
     if what.victim == "driver" and what.fault == "kill":
         code = target.driver.wait()
@@ -146,7 +149,7 @@ def _victim(target: Target, what: Strike) -> tuple[psutil.Process, Server | None
 
 
 def _server(target: Target, what: Strike) -> Server:
-    """One that runs; MissedError where an earlier fault has killed all of them."""
+    """Return a running server; raise MissedError if earlier faults have killed all of them."""
     assert target.cluster is not None
     servers = [target.cluster.metadata] if what.victim == "metadata" else target.cluster.data
     running = [server for server in servers if server.process.poll() is None]

@@ -1,4 +1,4 @@
-"""What the runs of the soak have in common, and what becomes of each."""
+"""The settings of all runs of the soak, and the outcome of each run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs have in common. ``undisturbed_s`` by cluster."""
+    """The settings of all runs. ``undisturbed_s`` has the time without faults by cluster."""
 
     inputs: list[Path]
     expected: pa.Table
@@ -21,12 +21,12 @@ class Bench:
 
 @dataclass
 class Outcome:
-    """What became of a run; the lists are empty where all is well."""
+    """The outcome of a run. Its lists are empty if nothing is wrong."""
 
     seed: int
     scenario: str
     state: str = ""
-    """committed, failed, killed or hung."""
+    """One of committed, failed, killed and hung."""
     wall_s: float = 0.0
     attempts: dict[str, int] | None = None
     hits: list[str] = field(default_factory=list)
@@ -34,9 +34,10 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     cleaned_files: int = 0
-    """Part files that only ``mrflight clean`` removed."""
+    """The number of part files that ``mrflight clean`` removed."""
     rerun: str = ""
-    """Empty where none was needed, "committed", or why it did not."""
+    """The result of the second run: empty if there was none, "committed", or why it did not commit.
+    """
     may_fail: bool = False
     lasts_s: float = 0.0
     message: str = ""
@@ -49,12 +50,13 @@ class Outcome:
 
     @property
     def is_bad(self) -> bool:
-        """Anything that must never be in a result."""
+        """True if the run shows a defect, or its fault did not hit."""
         return self.went_wrong or bool(self.missed)
 
     @property
     def went_wrong(self) -> bool:
-        """Anything that must never be; a job that failed but should not have included."""
+        """True if the run shows a defect, which includes a job that should have survived but
+        failed."""
         failed = self.state == "failed" and not self.may_fail
         rerun_failed = self.rerun not in ("", "committed")
         hung = self.state == "hung"

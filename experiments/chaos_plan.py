@@ -1,4 +1,4 @@
-"""What is done to whom and when in one run of the soak: a function of the run's seed."""
+"""Derive the faults of a run of the soak, their victims and their moments from its seed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 
 Cluster = Literal["embedded", "standing"]
 Victim = Literal["worker", "data", "metadata", "driver", "forks"]
-"""``forks`` is the process that the driver's servers and workers are forked from."""
+"""``forks`` is the fork server: the driver's servers and workers are forked from it."""
 Fault = Literal["kill", "pause", "freeze", "cut", "cut off"]
-"""``pause`` is SIGSTOP and, after a while, SIGCONT; ``freeze`` is SIGSTOP for good; ``cut`` resets
-every connection once, ``cut off`` refuses new ones for a while as well."""
+"""``pause`` is SIGSTOP and later SIGCONT. ``freeze`` is SIGSTOP without an end. ``cut`` resets
+every connection once. ``cut off`` also refuses new connections for a while."""
 Stage = Literal["map", "reduce", "commit"]
 
 VICTIMS: tuple[Victim, ...] = ("worker", "data", "metadata", "driver", "forks")
@@ -34,19 +34,19 @@ FAULTS: dict[Cluster, dict[Victim, tuple[Fault, ...]]] = {
     },
 }
 """Only a standing cluster has proxies in front of its servers, so only its connections are cut. Its
-metadata server is started again after a kill, as whoever runs one would."""
+metadata server is restarted after a kill, as an operator would do."""
 
 MAX_PAUSE_S = 5.0
 _AFTER_STAGE_S = {"map": 0.3, "reduce": 0.2, "commit": 0.05}
-"""How long after a stage's first sign a fault comes at the latest."""
+"""The latest time of a fault after the first sign of a stage."""
 _BEFORE: dict[Stage, Stage] = {"commit": "reduce", "reduce": "map"}
 _AT_ONCE_S = 0.01
-"""Half of that would be no sooner; and a commit is over in no time."""
+"""Below this, half the time makes no difference: a commit takes very little time."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """So many seconds after a stage was first told of, or a share of an undisturbed run."""
+    """A moment: some seconds after a stage began, or a fraction of the time without faults."""
 
     stage: Stage | None
     after_s: float = 0.0
@@ -59,7 +59,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Strike:
-    """One fault; ``number`` chooses among those that could be hit."""
+    """One fault. ``number`` selects one of the possible victims."""
 
     victim: Victim
     fault: Fault
@@ -74,14 +74,14 @@ class Strike:
 
     @property
     def lasts_s(self) -> float:
-        """How long nothing may go on for its sake."""
+        """The time for which the fault keeps the job from making progress."""
         return self.pause_s if self.fault in ("pause", "cut off") else 0.0
 
     @property
     def may_end_the_job(self) -> bool:
-        """Whether the job may end with it, as it does with its driver; all others are survived.
+        """True if the job may end with the fault, as with its driver. It survives all other faults.
 
-        Then a second run has to commit.
+        If the job ends, a second run must commit.
         """
         return self.victim == "driver" and self.fault == "kill"
 
@@ -119,7 +119,7 @@ def plan(
     strikes: int = 1,
     clusters: tuple[Cluster, ...] = ("embedded", "standing"),
 ) -> Scenario:
-    """What the run of ``seed`` is: so many ``strikes``, each some fault on some victim."""
+    """Return the scenario of a seed: some random faults on random victims."""
     chance = random.Random(seed)
     cluster = chance.choice(clusters)
     data_servers = chance.randint(2, 4)
@@ -135,7 +135,7 @@ def plan(
 
 
 def sooner(scenario: Scenario) -> Scenario:
-    """The same with faults that come in half the time, for a run that ended before they did."""
+    """Return the scenario with its faults in half the time, for a job that ended before them."""
 
     def earlier(moment: Moment) -> Moment:
         if moment.stage == "commit" or (moment.stage == "reduce" and moment.after_s < _AT_ONCE_S):

@@ -1,4 +1,4 @@
-"""The processes of one run, known by a variable that all of them inherit."""
+"""Find, signal and describe the processes of a run by an environment variable that all inherit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import psutil
 
 MARK = "MRFLIGHT_CHAOS_RUN"
 _MAX_NAME = 15
-"""Bytes of a process's name that the system keeps."""
+"""The bytes of a process's name that the system keeps."""
 _POLL_S = 0.002
 _SIGNAL_TIMEOUT_S = 5.0
-"""Until a signal that no process can ignore has had its effect."""
+"""The time within which a signal that no process can ignore must have its effect."""
 
 
 def processes_of(mark: str, name: str = "") -> list[psutil.Process]:
-    """Those that run, zombies left out, whose names begin with ``name``; in order of name."""
+    """Return the running processes whose names begin with ``name``, sorted by name."""
     # Read here and not by psutil, which takes 20 ms for it: stages are shorter than that.
     carried = f"{MARK}={mark}".encode()
     found = []
@@ -35,23 +35,26 @@ def processes_of(mark: str, name: str = "") -> list[psutil.Process]:
 
 
 def describe(process: psutil.Process) -> str:
-    """Its name and id, for messages."""
+    """Return the name and the id of a process, for messages."""
     with contextlib.suppress(OSError):
         return f"{_comm(process.pid)} ({process.pid})"
     return f"({process.pid}), which has ended"
 
 
 def kill(process: psutil.Process) -> None:
-    """SIGKILL; returns once it is dead. NoSuchProcess where it was, TimeoutError if it goes on."""
+    """Send SIGKILL and wait for the end. Raise NoSuchProcess if the process had ended before.
+
+    TimeoutError is raised if it still runs afterwards.
+    """
     _must_run(process)
     process.send_signal(signal.SIGKILL)
     _await(lambda: not _runs(process), f"{process.pid} does not die")
 
 
 def stop(process: psutil.Process) -> None:
-    """SIGSTOP; returns once it stands still.
+    """Send SIGSTOP and wait until the process is stopped.
 
-    NoSuchProcess where it is dead or dies meanwhile, TimeoutError where it goes on.
+    NoSuchProcess is raised if it has ended, and TimeoutError if it goes on running.
     """
     _must_run(process)
     process.send_signal(signal.SIGSTOP)
@@ -63,15 +66,15 @@ def stop(process: psutil.Process) -> None:
 
 
 def wake(process: psutil.Process) -> None:
-    """SIGCONT, to one that may have been killed meanwhile."""
+    """Send SIGCONT to a process that may have been killed."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGCONT)
 
 
 def dump_stacks(processes: list[psutil.Process], logs: Path) -> str:
-    """End processes by SIGABRT, whereupon each writes where its threads are; their ``logs``.
+    """End processes by SIGABRT, which makes each write its stacks, and return their ``logs``.
 
-    For processes with PYTHONFAULTHANDLER set. Those that do not end are left alone.
+    The processes need PYTHONFAULTHANDLER. Those that do not end are left alone.
     """
     for process in processes:
         wake(process)
@@ -89,7 +92,7 @@ def dump_stacks(processes: list[psutil.Process], logs: Path) -> str:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether something came about in time."""
+    """Return whether the condition came true in time."""
     until = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""The tables of the soak: what was done, what came of it, what recovery cost."""
+"""Write the tables of the soak: the faults, their effects, and the cost of recovery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.chaos_plan import Scenario
 def page(
     scenarios: Sequence[Scenario], outcomes: Sequence[Outcome], undisturbed_s: Mapping[str, float]
 ) -> str:
-    """Markdown: all in one line, then by cluster, fault and victim, then what went wrong."""
+    """Return Markdown: a row for all runs, rows by cluster, fault and victim, and the failures."""
     pairs = list(zip(scenarios, outcomes, strict=True))
     groups: dict[str, list[tuple[Scenario, Outcome]]] = {}
     for scenario, outcome in pairs:

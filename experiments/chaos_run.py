@@ -1,4 +1,4 @@
-"""One run of the soak: a job is disturbed, ends or is ended, and all that it leaves is checked."""
+"""Run the job of the soak once, with its faults, and check everything that it leaves."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from mrflight.scheduler.shuffle_monitor import LEASE_S
 WORKERS = 2
 _FORK_SERVER = "mrflight-forks"
 _END_TIMEOUT_S = 15.0
-"""Until processes and files of an ended job are gone, a killed driver's as well."""
+"""The time within which processes and files of an ended job must be gone, also of a killed driver.
+"""
 _LEASE_TIMEOUT_S = LEASE_S + 5.0
-"""Until a standing cluster has freed what a killed driver left on it."""
+"""The time within which a standing cluster must free what a killed driver left on it."""
 
 
 @dataclass(frozen=True)
 class _End:
-    """How a driver ended; ``code`` is None for one that hung."""
+    """The end of a driver. ``code`` is None if it hung."""
 
     code: int | None
     wall_s: float
@@ -52,7 +53,7 @@ class _End:
 
 
 class _Scene:
-    """The folder of one run, its mark, its job, and its standing cluster if it has one."""
+    """The folder, the mark and the job of one run, and its standing cluster if it has one."""
 
     def __init__(self, bench: Bench, scenario: Scenario, folder: Path) -> None:
         self.bench = bench
@@ -76,7 +77,7 @@ class _Scene:
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[Target]:
-        """The job, started; whatever is left of it is killed."""
+        """Yield the started job, and kill what is left of it."""
         self._drivers += 1
         stderr = self.folder / f"driver{self._drivers}.stderr"
         stdout = stderr.with_suffix(".stdout")
@@ -96,7 +97,7 @@ class _Scene:
                 process.wait()
 
     def wait(self, target: Target) -> _End:
-        """The end of a driver, which is ended where it takes too long."""
+        """Wait for the end of a driver, and end it if it takes too long."""
         stacks = ""
         try:
             code: int | None = target.driver.wait(max(0.0, target.hangs_at - time.monotonic()))
@@ -108,7 +109,7 @@ class _Scene:
         return _End(code, wall_s, stdout, target.stderr.read_text(errors="replace"), stacks)
 
     def leftovers(self) -> list[str]:
-        """Processes and temporary files that are still there after a while; killed."""
+        """Kill and return the processes and temporary files that remain after a while."""
 
         def processes() -> list[Any]:
             own = self.servers_of_its_own()
@@ -125,7 +126,7 @@ class _Scene:
         return left + [f"temporary file {name}" for name in os.listdir(self.temporary)]
 
     def shuffles(self) -> list[str]:
-        """Those that are still on a standing cluster when all leases have ended."""
+        """Return the shuffles that a standing cluster still has when all leases have expired."""
         if self.cluster is None or self.cluster.metadata.process.poll() is not None:
             return []
         location = self.cluster.metadata.transport.location
@@ -155,7 +156,10 @@ class _Scene:
         return [f"{key}={value}" for key, value in settings.items()]
 
     def _stacks(self, target: Target) -> str:
-        """Where all stand still; the driver last, and the fork server not, which tidies up then."""
+        """Return the stacks of all processes, the driver's last.
+
+        The fork server is left out, since it cleans up when it ends.
+        """
         found = chaos_processes.processes_of(self.mark)  # before, or one in between would be missed
         spared = {process.pid for process in chaos_processes.processes_of(self.mark, _FORK_SERVER)}
         spared.add(target.driver.pid)
@@ -166,17 +170,17 @@ class _Scene:
 
 
 def run(bench: Bench, scenario: Scenario) -> Outcome:
-    """Run the job once with the faults of ``scenario``; a rerun where it did not commit."""
+    """Run the job once with the faults of ``scenario``, and once more if it did not commit."""
     outcome, finish = begin(bench, scenario)
     finish()
     return outcome
 
 
 def begin(bench: Bench, scenario: Scenario) -> tuple[Outcome, Callable[[], None]]:
-    """As `run`, up to where nothing runs any more and a lease may have to end.
+    """Run the job as `run` does until nothing runs any more, but a lease may still have to expire.
 
-    What is returned, and has to be called, waits for that and looks at what is left; it may be
-    called in another thread, beside other runs. Only then the outcome is complete.
+    The caller must call the returned function, which waits for that and looks at what is left. It
+    may be called in another thread, beside other runs. The outcome is complete only after that.
     """
     outcome = Outcome(scenario.seed, scenario.told)
     outcome.may_fail, outcome.lasts_s = scenario.may_fail, scenario.lasts_s
@@ -204,7 +208,7 @@ def _finish(stack: contextlib.ExitStack, scene: _Scene, outcome: Outcome) -> Non
 
 
 def undisturbed(bench: Bench, scenario: Scenario) -> float:
-    """The wall time of a run to which nothing is done; RuntimeError where anything is wrong."""
+    """Return the wall time of a run without faults; raise RuntimeError if anything is wrong."""
     outcome = run(bench, scenario)
     if outcome.is_bad or not outcome.is_survived:
         raise RuntimeError(f"an undisturbed run went wrong: {outcome}")
@@ -254,7 +258,7 @@ def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
 
 
 def _crashes(end: _End, strikes: Sequence[Strike]) -> list[str]:
-    """Who ended by something else than ``strikes``: the driver, and whom it tells of."""
+    """Return the ends of the driver and of the processes it reports that no strike explains."""
     may_be_killed = any(strike.may_end_the_job for strike in strikes)
     of_driver = []
     if end.code is not None and end.code < 0:
@@ -263,7 +267,10 @@ def _crashes(end: _End, strikes: Sequence[Strike]) -> list[str]:
 
 
 def _run_again(scene: _Scene, outcome: Outcome) -> None:
-    """The same job under the same run id: it has to commit, unless the first one has."""
+    """Run the job again under the same run id.
+
+    It must commit, unless the first run has committed.
+    """
     with scene.driver() as target:
         end = scene.wait(target)
     if end.code is not None:
@@ -273,7 +280,7 @@ def _run_again(scene: _Scene, outcome: Outcome) -> None:
 
 
 def _check_output(scene: _Scene, outcome: Outcome) -> None:
-    """Exactly once and exactly right, wherever a run has committed, and no file too many."""
+    """Check that a committed run has the exact result in one commit, and no file too many."""
     if outcome.state == "committed" or outcome.rerun == "committed":
         outcome.wrong += result_of(scene.table, scene.bench.expected)
         cleaned, left = files_left(scene.table)

@@ -1,4 +1,4 @@
-"""The right clicks of very many sites, by DuckDB: a pair of numbers in place of a table of them."""
+"""Check the clicks of very many sites by a fingerprint from DuckDB, instead of a table of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Fingerprint = tuple[Any, ...]
 
 
 def of_visits(files: list[Path]) -> Fingerprint:
-    """How many sites the csv ``files`` name, and the sum of the hashes of each with its clicks."""
+    """Return how many sites the ``files`` name, and the sum of the hashes of their clicks."""
     return _facts(_OF_VISITS.format(files=[str(path) for path in files]))
 
 
 def check(table: Path, expected: Fingerprint, what: str) -> None:
-    """Raise WrongResultError unless the Delta table at ``table`` comes to ``expected``."""
+    """Raise WrongResultError unless the Delta table at ``table`` has this fingerprint."""
     found = _facts(f"select url, clicks::bigint as clicks from read_parquet({files_of(table)})")
     if found != expected:
         raise WrongResultError(f"{what}: (sites, sum of hashes) is {found}, not {expected}")

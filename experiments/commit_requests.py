@@ -1,16 +1,15 @@
-"""What an output costs on S3: how many requests of which kind, and bytes written per byte.
+"""Count the requests that writing an output to S3 takes, by kind, and the bytes written per byte.
 
     python -m experiments.commit_requests [--parts 1,40] [--rows N] [--ways NAME;...]
         [--merges 1,40] [--out FOLDER]
 
-A MinIO of its own tells every request that it was sent. Outputs of one part and
-of 40 are written by mrflight (the sink alone, and a whole job), deltalake's
-`write_deltalake`, PyArrow's dataset writer, and committers that rename; those
-that know attempts also with a second one of every fifth part. Then one part
-makes a table, is appended to it four times, and replaces it, by a job and by
-`write_deltalake`; and a few rows are merged into a table of as many files, one
-of which has their keys, by a job and by deltalake's own merge. What is found
-afterwards is compared with what was to be written.
+A MinIO of its own reports every request. Outputs of one part and of 40 parts are written by
+mrflight (the sink alone, and a whole job), deltalake's `write_deltalake`, PyArrow's dataset writer,
+and committers that rename. The ways that know attempts also write them with a second attempt of
+every fifth part. Then one part creates a table, is appended to it four times, and replaces it, by a
+job and by `write_deltalake`. Finally a few rows are merged into a table of as many files, one of
+which has their keys, by a job and by deltalake's own merge. Afterwards each output is compared with
+what was written.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ KINDS = {
     "ListObjectsV1": "LIST",
     "ListObjectsV2": "LIST",
 }
-"""What MinIO calls them; a multipart upload's three are paid for as PUT."""
+"""The kinds of request by MinIO's names. The three of a multipart upload are billed as PUT."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Cost:
     output_bytes: int
     """The size of the files that a reader reads."""
     written_bytes: int | None
-    """Sent, and copied by the store; None where a client did not say how much it sent."""
+    """The bytes sent, and copied by the store; None if a client did not report how much it sent."""
 
     @property
     def total(self) -> int:
@@ -94,7 +93,7 @@ class AppendCost:
 
 
 def measure(minio: Minio, way: str, output: Output) -> Cost:
-    """Write the output into a bucket of its own."""
+    """Write the output to a new bucket, and return the cost."""
     with minio.recorded_bucket() as bucket:
         WAYS[way](bucket, output)
         requests = bucket.requests()
@@ -111,7 +110,7 @@ def measure(minio: Minio, way: str, output: Output) -> Cost:
 
 
 def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
-    """Merge into a table in a bucket of its own; to make it does not count."""
+    """Merge into a table in a new bucket, and return the cost of the merge alone."""
     with minio.recorded_bucket() as bucket:
         merging.make_table(bucket, merge)
         made = bucket.mark()
@@ -123,7 +122,7 @@ def measure_merge(minio: Minio, way: str, merge: SmallMerge) -> MergeCost:
 
 
 def measure_appends(minio: Minio, way: str, output: Output) -> list[AppendCost]:
-    """Write the output into one table of a bucket of its own, again and again."""
+    """Append the output several times to a table in a new bucket, and return each cost."""
     costs = []
     with minio.recorded_bucket() as bucket:
         for step, mode in enumerate(appending.STEPS):
@@ -148,7 +147,7 @@ def _written(requests: list[Request], sizes: dict[str, int]) -> int | None:
 
 
 def page(costs: list[Cost], appends: list[AppendCost], merges: list[MergeCost]) -> str:
-    """The tables, as Markdown."""
+    """Return all tables as Markdown."""
     kinds = published.KINDS
     head = f"| way | {' | '.join(kinds)} | all | bytes per byte |\n" + "|---" * (len(kinds) + 3)
     lines = ["# What an output costs on S3", ""]
@@ -181,7 +180,7 @@ def _counts(requests: dict[str, int]) -> str:
 
 
 def _append_page(costs: list[AppendCost]) -> list[str]:
-    """The table of one part into one table, again and again."""
+    """Return the table of appending one part to a table several times."""
     lines = ["## One part into a table, by the entries that its log has", ""]
     lines += [f"| way | mode | entries | {' | '.join(published.KINDS)} | all |"]
     lines += ["|---" * (len(published.KINDS) + 4) + "|"]
@@ -194,7 +193,7 @@ def _append_line(cost: AppendCost) -> str:
 
 
 def _merge_page(costs: list[MergeCost]) -> list[str]:
-    """The tables of merges."""
+    """Return the tables of merges."""
     lines = []
     for files, deletes in dict.fromkeys((c.files, c.deletes) for c in costs):
         table = "a table of one file" if files == 1 else f"one file of a table of {files}"
@@ -214,7 +213,7 @@ def _merge_line(cost: MergeCost) -> str:
 
 
 def _ratios(costs: list[Cost]) -> list[str]:
-    """Requests of the largest output against mrflight's, and the report's table 3.6c."""
+    """Return the requests of the largest output relative to mrflight's, beside table 3.6c."""
     most = max(cost.parts for cost in costs)
     largest = [cost for cost in costs if cost.parts == most and not cost.duplicates]
     base = next((cost.total for cost in largest if cost.way == "mrflight"), None)

@@ -1,8 +1,8 @@
-"""A process of `concurrent_commits`, in the environment of its store's client, which has no more.
+"""A writer of `concurrent_commits`, in an environment that only has its store's client.
 
     python -m experiments.commit_writer < TASK
 
-Prints what became of its commits, a JSON object.
+The outcome of its commits is printed as a JSON object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 
 @dataclass(frozen=True)
 class Task:
-    """``lock``: the metadata server whose turns it takes, where the store needs them."""
+    """The commits of one writer. ``lock`` is the metadata server that leases commits, if needed."""
 
     url: str
     options: Mapping[str, str]
@@ -42,14 +42,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Told:
-    """The client's name and version, and what was raised."""
+    """The client's name and version, and the errors that were raised."""
 
     client: str
     failures: list[str]
 
 
 def run_in(python: Path, task: Task) -> Told:
-    """The task, by another interpreter; the options may hold secrets, so no argument has them."""
+    """Run the task with another interpreter.
+
+    It is passed by stdin, since its options may hold secrets.
+    """
     done = subprocess.run(
         [python, "-m", "experiments.commit_writer"],
         input=json.dumps(asdict(task)),
@@ -62,7 +65,7 @@ def run_in(python: Path, task: Task) -> Told:
 
 
 def commit_all(task: Task) -> Told:
-    """Commit as often as is said, whatever becomes of each."""
+    """Make all commits of the task, and go on after a failed one."""
     failures = []
     for number in range(task.commits):
         try:

@@ -1,11 +1,11 @@
-"""Two processes that commit to one Delta table as fast as they can: whether anything is lost.
+"""Commit to one Delta table from two processes as fast as they can, and check that nothing is lost.
 
     python -m experiments.concurrent_commits [--commits N] [--stores disk,hopsfs] [--out FOLDER]
 
-Each commits N times (100) a row of its own, as a job's sink does and without
-a job around it, to a table that neither has made before; then every row has to
-be there once, in a table of as many versions. MinIO and HDFS are started for it.
-HopsFS is its own client on that HDFS, and a metadata server for the turns.
+Each process commits N times (100) a row of its own, as a job's sink does but without a job around
+it, to a table that does not exist before. Then every row must be in the table once, and the table
+must have one version per commit. MinIO and HDFS are started for it. HopsFS is its own client on
+that HDFS, and a metadata server that leases the commits.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ SINKS_ALONE = (
 
 @dataclass(frozen=True)
 class Table:
-    """Where it is, and how that is reached: by its writers, and by deltalake afterwards.
+    """The location of the table for its writers and for deltalake, and how it is reached.
 
-    ``python`` has the writers' client. ``lock`` is a metadata server, of a store that needs one.
+    ``python`` is an interpreter with the writers' client. ``lock`` is a metadata server, for a
+    store that needs one.
     """
 
     url: str
@@ -59,7 +60,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``seconds`` from the first process's start to the last one's end."""
+    """The outcome on one store.
+
+    ``seconds`` is the time from the start of the first process to the end of the last one.
+    """
 
     store: str
     client: str
@@ -77,7 +81,7 @@ class Outcome:
 
 
 def measure(store: str, table: Table, commits: int) -> Outcome:
-    """Run the writers on a table that is not there yet."""
+    """Run the writers on a new table, and compare the table with their commits."""
     url = table.written_url or table.url
     tasks = [Task(url, table.options, table.lock, writer, commits) for writer in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as waiting:
@@ -141,7 +145,7 @@ STORES: dict[str, Callable[[], Any]] = {
 
 
 def page(outcomes: list[Outcome]) -> str:
-    """The table, as Markdown."""
+    """Return the table as Markdown."""
     lines = [
         f"# {WRITERS} processes that commit to one table",
         "",

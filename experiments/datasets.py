@@ -1,4 +1,4 @@
-"""The visits that the experiments run on, written by ``examples/clicks/generate.py``."""
+"""The visits of the experiments, written by ``examples/clicks/generate.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ WORK = REPOSITORY / "experiments" / ".work"
 
 @dataclass(frozen=True)
 class DataSet:
-    """``keys``: a number of sites, or "unique"; ``order``: "sorted" puts a site's together."""
+    """A data set of visits.
+
+    ``keys`` is a number of sites, or "unique". ``order`` "sorted" puts the visits of a site
+    together.
+    """
 
     keys: str
     rows: int
@@ -24,12 +28,12 @@ class DataSet:
 
     @property
     def name(self) -> str:
-        """For folders and messages."""
+        """The name of the data set in folders and messages."""
         return f"{self.keys}-keys-{self.rows}-rows-{self.files}-files-{self.order}"
 
 
 def generate(data: DataSet, folder: Path) -> list[Path]:
-    """The csv files of ``data`` below ``folder``; written once."""
+    """Return the csv files of ``data`` below ``folder``, and write them if they do not exist."""
     out = folder / data.name
     options = [
         f"--{option}={value}"
@@ -47,7 +51,7 @@ def generate(data: DataSet, folder: Path) -> list[Path]:
 
 
 def warm(files: list[Path]) -> None:
-    """Read ``files`` once, so that the first to be measured finds them in memory like the rest."""
+    """Read ``files`` once, so that the first engine also finds them in the page cache."""
     for path in files:
         with path.open("rb") as content:
             while content.read(1 << 20):

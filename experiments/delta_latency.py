@@ -1,17 +1,16 @@
-"""How long tables take to be written and read: section 3.2 of Manfredi's thesis (KTH, 2024).
+"""Measure how long Delta tables take to be written and read (Manfredi, KTH 2024, section 3.2).
 
     python -m experiments.delta_latency [--repeats N] [--out FOLDER] [--data FOLDER]
         [--tables supplier-1,...] [--stores hdfs,disk] [--cores 1,2]
         [--operations write,read] [--systems mrflight,mrflight-snappy,...]
         [--memory SIZE]
 
-TPC-H's supplier at scale factors 1, 10, 100 and lineitem at 1 and 10 are
-written and read on an HDFS of its own and on the local disk, by mrflight and by
-delta-rs. What is measured is pinned to so many cores; the servers of HDFS, and
-whatever else runs, may use all. Every repeat makes all cells once, so that those
-that are compared run one after the other. Runs that are in the JSON are not
-made again. Leaves ``delta_latency.json``, ``.md`` (tables 5.1 to 5.4, with the
-thesis's figures beside ours, and ratios) and the histograms as PNG.
+TPC-H's supplier at scale factors 1, 10 and 100 and lineitem at 1 and 10 are written and read on an
+HDFS of its own and on the local disk, by mrflight and by delta-rs. The measured process is pinned
+to some cores; the servers of HDFS and everything else may use all cores. Every repeat runs all
+cells once, so that those that are compared run one after the other. Runs that are in the JSON are
+not repeated. The output is ``delta_latency.json``, ``.md`` (tables 5.1 to 5.4, with the thesis's
+figures beside ours, and ratios) and the histograms as PNG.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SERVERS = "an HDFS of one name node and two data nodes on the same machine, on a
 
 
 def measure(runner: Runner, all_cells: Sequence[Cell], repeats: int, results: Results) -> None:
-    """Make the runs that are not there yet, every other repeat backwards."""
+    """Make the missing runs; every other repeat goes backwards."""
     for repeat in range(repeats):
         for cell in all_cells if repeat % 2 else reversed(all_cells):
             if len(results.of(cell)) <= repeat:
@@ -48,7 +47,7 @@ def measure(runner: Runner, all_cells: Sequence[Cell], repeats: int, results: Re
 
 
 def _list_of(*known: str) -> Callable[[str], list[str]]:
-    """Words split by commas; what is not known is told by argparse."""
+    """Return a parser of words split by commas, which must be among the known ones."""
 
     def parse(text: str) -> list[str]:
         words = text.split(",")

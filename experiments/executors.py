@@ -1,10 +1,11 @@
-"""The clicks job on Ray, beside the same on local processes.
+"""Run the clicks job on Ray and on local processes.
 
     python -m experiments.executors [--rows N,...] [--rounds N] [--data FOLDER] [--out FOLDER]
 
-A Ray of this machine with all its cores is up already; a job's workers and servers are its actors.
-Each run is a process of its own, from its start to its end, and the executors take turns, the
-other one first in each round. Every table is compared with DuckDB's answer.
+A Ray cluster of this machine with all its cores has been started before; a job's workers and
+servers are its actors. Each run is a process of its own, measured from its start to its end. The
+executors take turns, and each round begins with the other one. Every table is compared with
+DuckDB's answer.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ sys.stdin.read()
 
 
 class Ray(NamedTuple):
-    """One that runs; its processes are below ``process``."""
+    """A running Ray cluster. Its processes are below ``process``."""
 
     address: str
     process: psutil.Process
@@ -52,7 +53,7 @@ class Ray(NamedTuple):
 
 @contextmanager
 def a_ray() -> Iterator[Ray]:
-    """A Ray that ends with the block."""
+    """Start a Ray cluster that ends with the block."""
     folder = tempfile.mkdtemp(prefix="mrfr")  # short, as a socket's path is
     command = [sys.executable, "-c", RAY, folder, str(machine.cores())]
     os.environ |= {
@@ -72,9 +73,10 @@ def a_ray() -> Iterator[Ray]:
 
 
 def run(command: list[str]) -> tuple[float, dict[str, Any]]:
-    """Seconds from start to end, and what the driver reports.
+    """Run a driver, and return its seconds from start to end and its report.
 
-    Not by `timed_process`, which ends whatever starts below this process meanwhile: that Ray's too.
+    `timed_process` is not used, since it ends everything that starts below this process meanwhile,
+    Ray's processes too.
     """
     started = time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -82,7 +84,7 @@ def run(command: list[str]) -> tuple[float, dict[str, Any]]:
 
 
 def page(runs: list[dict[str, Any]]) -> str:
-    """Medians by executor, and the ratios by round."""
+    """Return the medians by executor, and the ratios by round."""
     lines = ["| rows | executor | s | " + " | ".join(f"{name}, s" for name in STAGES) + " |"]
     lines.append("|" + "---|" * (len(STAGES) + 3))
     for rows in dict.fromkeys(run["rows"] for run in runs):

@@ -1,13 +1,12 @@
-"""What a join takes of time and memory: ours, DataFusion's and Arrow's own, on one core.
+"""Measure the time and memory of a join by mrflight, DataFusion and Arrow on one core.
 
     python -m experiments.join [--orders 1500000] [--rounds 3] [--keys "int64 sorted"]
 
-Orders meet about four times as many lines by a key of int64, or by one of
-strings, in the order of the key or in none. Each case is a process of its own:
-processor seconds are the least of the rounds, the growth is its most resident
-memory less what it had before the first. Results are counted and dropped.
-Beside it, what SQL costs a process once: loading DataFusion, the first query,
-and one more.
+Orders are joined with about four times as many lines by a key of int64 or of strings, which is
+sorted or not. Each case runs in a process of its own. Processor seconds are the least of the
+rounds, and the growth is the peak resident memory less that before the first round. Results are
+counted and dropped. The report also has what SQL costs a process once: loading DataFusion, the
+first query, and one more.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ BATCH_ROWS = 2**16
 LARGE = 2**40
 
 PIECES_BYTES = 8 * 2**20
-"""The size of the pieces of 1.5 million orders, which are 46 MiB."""
+"""The size of a grace partition; 1.5 million orders are 46 MiB."""
 
 Tables = tuple[pa.Table, pa.Table]
 
 
 def tables(orders: int, kind: str, order: str) -> Tables:
-    """Orders and their lines, with 24 and 32 bytes of other columns."""
+    """Return orders and their lines, with 24 and 32 bytes of other columns."""
     random = np.random.default_rng(1)
     keys = np.arange(orders) * 4 + 1
     lines = np.repeat(keys, random.integers(1, 8, orders))
@@ -97,7 +96,7 @@ CASES: dict[str, Callable[[Tables], int]] = {
 
 
 def measure(case: str, orders: int, kind: str, order: str, rounds: int) -> dict[str, object]:
-    """In this process."""
+    """Measure a case in this process."""
     pa.set_cpu_count(1)
     both = tables(orders, kind, order)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -111,7 +110,7 @@ def measure(case: str, orders: int, kind: str, order: str, rounds: int) -> dict[
 
 
 def first_queries() -> dict[str, float]:
-    """Seconds of wall time that SQL takes in a process that has Arrow, and no more."""
+    """Return the wall seconds that SQL takes in a process that has only loaded Arrow."""
     lazy_pandas()  # as a worker has it
     rows = pa.record_batch({"k": range(1000)})
     asked = SqlMap("select k + 1 as k from rows where k > 3", "rows", "inputs.rows.sql")

@@ -1,23 +1,24 @@
-"""How fast rows are hashed, placed and moved to their partitions: one core, beside others' ways.
+"""Measure how fast rows are hashed, placed and moved to their partitions on one core.
 
     python -m experiments.kernel [--rows N] [--batch-rows N] [--rounds N] [--out FOLDER]
 
-Four steps, on one core and with one thread each:
+There are four steps, on one core and with one thread each:
 
 - ``hash``: the 64-bit hash of each row's key.
-- ``place``: the partition of each row, and the rows in the order of partitions.
-- ``partition``: batches into one batch per partition with all its rows, contiguous; the kernel's
-  memory for them comes fresh from the system.
-- ``stream``: batches into blocks of 1 MiB that are let go of, with 64 MiB for all partitions: what
-  a writer does before it sends. All batches come several times, so that memory is used again.
+- ``place``: the partition of each row, and the order of the rows by partition.
+- ``partition``: batches become one contiguous batch per partition with all its rows. The kernel
+  gets
+  new memory for them from the system.
+- ``stream``: batches become blocks of 1 MiB that are released, with 64 MiB for all partitions, as a
+  writer does before it sends. All batches come several times, so that memory is reused.
 
-All ways get the same batches and take turns in every round, each time another first, after a round
-that does not count. Who makes partitions must come to the same rows in each, which is checked.
+mrflight, Polars, pandas and NumPy get the same batches and take turns in every round, in rotating
+order, after a round that does not count. It is checked that the rows per partition are the same.
 Ratios are taken by round.
 
-The ways of others hash with their own functions, so that only ``by id``, which is given the
-partition of each row, moves the very same rows. Polars keeps strings above 12 bytes as views of 16
-bytes, and moves those only: its partitions go on sharing the bytes of the strings.
+The other libraries hash with their own functions. So only the ways ``by id``, which get the
+partition of each row, move exactly the same rows. Polars keeps strings above 12 bytes as views of
+16 bytes and moves only the views: its partitions share the bytes of the strings.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ PARTITIONS = (20, 200, 2000)
 
 
 def check(data: Input, step: Step, way: str, counts: Counts) -> None:
-    """The right rows per partition; by key of another's hash, all rows."""
+    """Check the number of rows of each partition.
+
+    If another library hashed the rows, only the total is checked.
+    """
     ids = np.concatenate([ids.to_numpy() for ids in data.ids])
     numbers, rows = np.unique(ids, return_counts=True)
     expected = dict(zip(numbers.tolist(), (rows * step.repeats).tolist(), strict=True))
@@ -53,7 +57,7 @@ def check(data: Input, step: Step, way: str, counts: Counts) -> None:
 
 
 def measure(step: Step, data: Input, rounds: int) -> dict[str, list[float]]:
-    """Seconds of every round."""
+    """Return the seconds of each round, by way."""
     seconds: dict[str, list[float]] = {way: [] for way in step.ways}
     ways = list(step.ways.items())
     for number in range(rounds + 1):

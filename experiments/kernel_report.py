@@ -1,4 +1,4 @@
-"""Tables and a picture of what `experiments.kernel` has measured."""
+"""Write the tables and the plot of `experiments.kernel`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHERS = "#ccd2d8"
 
 @dataclass(frozen=True)
 class Cell:
-    """One way, on one kind of key and number of partitions."""
+    """The figures of one way, for one kind of key and one number of partitions."""
 
     step: str
     key: str
@@ -40,7 +40,7 @@ class Cell:
 
 
 def page(cells: Sequence[Cell], said: str) -> str:
-    """All tables, in Markdown."""
+    """Return all tables as Markdown."""
     lines = [
         "# kernel",
         "",
@@ -57,7 +57,7 @@ def page(cells: Sequence[Cell], said: str) -> str:
 
 
 def _rates(step: str, cells: Sequence[Cell]) -> list[str]:
-    """A row per key and number of partitions, a column per way."""
+    """Return the table of rates: a row per key and number of partitions, a column per way."""
     ways = list(STEPS[step].ways)
     rows = [[_by_way(step, head, cells)[way].said for way in ways] for head in _heads(step, cells)]
     return _table(step, cells, ways, rows)
@@ -90,7 +90,7 @@ def _table(
 
 
 def _heads(step: str, cells: Sequence[Cell]) -> list[tuple[str, int]]:
-    """The keys and numbers of partitions, in the order in which they were measured."""
+    """Return the keys and numbers of partitions, in the order in which they were measured."""
     return list(dict.fromkeys((cell.key, cell.partitions) for cell in cells if cell.step == step))
 
 
@@ -101,7 +101,7 @@ def _by_way(step: str, head: tuple[str, int], cells: Sequence[Cell]) -> dict[str
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """Nanoseconds per row of ``partition`` and ``stream`` by id: a panel per kind of key."""
+    """Draw the nanoseconds per row of ``partition`` and ``stream`` by id, for each kind of key."""
     import matplotlib  # takes long to import
 
     matplotlib.use("Agg")

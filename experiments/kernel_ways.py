@@ -1,4 +1,4 @@
-"""The ways of `experiments.kernel`: what each does with the same batches, on one thread."""
+"""The ways of `experiments.kernel` to do each step with the same batches, on one thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mrflight.shuffle.client.partition_buffers import (
 UNBOUNDED = 2**30
 
 STREAMED = 8
-"""How often a stream has all batches: long enough that its buffers have been used before."""
+"""The number of times that a stream gets all batches. Its buffers are then reused."""
 
 Batches = list[pa.RecordBatch]
 Counts = dict[int, int]
@@ -36,19 +36,19 @@ Way = Callable[["Input"], Counts]
 
 @dataclass(frozen=True)
 class Input:
-    """Batches, and what each way may know of them beforehand."""
+    """The batches, and the values that each way may compute from them beforehand."""
 
     key: list[str]
     batches: Batches
     partitions: int
     ids: list[pa.Array]
     frames: list[pl.DataFrame]
-    """With the partition of each row in ``id``."""
+    """The batches with the partition of each row in ``id``."""
     tables: list[pd.DataFrame]
 
 
 def keys(rows: int, seed: int) -> dict[str, dict[str, pa.Array]]:
-    """The columns of each kind of key."""
+    """Return the key columns by kind of key."""
     random = np.random.default_rng(seed)
     numbers = random.integers(0, 10**9, rows)
     digits = np.char.zfill(numbers.astype("U"), 9)
@@ -65,7 +65,7 @@ def keys(rows: int, seed: int) -> dict[str, dict[str, pa.Array]]:
 
 
 def make_batches(kind: str, rows: int, batch_rows: int) -> tuple[list[str], Batches]:
-    """The key's columns, with a float and an integer beside them."""
+    """Return the names of the key columns, and batches with a float and an integer in addition."""
     random = np.random.default_rng(1)
     columns = keys(rows, 2)[kind]
     payload = {"x": pa.array(random.random(rows)), "n": pa.array(random.integers(0, 99, rows))}
@@ -133,7 +133,7 @@ def place_numpy(data: Input) -> Counts:
 
 
 def place_numpy_narrow(data: Input) -> Counts:
-    """16 bits are sorted by radix."""
+    """Order 16-bit ids, which NumPy sorts by radix."""
     for ids in data.ids:
         np.argsort(ids.to_numpy().astype(np.uint16), kind="stable")
     return {}
@@ -143,7 +143,7 @@ def place_numpy_narrow(data: Input) -> Counts:
 
 
 def partition_mrflight(data: Input) -> Counts:
-    """By key, from the hash on."""
+    """Partition by key, the hash included."""
     ids = (kernel.partition_ids(columns(b, data.key), data.partitions) for b in data.batches)
     return _buffered(data, ids)
 
@@ -160,7 +160,7 @@ def _buffered(data: Input, ids: Iterator[pa.Array]) -> Counts:
 
 
 def partition_by_id_slices(data: Input) -> Counts:
-    """Without the kernel's scatter: take, slice, concatenate."""
+    """Partition without the kernel's scatter: take, slice and concatenate."""
     buffers = SlicedBuffers(data.partitions, UNBOUNDED, UNBOUNDED)
     for batch, id_ in zip(data.batches, data.ids, strict=True):
         assert not list(buffers.add(batch, id_))
@@ -172,7 +172,7 @@ def partition_by_id_polars(data: Input) -> Counts:
 
 
 def partition_polars(data: Input) -> Counts:
-    """By key: hash modulo partitions."""
+    """Partition by key: hash modulo partitions."""
     spread = pl.struct(data.key).hash() if len(data.key) > 1 else pl.col(data.key[0]).hash()
     spread = (spread % data.partitions).cast(pl.Int32)
     return _polars(data, [frame.with_columns(id=spread) for frame in data.frames])
@@ -185,13 +185,13 @@ def _polars(data: Input, frames: list[pl.DataFrame]) -> Counts:
 
 
 def partition_by_id_pandas(data: Input) -> Counts:
-    """Groupby, each group made."""
+    """Group by id, and materialize each group."""
     whole = pd.concat(data.tables, ignore_index=True)
     return {int(key): len(part) for key, part in whole.groupby("id", sort=False)}
 
 
 def partition_by_id_numpy(data: Input) -> Counts:
-    """A stable argsort, and each column in its order: of pandas, as NumPy has no strings."""
+    """Order the ids by a stable argsort, and take the rows in pandas, as NumPy has no strings."""
     whole = pd.concat(data.tables, ignore_index=True)
     ids = whole["id"].to_numpy()
     order = np.argsort(ids.astype(np.uint16), kind="stable")
@@ -226,13 +226,13 @@ def _streamed(data: Input, buffers: PartitionBuffers) -> Counts:
 
 @dataclass(frozen=True)
 class Step:
-    """What is measured: ways that do the same, and which of them are held against which."""
+    """A step: ways that do the same, and the pairs of which ratios are taken."""
 
     ways: dict[str, Way]
     ratios: tuple[tuple[str, str], ...]
     moves_rows: bool = False
     repeats: int = 1
-    """How often a way goes through all rows."""
+    """The number of times that a way processes all rows."""
 
 
 STEPS = {

@@ -1,4 +1,4 @@
-"""What a measurement was made on, to be kept beside its figures."""
+"""Describe the machine of a measurement, for its report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _PACKAGES = ("mrflight", "pyarrow", "joblib", "deltalake", "duckdb", "polars", "
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def description() -> dict[str, object]:
-    """Processor, cores, memory, and the versions of what is compared."""
+    """Return the processor, the cores, the memory and the versions of the compared packages."""
     return {
         "processor": _processor(),
         "cores": cores(),

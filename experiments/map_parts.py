@@ -1,9 +1,9 @@
-"""Where the processor time of maps goes: their rows are read, go through sql, and are combined.
+"""Measure the processor time of maps: reading, SQL and combining.
 
     python -m experiments.map_parts [--scale 1] [--rounds 3] [--queries q1,q6]
 
-Runs the maps of the jobs of examples/tpch that read files, one after the other in this process and
-in one thread, up to what they would send. They are those that the driver plans.
+The maps that the driver plans for the jobs of examples/tpch, if they read files, run one after the
+other in this process, in one thread, up to what they would send.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Maps(NamedTuple):
 
 
 def maps_of(query: str, data: Path) -> Iterator[Maps]:
-    """The maps of a query that read the tables of a folder."""
+    """Yield the maps of a query that read the tables of a folder."""
     job = tpch.EXAMPLE / f"{query}.toml"
     spec = load_job(job, dict(_inputs_in(data, load_job(job, {}))))
     settings = RunSettings.of(spec, job.parent)
@@ -65,7 +65,7 @@ def maps_of(query: str, data: Path) -> Iterator[Maps]:
 
 
 def _inputs_in(data: Path, spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """What is to be set so that the inputs are read in a folder."""
+    """Yield the settings with which the inputs are read from a folder."""
     sections = {"": spec.inputs, **{f"stages.{n}.": each.inputs for n, each in spec.stages.items()}}
     for stage, inputs in sections.items():
         for name, section in inputs.items():
@@ -74,7 +74,7 @@ def _inputs_in(data: Path, spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 class _Clock:
-    """Processor time until batches come, that of what they are made of included."""
+    """Measures the processor time until batches come. It includes the time of their own inputs."""
 
     def __init__(self) -> None:
         self.spent_ns: Counter[str] = Counter()

@@ -1,13 +1,14 @@
-"""A merge into a table much larger than the memory that it gets, beside deltalake's own.
+"""Merge into a table much larger than the memory of the job, with mrflight and with deltalake.
 
     python -m experiments.merge [--rows N] [--share X] [--memory SIZE] [--rounds N] [--out FOLDER]
 
 The table has ``--rows`` rows of an id, three numbers and a text of 40 characters, in files of a
-million; ids are in the order of the files, so that statistics could tell which files have one.
-The source, one parquet file, has ``--share`` of the ids, spread over the whole table (``spread``)
-or of its last rows (``recent``), a tenth of it to be deleted, and a tenth as many new ones. Both
-merge it into a copy of the table, in turn, each a process of its own; time and the most memory
-(PSS of all processes) are measured from outside. The tables that come out are compared.
+million rows. The ids increase from file to file, so statistics can tell which files have an id. The
+source, one parquet file, has ``--share`` of the ids, either spread over the whole table
+(``spread``) or of its last rows (``recent``). A tenth of them is to be deleted, and a tenth as many
+are new. mrflight and deltalake take turns to merge it into a copy of the table, each in a process
+of its own. Time and peak memory (PSS of all processes) are measured from outside, and the resulting
+tables are compared.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ values = {name: f"s.{name}" for name in columns}
 
 
 def rows_of(ids: np.ndarray[Any, Any], seed: int) -> pa.Table:
-    """Rows with these ids and values that nothing compresses away."""
+    """Return rows with these ids and values that do not compress."""
     random = np.random.default_rng(seed)
     words = random.integers(0, 2**63, (len(ids), 2), dtype=np.int64)
     texts = pc.binary_join_element_wise(
@@ -93,7 +94,7 @@ def make_source(path: Path, rows: int, share: float, kind: str) -> None:
 
 
 def fingerprint(table: Path) -> list[Any]:
-    """Rows, and sums of what they hold, read file by file."""
+    """Return the number of rows and sums of their values, read file by file."""
     count, ids, texts, numbers = 0, 0, 0, 0.0
     for uri in DeltaTable(table).file_uris():
         for batch in pq.ParquetFile(uri).iter_batches():
@@ -106,7 +107,7 @@ def fingerprint(table: Path) -> list[Any]:
 
 
 def run(name: str, folder: Path, memory: str) -> dict[str, Any]:
-    """One merge in a folder with a table and a source."""
+    """Run one merge in a folder with a table and a source."""
     if name == "mrflight":
         (folder / "job.toml").write_text(JOB)
         settings = [f"cluster.memory={memory}"]
@@ -146,7 +147,7 @@ def measure(options: argparse.Namespace, work: Path) -> Iterator[dict[str, Any]]
 
 
 def page(options: argparse.Namespace, rounds: list[dict[str, Any]]) -> str:
-    """The table, as Markdown."""
+    """Return the table as Markdown."""
     lines = [
         f"# A merge of {options.share:g} of {options.rows:,} rows, mrflight in {options.memory}",
         "",

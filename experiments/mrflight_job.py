@@ -1,4 +1,4 @@
-"""One run of the clicks job by mrflight's driver, as anyone would start it."""
+"""Run the clicks job once by mrflight's driver, from the command line."""
 
 from __future__ import annotations
 
@@ -18,32 +18,35 @@ TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class MrflightRun:
-    """``wall_s`` from the start of the process to its end; ``report`` is what ``--json`` prints."""
+    """A run.
+
+    ``wall_s`` is from the start of the process to its end, ``report`` is its ``--json``.
+    """
 
     wall_s: float
     report: dict[str, Any]
 
 
 def command(inputs: list[Path], table: Path, settings: list[str]) -> list[str]:
-    """The clicks job on the visits in the folder of ``inputs``; ``settings`` go to ``--set``."""
+    """Return the command of the clicks job on the visits next to ``inputs``, with some settings."""
     settings = [f"inputs.visits.path={inputs[0].parent}/*.csv", f"output.table={table}", *settings]
     return driver_command(CLICKS_JOB, settings, sys.executable)
 
 
 def driver_command(job: Path, settings: list[str], python: str) -> list[str]:
-    """The command line of any job."""
+    """Return the command line of any job."""
     options = [word for setting in settings for word in ("--set", setting)]
     return [python, "-m", "mrflight.driver", str(job), *options, "--json"]
 
 
 def run(inputs: list[Path], table: Path, settings: list[str]) -> MrflightRun:
-    """Run the job; RuntimeError with what the driver said if it fails."""
+    """Run the job; raise RuntimeError with the driver's output if it fails."""
     timed = timed_process.run(command(inputs, table, settings), TIMEOUT_S)
     return MrflightRun(timed.wall_s, json.loads(timed.stdout.splitlines()[-1]))
 
 
 def read_table(table: Path) -> pa.Table:
-    """What the Delta table at ``table`` holds."""
+    """Return the rows of the Delta table at ``table``."""
     from deltalake import DeltaTable
 
     return DeltaTable(str(table)).to_pyarrow_table()

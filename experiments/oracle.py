@@ -1,4 +1,4 @@
-"""What the clicks of each site must be, by one process with pyarrow's own group-by."""
+"""Check the clicks of each site against pyarrow's group-by in one process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow.csv as pacsv
 
 
 class WrongResultError(Exception):
-    """A run finished and its result is not the right one."""
+    """A run ended with a wrong result."""
 
 
 def clicks_of(files: list[Path]) -> pa.Table:
-    """``url`` and ``clicks`` of the visits in ``files``."""
+    """Return ``url`` and ``clicks`` of the visits in ``files``."""
     visits = pa.concat_tables([pacsv.read_csv(str(path)) for path in files])
     weight = pc.if_else(pc.equal(visits["visitor"], "User"), 2, 1)
     weighed = pa.table({"url": visits["url"], "weight": weight})

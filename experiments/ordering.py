@@ -1,10 +1,10 @@
-"""A sort of TPC-H's lineitem by ship date and order key, Parquet to Parquet, beside Polars.
+"""Sort TPC-H's lineitem by ship date and order key, from Parquet to Parquet, beside Polars.
 
     python -m experiments.ordering [--scale 1] [--rounds N] [--data FOLDER] [--out FOLDER]
 
-Each run is a process of its own, from its start to its end, on the same cores; the two take turns,
-the other one first in each round. Polars sorts by its streaming engine, and both write zstd of
-level 1. Of every result the keys are in order, and the sums of other columns are the input's.
+Each run is a process of its own, measured from its start to its end, on the same cores. The two
+take turns, and each round begins with the other one. Polars sorts by its streaming engine, and both
+write zstd of level 1. Every result must be in order and have the input's sums of other columns.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from (select *, lag(l_shipdate) over rows before_date, lag(l_orderkey) over rows
 
 
 def facts(files: str) -> tuple[Any, ...]:
-    """What does not depend on the order, and how many rows are less than the one before."""
+    """Return sums that do not depend on the order, and the number of rows out of order."""
     rows = f"read_parquet('{files}', filename = true, file_row_number = true)"
     (found,) = duckdb.sql("select " + FACTS.format(rows=rows)).fetchall()
     return tuple(found)
 
 
 def run(engine: str, data: Path, right: tuple[Any, ...]) -> dict[str, Any]:
-    """One run, whose result is in order."""
+    """Run one engine, and check its result."""
     with tempfile.TemporaryDirectory(prefix="ordering-", dir=data.parent) as folder:
         job, out = Path(folder, "job.toml"), Path(folder, "out")
         if engine == "mrflight":
@@ -83,7 +83,7 @@ def run(engine: str, data: Path, right: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def page(runs: list[dict[str, Any]]) -> str:
-    """Medians, and the ratios by round."""
+    """Return the medians, and the ratios by round."""
     lines = ["| engine | s | s of CPU | peak MiB |", "|---|---|---|---|"]
     of = {
         name: [each for each in runs if each["engine"] == name] for name in ("mrflight", "polars")

@@ -1,10 +1,10 @@
-"""How many partitions does a shuffle want? The thesis's measurements, made again.
-
-Runs its three prototypes (``experiments/thesis``) and mrflight over both of
-its data sets, checks every result against a group-by of pyarrow's, and writes
-its tables 4.1 to 4.8 and figures 4.1 to 4.6 with our times beside its own.
+"""Measure how many partitions a shuffle wants, as a thesis did.
 
     python -m experiments.partition_count --out results
+
+The three prototypes of the thesis (``experiments/thesis``) and mrflight run over both of its data
+sets. Every result is compared with pyarrow's group-by. The report has the tables 4.1 to 4.8 and the
+figures 4.1 to 4.6 of the thesis, with our times beside its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESULT = pacsv.ConvertOptions(column_types={"url": pa.string(), "clicks": pa.in
 
 
 class Bench:
-    """Makes the runs of cells below ``folder``, over data sets that it writes there once."""
+    """Runs cells below ``folder``, and writes data sets there once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class Bench:
         self._expected: dict[datasets.DataSet, Path] = {}
 
     def run(self, cell: Cell) -> dict[str, Any]:
-        """One run, checked: its times, and how many keys each partition got."""
+        """Run a cell, check its result, and return its times and the keys of each partition."""
         inputs = self._prepared(cell.data)
         work = self._folder / "run"
         work.mkdir()
@@ -79,7 +79,7 @@ def _prototype(cell: Cell, inputs: list[Path], work: Path) -> dict[str, Any]:
 
 
 def _mrflight(cell: Cell, inputs: list[Path], work: Path) -> dict[str, Any]:
-    """The times of a driver run; its map is map and shuffle in one."""
+    """Return the times of a run of the driver. Its map is the thesis's map and shuffle in one."""
     workers = 1 if cell.way == "alone" else machine.cores()
     settings = [f"shuffle.partitions={cell.partitions}", f"cluster.workers={workers}"]
     made = mrflight_job.run(inputs, work / "table", settings)
@@ -92,7 +92,7 @@ def _mrflight(cell: Cell, inputs: list[Path], work: Path) -> dict[str, Any]:
 
 
 def _results(cell: Cell, work: Path) -> list[pa.Table]:
-    """What the reducers wrote, by partition; mrflight's all in one."""
+    """Return the results of the reducers by partition. mrflight's are in one table."""
     if cell.version == "mrflight":
         return [mrflight_job.read_table(work / "table").select(["url", "clicks"])]
     reduced = sorted((work / "reduced").iterdir())
@@ -100,7 +100,7 @@ def _results(cell: Cell, work: Path) -> list[pa.Table]:
 
 
 def measure_all(plan: Plan, results: Results, repeats: int, work: Path | None) -> None:
-    """Make the runs that ``results`` lacks, each cell once before any cell twice."""
+    """Make the runs that ``results`` lacks: each cell once before any cell twice."""
     cells = plan.cells()
     with tempfile.TemporaryDirectory(dir=work, prefix="partition-count-") as folder:
         bench = Bench(Path(folder))
@@ -143,7 +143,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     options = _options()
     versions, ways = tuple(options.versions.split(",")), tuple(options.ways.split(","))

@@ -1,13 +1,11 @@
-"""mrflight beside its peers: the same job on the same input, in turn, each in its own process.
-
-Each has the same cores, and in a capped case the same memory to keep to. All
-take turns in each round, from another one on each time, so that a slow moment
-of the machine falls on all. Every result is checked.
+"""Compare mrflight with other engines: the same jobs on the same inputs.
 
     python -m experiments.peers
 
-Who runs out of time or memory is told as such and not asked again. Runs that
-are in peers.json are not made again: a stopped comparison goes on.
+Each run is a process of its own with the same cores, and in a capped case the same memory. The
+engines take turns in rotating order in each round, so that a slow moment of the machine affects
+all. Every result is checked. An engine that runs out of time or memory is reported and not run
+again. Runs that are in peers.json are not repeated, so a stopped comparison continues.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from experiments.datasets import WORK
 def compare(
     case: Case, taking_part: Sequence[str], results: Results, options: argparse.Namespace
 ) -> bool:
-    """Make the runs of ``case`` that are still due. Whether none failed or came out wrong."""
+    """Make the missing runs of ``case``, and return whether all had the right result."""
     due = [
         (number, engine)
         for number in range(options.rounds)
@@ -123,7 +121,7 @@ def _absent(asked: Sequence[str], installed: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     options = _options()
     if hasattr(os, "sched_setaffinity"):  # whatever this process starts inherits it

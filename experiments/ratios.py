@@ -1,17 +1,17 @@
-"""mrflight against itself: what more partitions, a heavy key, more data or almost none cost.
+"""Compare mrflight with itself: more partitions, a skewed key, more data, and very little data.
 
     python -m experiments.ratios [--rounds N] [--rows N] [--scale small,large] [--only NAME,...]
 
-Both sides of a ratio are run in turn in every round, each a process of its
-own, and the ratio is taken by round: median and range.
+Both sides of a ratio take turns in every round, each in a process of its own. The ratio is taken by
+round, and reported as median and range.
 
-- ``partitions``: the clicks job with 200 partitions against 20;
-- ``skew``: sums by key where half of the rows have one key, against a key per
-  row; ``skewed rows`` is a mere repartition of the same rows;
-- ``size``: lineitem repartitioned into Delta with 2 GiB of memory, time per row
-  at the large scale against the small one, and the measured peaks;
-- ``small``: 1,000 rows from shell to committed table, against a process that
-  imports pyarrow and deltalake and writes that table.
+- ``partitions``: the clicks job with 200 partitions, relative to 20.
+- ``skew``: sums by key if half of the rows have one key, relative to a key per row. ``skewed rows``
+  is a repartition of the same rows.
+- ``size``: lineitem repartitioned to Delta with 2 GiB of memory, time per row at the large scale
+  relative to the small one, and the measured peaks.
+- ``small``: 1,000 rows from the shell to the committed table, relative to a process that imports
+  pyarrow and deltalake and writes that table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ deltalake.write_deltalake(sys.argv[1], pa.table({
 
 @dataclass(frozen=True)
 class ShuffleInput:
-    """One side of a ratio: a run, and by what its time is divided."""
+    """One side of a ratio: a run, and the number by which its time is divided."""
 
     wall_s: float
     per: float = 1.0
@@ -64,7 +64,7 @@ class ShuffleInput:
 
 @dataclass(frozen=True)
 class Ratio:
-    """What is measured, and against what."""
+    """A ratio of two runs."""
 
     name: str
     what: str
@@ -73,7 +73,7 @@ class Ratio:
 
 
 def drive(job: Path, settings: dict[str, object], out: Path, per: float = 1.0) -> ShuffleInput:
-    """One run of the driver into the folder ``out``."""
+    """Run the driver once, with the folder ``out`` for its table."""
     given = [f"{key}={value}" for key, value in settings.items()]
     command = mrflight_job.driver_command(job, [*given, f"output.table={out}"], sys.executable)
     timed = timed_process.run(command, TIMEOUT_S)
@@ -124,7 +124,10 @@ ROWS = SUMS.replace('[reduce]\ngroup_by = ["key"]\naggregate = { total = "sum(va
 
 
 def _keys(data: Path, rows: int, share: float) -> Path:
-    """Rows of an 18-byte key and a number; ``share`` of them have one key, the others one each."""
+    """Write rows of an 18-byte key and a number.
+
+    ``share`` of them have one key, the others one each.
+    """
     folder = data / f"keys-{share:g}-{rows}-rows"
     if not folder.exists():
         unfinished = folder.with_name(f".{folder.name}.tmp")
@@ -176,7 +179,7 @@ def small(data: Path) -> Iterator[Ratio]:
 
 
 def measure(ratio: Ratio, rounds: int) -> list[dict[str, Any]]:
-    """The two sides of every round, in turn the one and the other first."""
+    """Run both sides in every round; the first one alternates."""
     made = []
     for number in range(rounds):
         sides: dict[str, ShuffleInput] = {}

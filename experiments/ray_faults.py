@@ -1,10 +1,11 @@
-"""What a killed worker or data server costs the clicks job on Ray, beside one that loses nothing.
+"""Measure the cost of a killed worker or data server for the clicks job on Ray.
 
     python -m experiments.ray_faults [--rows N] [--rounds N] [--data FOLDER] [--out FOLDER]
 
-A Ray of this machine with all its cores is up already; the job has four data servers. Who is
-killed is, when the job says that half of its maps are done. Kinds take turns in every round.
-Every table is compared with DuckDB's answer.
+A Ray cluster of this machine with all its cores has been started before; the job has four data
+servers. The process is killed when the job reports that half of its maps are done. The kinds of
+faults, and a job without one, take turns in every round. Every table is compared with DuckDB's
+answer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAPS_DONE = re.compile(r"map: (\d+) of (\d+)")
 
 
 def run(command: list[str], kind: str, ray: Ray) -> dict[str, Any]:
-    """A job, of whose processes one is killed once it says that half of its maps are done."""
+    """Run a job, and kill one of its processes when it reports that half of its maps are done."""
     started = time.perf_counter()
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as job:
@@ -64,7 +65,7 @@ def _title(process: psutil.Process) -> str:
 
 
 def page(runs: list[dict[str, Any]]) -> str:
-    """Medians by kind."""
+    """Return the medians by kind of fault."""
     lines = [
         "| killed | s | more than undisturbed | map attempts | failed |",
         "|---|---|---|---|---|",

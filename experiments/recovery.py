@@ -1,15 +1,16 @@
-"""What recovery costs: a job that loses a server or a worker, and one that loses nothing.
+"""Measure the cost of recovery, for jobs that lose a process and for jobs that lose nothing.
 
     python -m experiments.recovery [--parts faults,checks,before] [--rows N,...] [--rounds N]
 
-All sides of a comparison are run in turn in every round, and the order rotates.
+All sides of a comparison take turns in every round, in rotating order.
 
-- ``faults``: the clicks job with a key per row, 20 partitions, 4 data servers and 2 workers, with
-  one process killed or stopped when half of the maps are done, against the job undisturbed;
-- ``checks``: the undisturbed job, against itself without checksums, journal and watch, which
-  `experiments.recovery_without` leaves out of it;
-- ``before``: the undisturbed job, and one of 1,000 rows, against the same of another commit:
-  ``--before`` is a checkout of it, with its kernel built.
+- ``faults``: the clicks job with a key per row, 20 partitions, 4 data servers and 2 workers. One
+  process is killed or stopped when half of the maps are done. It is compared with the job without a
+  fault.
+- ``checks``: the job without a fault, compared with itself without checksums, journal and monitor,
+  which `experiments.recovery_without` removes.
+- ``before``: the job without a fault, and one of 1,000 rows, compared with the same at another
+  commit. ``--before`` is a checkout of it, with its kernel built.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WORKERS = 2
 MISSES_ALLOWED = 5
 
 Made = dict[str, list[Run]]
-"""The runs of each side, one a round."""
+"""The runs by side, one per round."""
 
 _LOST = r"run again, as their output was lost with .*data\d+"
 _STARTED_AGAIN = "restart, as a data server"
@@ -55,14 +56,14 @@ FAULTS: dict[str, tuple[Fault | None, int]] = {
     "data server killed, 2 replicas": (Fault("mrflight-data", False, "killed by SIGKILL"), 2),
     "data server stopped, 2 replicas": (Fault("mrflight-data", True, _STARTED_AGAIN), 2),
 }
-"""By name: what is done, and with how many replicas."""
+"""The faults by name, and the number of replicas."""
 
 WITHOUT = ["none", "checksums", "sync", "journal,watch", "checksums,journal,watch"]
 
 
 @dataclass(frozen=True)
 class Input:
-    """Visits, and what the job makes of them."""
+    """The visits, and the job's expected result."""
 
     rows: int
     folder: Path
@@ -87,7 +88,7 @@ def settings(given: Input, replicas: int = 1) -> dict[str, object]:
 
 
 def faults(now: Snapshot, given: Input, timeout: str) -> Mapping[str, Callable[[], Run]]:
-    """The sides of the first comparison."""
+    """Return the sides of the first comparison."""
 
     def side(fault: Fault | None, replicas: int) -> Callable[[], Run]:
         chosen = {**settings(given, replicas), "cluster.heartbeat_timeout": timeout}
@@ -99,7 +100,7 @@ def faults(now: Snapshot, given: Input, timeout: str) -> Mapping[str, Callable[[
 
 
 def checks(now: Snapshot, given: Input) -> Mapping[str, Callable[[], Run]]:
-    """The sides of the second: all of it first."""
+    """Return the sides of the second comparison, of which the first leaves out nothing."""
 
     def side(without: str) -> Callable[[], Run]:
         driver = now.driver(without)
@@ -109,7 +110,7 @@ def checks(now: Snapshot, given: Input) -> Mapping[str, Callable[[], Run]]:
 
 
 def before(now: Snapshot, then: Snapshot, given: Input) -> Mapping[str, Callable[[], Run]]:
-    """The sides of the third. A small job has the servers that a job has by default."""
+    """Return the sides of the third comparison. A small job has the default servers."""
     chosen = settings(given)
     if given.rows <= SMALL_ROWS:
         chosen = {"inputs.visits.path": f"{given.folder}/*.csv", "shuffle.partitions": "auto"}
@@ -121,7 +122,7 @@ def before(now: Snapshot, then: Snapshot, given: Input) -> Mapping[str, Callable
 
 
 def _hit(attempt: Callable[[], Run]) -> Run:
-    """A run that was hit; MissedError where several were not."""
+    """Repeat a run until its fault hits; raise MissedError if several faults did not."""
     for _ in range(MISSES_ALLOWED - 1):
         try:
             return attempt()
@@ -131,7 +132,7 @@ def _hit(attempt: Callable[[], Run]) -> Run:
 
 
 def in_turn(sides: Mapping[str, Callable[[], Run]], rounds: int, title: str) -> Made:
-    """So many runs of each side; who comes first rotates from round to round."""
+    """Run each side in every round; the order rotates from round to round."""
     made: Made = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
@@ -150,7 +151,7 @@ def in_turn(sides: Mapping[str, Callable[[], Run]], rounds: int, title: str) -> 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is run in turn, and how it is told."""
+    """The sides that are compared, and how the comparison is reported."""
 
     title: str
     sides: Mapping[str, Callable[[], Run]]
@@ -159,7 +160,7 @@ class Comparison:
 
 
 def comparisons(options: argparse.Namespace, folder: Path) -> Iterator[Comparison]:
-    """All that the options ask for."""
+    """Yield all comparisons that the options select."""
     now = Snapshot(options.now.absolute(), folder / "now")
     parts = options.parts.split(",")
     sizes: Sequence[int] = [int(rows) for rows in options.rows.split(",")]

@@ -1,4 +1,4 @@
-"""The tables of `experiments.recovery`."""
+"""Write the tables of `experiments.recovery`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STAGES = ("start", "map", "reduce", "commit")
 
 
 def against_undisturbed(made: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Each fault against the undisturbed runs before it, which have as many replicas."""
+    """Compare each fault with the runs without faults that have as many replicas."""
     lines = [
         "| what | wall: median, range | start, map, reduce, commit | cost, of the undisturbed "
         "median | cost by round | in cpu time, by round | map attempts | failed "
@@ -31,7 +31,7 @@ def against_undisturbed(made: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def against_the_rest(made: Mapping[str, Sequence[Run]]) -> list[str]:
-    """The first side against each other one."""
+    """Compare the first side with each of the others."""
     (first, whole), *_ = made.items()
     lines = [
         "| what | wall: median, range | cpu: median | start, map, reduce, commit "

@@ -1,4 +1,4 @@
-"""One run of the clicks job for `experiments.recovery`: perhaps disturbed, and always checked."""
+"""Run the clicks job once for `experiments.recovery`, perhaps with a fault, and check it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _POLL_S = 0.002
 _END_TIMEOUT_S = 15.0
 _PROGRESS = re.compile(r"^map: (\d+) of (\d+)$", re.MULTILINE)
 _OF_ANY_RUN = re.compile(r"(map|reduce|commit): \d|[\d,]+ rows in, |\d+\.\d+ s: start |/")
-"""Progress, and the three lines at the end, of which the last is the table."""
+"""Progress, and the three lines at the end, of which the last names the table."""
 
 
 class MissedError(Exception):
-    """A fault that did not hit the job, or that the driver said nothing of."""
+    """The fault did not hit the job, or the driver did not report it."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done when half of the maps are done.
+    """A fault that is injected when half of the maps are done.
 
-    ``victim`` is how the names of processes begin, the first of which is hit; ``told`` is what the
-    driver must say of it on stderr, a regular expression.
+    ``victim`` is a prefix of process names, of which the first process is hit. ``told`` is a
+    regular expression that must match the driver's stderr.
     """
 
     victim: str
@@ -47,12 +47,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Run:
-    """Wall time from the start of the process to its end; seconds by stage as the driver tells."""
+    """A run: its wall time as a process, and the driver's seconds by stage."""
 
     wall_s: float
     cpu_s: float
     others_cores: float
-    """How many cores the rest of the machine took meanwhile, on average."""
+    """The number of cores that the rest of the machine used meanwhile, on average."""
     load_before: float
     load_after: float
     """The load average of the last minute."""
@@ -60,7 +60,7 @@ class Run:
     attempts: dict[str, int]
     hit: str
     told: list[str]
-    """What the driver said but for its stages."""
+    """The driver's output, except its stages."""
 
 
 def run(
@@ -70,10 +70,10 @@ def run(
     environment: Mapping[str, str],
     fault: Fault | None = None,
 ) -> Run:
-    """Run ``driver``, the words of a command, on the clicks job.
+    """Run ``driver``, a command, on the clicks job.
 
-    MissedError where the fault came too late, or hit a process that had nothing to do;
-    WrongResultError; RuntimeError where the job failed, or left processes.
+    MissedError is raised if the fault came too late, or hit an idle process; WrongResultError if
+    the result is wrong; RuntimeError if the job failed or left processes.
     """
     with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
         table = Path(folder, "table")
@@ -125,7 +125,7 @@ def _run(
 
 @dataclass(frozen=True)
 class _Machine:
-    """Seconds since the start of something, and the load."""
+    """Measures the seconds since its start, and the load."""
 
     wall_s: float
     busy_s: float
@@ -165,9 +165,9 @@ def _made(
 
 
 def _strike(process: subprocess.Popen[bytes], stderr: Path, mark: str, fault: Fault) -> str:
-    """Hit the first of the victims when half of the maps are done; what was hit, and when.
+    """Hit the first victim when half of the maps are done, and return what was hit, and when.
 
-    TimeoutError where they never are.
+    TimeoutError is raised if they are never done.
     """
     started = time.perf_counter()
     while not _is_half_done(stderr.read_text(errors="replace")):
@@ -201,7 +201,7 @@ def _is_half_done(said: str) -> bool:
 
 
 def _check_told(made: Run, fault: Fault | None) -> None:
-    """Raise unless the driver told of the fault, and of nothing where there was none."""
+    """Raise an error unless the driver reported the fault, or nothing if there was none."""
     if fault is None:
         if made.told or made.attempts["failed"]:
             raise RuntimeError(f"an undisturbed run told of {made.told}")

@@ -1,4 +1,4 @@
-"""A copy of mrflight as it is in a checkout, compiled: what is measured stays what it was."""
+"""Copy and compile mrflight as a checkout has it, so that it stays the same while measured."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WITHOUT = REPOSITORY / "experiments" / "recovery_without.py"
 
 
 class Snapshot:
-    """The package of the checkout at ``checkout``, copied into ``folder``.
+    """The package of the checkout at ``checkout``, copied to ``folder``.
 
-    Commits are compared with both sides copied, as one that is installed in place is found in
-    another way, and one without bytecode is compiled at each start, which takes 60 ms.
-    RuntimeError where its kernel is not built there.
+    Both sides of a comparison of commits are copied: a package that is installed in place is
+    imported in another way, and one without bytecode is compiled at each start, which takes 60 ms.
+    RuntimeError is raised if the kernel is not built there.
     """
 
     def __init__(self, checkout: Path, folder: Path) -> None:
@@ -33,13 +33,13 @@ class Snapshot:
         self._check()
 
     def driver(self, without: str | None = None) -> Sequence[str]:
-        """The command of the driver, perhaps with parts left out of it."""
+        """Return the command of the driver, perhaps with parts removed."""
         if without is None:
             return [sys.executable, "-m", "mrflight.driver"]
         return [sys.executable, str(self._folder / _WITHOUT.name), without]
 
     def _check(self) -> None:
-        """RuntimeError unless it is the copy that is imported, servers and kernel included."""
+        """Raise RuntimeError unless the copy is imported, servers and kernel included."""
         code = (
             "import mrflight._kernel, mrflight.servers.data, mrflight.driver as it;"
             "print(mrflight._kernel.__file__, mrflight.servers.data.__file__, it.__file__)"

@@ -1,4 +1,4 @@
-"""Write the report of an experiment: its figures as JSON, and a Markdown page of them."""
+"""Write the report of an experiment: its figures as JSON, and a Markdown page."""
 
 from __future__ import annotations
 

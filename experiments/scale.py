@@ -1,11 +1,11 @@
-"""What a job of 100 nodes and 10 TB asks of its driver, its planner and its metadata server.
+"""Simulate a job of 100 nodes and 10 TB: its driver, its planner and its metadata server.
 
     python -m experiments.scale [--sizes 1000,3000,10000] [--servers 200] [--loses] [--out FOLDER]
 
-No rows are moved, everything else is real: as many maps as partitions are planned, a metadata
-server with its journal places them on so many data servers, which are nothing but their heartbeats,
-maps ask where to write and commit with rows and bytes of every partition, and reduces answer with
-part files. Each size has a driver of its own. What it comes to is compared with what was sent.
+No rows are moved; everything else is real. As many maps as partitions are planned. A metadata
+server with its journal places the partitions on simulated data servers, which only send heartbeats.
+Maps ask where to write, and commit with the rows and bytes of every partition. Reduces answer with
+part files. Each size has a driver of its own. The result is compared with what was sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiments.scaling.tables import page
 
 
 def _measured(size: int, servers: int, *, loses: bool) -> Run:
-    """One size, by a driver of its own."""
+    """Run one size, in a driver of its own."""
     command = [sys.executable, "-m", "experiments.scaling.run", "--servers", str(servers)]
     command += ["--maps", str(size), "--partitions", str(size), *(["--loses"] if loses else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=datasets.REPOSITORY)

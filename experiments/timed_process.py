@@ -1,4 +1,4 @@
-"""A process and all that it starts, from start to end: time, CPU time, the most memory held."""
+"""Measure a process and all that it starts: wall time, CPU time and peak memory."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _SAMPLE_EVERY_S = 0.05
 _SAMPLING_SHARE = 0.05
 """The fraction of one core that sampling may take at most."""
 _NEW_HIGH = 1.02
-"""PSS is read when RSS has grown by so much: it makes the kernel walk the pages."""
+"""PSS is read when RSS has grown by this factor, since the kernel walks the pages for it."""
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One process with all below it, also what detached itself from it.
+    """The figures of a process and all its descendants, including those that detached themselves.
 
-    ``peak_rss_bytes`` counts memory that processes share once for each of them,
-    ``peak_pss_bytes`` once in all; None where the system does not tell it.
-    ``exit_code`` is None when the time limit ended it, negative after a signal.
+    ``peak_rss_bytes`` counts shared memory once for each process, and ``peak_pss_bytes`` once in
+    all; it is None if the system does not report it. ``exit_code`` is None if the time limit ended
+    the process, and negative after a signal.
     """
 
     wall_s: float
@@ -45,9 +45,9 @@ class Timed:
 
 
 def run(command: Sequence[str], timeout_s: float) -> Timed:
-    """Run ``command``; RuntimeError with what it said if it fails or takes too long.
+    """Run ``command``; raise RuntimeError with its output if it fails or takes too long.
 
-    Whatever happens, nothing that it started is left.
+    All its processes have ended on return.
     """
     timed = measure(command, timeout_s)
     if timed.exit_code is None:
@@ -58,7 +58,7 @@ def run(command: Sequence[str], timeout_s: float) -> Timed:
 
 
 def measure(command: Sequence[str], limit_s: float) -> Timed:
-    """Run ``command`` to its end, or for ``limit_s``. Nothing that it started is left."""
+    """Run ``command`` to its end, or for ``limit_s``. All its processes have ended on return."""
     _adopt_orphans()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         family = _Family()
@@ -83,7 +83,7 @@ def measure(command: Sequence[str], limit_s: float) -> Timed:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of descendants whose own has ended, so that none is out of sight."""
+    """Become the parent of orphaned descendants, so that all can be seen."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -94,14 +94,14 @@ def _content(file: IO[bytes]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with compiled modules: those of peers are, since pip installed them."""
+    """Return our environment, with bytecode enabled: pip has compiled the modules of the peers."""
     kept = os.environ.copy()
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept
 
 
 class _Family:
-    """All processes below this one, but for those that were there when it was made."""
+    """All descendants of this process, except those that existed before."""
 
     def __init__(self) -> None:
         self.peak_rss_bytes = 0
@@ -113,7 +113,10 @@ class _Family:
         self._seen_cpu_s: dict[int, float] = {}
 
     def watch(self, pid: int, until: float) -> float | None:
-        """Sample until ``pid`` has ended; when that was, or None once it is ``until``."""
+        """Sample until ``pid`` has ended and return when that was.
+
+        None means that it still runs at ``until``.
+        """
         ended: list[float] = []
         over = threading.Event()
 
@@ -134,7 +137,7 @@ class _Family:
         return ended[0]
 
     def end(self) -> dict[int, int]:
-        """Kill and reap whoever is left; the exit codes of our own children."""
+        """Kill and reap the remaining processes, and return the exit codes of our own children."""
         codes: dict[int, int] = {}
         while family := self._members():
             for member in family:
@@ -150,7 +153,7 @@ class _Family:
         return codes
 
     def cpu_s(self) -> float:
-        """User and system time: of the reaped and whom they reaped, or what was seen if more.
+        """Return the user and system time of the reaped processes, or the sampled time if more.
 
         A process that ignores SIGCHLD does not get the times of its children.
         """

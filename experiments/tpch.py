@@ -1,10 +1,11 @@
-"""The queries of examples/tpch: mrflight's jobs beside DataFusion, Spark and Dask.
+"""Compare mrflight's jobs for the queries of examples/tpch with DataFusion, Spark and Dask.
 
     python -m experiments.tpch [--scale 1] [--rounds 3] [--python ENVIRONMENT/bin/python]
 
-All have the same cores and take turns in each round, from another one on each time. Each run is a
-process of its own, from its start to its end, with Parquet in and out. Every answer is that of
-DuckDB. Dask takes part twice: as threads alone, and with the scheduler and shuffles of distributed.
+All engines have the same cores, and take turns in rotating order in each round. Each run is a
+process of its own, measured from its start to its end, with Parquet in and out. Every answer must
+be DuckDB's. Dask takes part twice: with threads alone, and with the scheduler and the shuffles of
+distributed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ QUERIES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 2
 ENGINES = ("mrflight", "datafusion", "pyspark", "dask", "dask-distributed")
 
 NEAR = 1e-9
-"""Relative, of numbers: who makes doubles of decimals, as Dask does here, rounds."""
+"""The relative tolerance of numbers. Engines that convert decimals to doubles, as Dask does, round.
+"""
 
 DIGITS = 1e-6
 """The precision of means of decimals in DataFusion and Spark."""
@@ -46,7 +48,7 @@ Run = dict[str, Any]
 
 
 class Setting(NamedTuple):
-    """What all runs have in common."""
+    """The settings of all runs."""
 
     data: Path
     interpreters: engines.Interpreters
@@ -54,7 +56,10 @@ class Setting(NamedTuple):
 
 
 def prepare(scale: float, folder: Path) -> Path:
-    """The tables with plain strings, which every reader knows, in a folder; made once."""
+    """Return a folder of tables with plain strings, which every reader supports.
+
+    They are made once.
+    """
     data = folder / f"tpch-sf{scale:g}"
     if not data.exists():
         unfinished = data.with_name(f".{data.name}.tmp")
@@ -71,7 +76,7 @@ def prepare(scale: float, folder: Path) -> Path:
 
 
 def expected(data: Path) -> dict[str, pa.Table]:
-    """DuckDB's answers."""
+    """Return DuckDB's answers."""
     with duckdb.connect() as database:
         for path in data.glob("*.parquet"):
             database.execute(f"create view {path.stem} as from '{path}'")
@@ -87,13 +92,13 @@ def module_of(engine: str) -> str:
 
 
 def peer_of(engine: str) -> str:
-    """By whose name ``comparison`` knows what it cannot do without."""
+    """Return the name by which ``comparison`` knows the packages of an engine."""
     return "dask" if engine == "dask-distributed" else engine
 
 
 @contextmanager
 def job_folder(setting: Setting, query: str) -> Iterator[Path]:
-    """A folder with the job beside its data, and room for its result."""
+    """Yield a folder with the job beside its data, and room for its result."""
     with tempfile.TemporaryDirectory(prefix="tpch-", ignore_cleanup_errors=True) as folder:
         shutil.copy(EXAMPLE / f"{query}.toml", folder)
         (Path(folder) / "data").symlink_to(setting.data)
@@ -102,7 +107,7 @@ def job_folder(setting: Setting, query: str) -> Iterator[Path]:
 
 
 def run(engine: str, query: str, setting: Setting, answer: pa.Table) -> Run:
-    """One run, whose result is right; RuntimeError or WrongResultError where it is not."""
+    """Run an engine and check its answer; raise RuntimeError or WrongResultError if it is wrong."""
     with job_folder(setting, query) as folder:
         out = folder / "out" / query
         python = setting.interpreters.of(engine)
@@ -128,12 +133,12 @@ def run(engine: str, query: str, setting: Setting, answer: pa.Table) -> Run:
 
 
 def read(out: Path) -> pa.Table:
-    """The part files in the order of their names."""
+    """Return the rows of the part files, in the order of their names."""
     return pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("*.parquet")))
 
 
 def check(what: str, answer: pa.Table, right: pa.Table) -> None:
-    """WrongResultError unless the rows are the same, in their order."""
+    """Raise WrongResultError unless the rows are the same, in the same order."""
     pairs = zip(answer.columns, right.columns, strict=True)
     if answer.num_rows != right.num_rows or not all(
         same(value, other)
@@ -144,7 +149,7 @@ def check(what: str, answer: pa.Table, right: pa.Table) -> None:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Numbers but for rounding."""
+    """Return whether two values are equal, except for rounding."""
     try:
         return math.isclose(value, other, rel_tol=NEAR, abs_tol=DIGITS)
     except TypeError:
@@ -152,7 +157,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 def table(runs: Sequence[Run], taking_part: Sequence[str]) -> str:
-    """Medians: seconds of each engine, and what ours shuffled."""
+    """Return the medians: the seconds of each engine, and the bytes that mrflight shuffled."""
     heads = ["query", *(f"{engine}, s" for engine in taking_part)]
     heads += [f"{engine}, s of CPU" for engine in taking_part]
     heads += ["shuffled, MiB"] if "mrflight" in taking_part else []

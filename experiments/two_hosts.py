@@ -1,14 +1,15 @@
-"""A job between two hosts whose network is slow, loses packets, or falls apart.
+"""Run a job between two hosts whose network is slow, loses packets, or is partitioned.
 
     python -m experiments.two_hosts [--rounds N] [--rows N] [--conditions NAME,...] [--seed S]
 
-The driver and its workers are on one host, data servers on the other; the metadata server is
-on either. The hosts are network namespaces of this machine, joined by a wire that delays and
-drops packets. Each run has a new network and new servers; the conditions come in turn in every
-round. A run must end in time and commit the exact result once, and leave nothing behind.
+The driver and its workers are on one host, the data servers on the other, and the metadata server
+on either. The hosts are network namespaces of this machine, joined by a wire that delays and drops
+packets. Each run has a new network and new servers, and the conditions take turns in every round. A
+run must end in time, commit the exact result once, and leave nothing behind.
 
-Needs root and the command ip, and says so in one line where it cannot run. The exit code is 1
-where a job failed or hung, a result was wrong, something was left, or a partition hit nothing.
+The experiment needs root and the command ip. Without them it prints the reason in one line. The
+exit code is 1 if a job failed or hung, a result was wrong, something was left over, or a partition
+hit nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Crossed = dict[tuple[str, str], int]
 
 
 def calibrated(bench: Bench, conditions: Sequence[Condition], seed: int) -> dict[str, Crossed]:
-    """By layout, what goes over the wire for a job to which nothing is done."""
+    """Return the bytes that cross the wire for a job without faults, by layout."""
     crossed: dict[str, Crossed] = {}
     for condition in (undisturbed(condition.layout) for condition in conditions):
         if condition.layout.name in crossed:
@@ -49,7 +50,7 @@ def calibrated(bench: Bench, conditions: Sequence[Condition], seed: int) -> dict
 
 
 def page(conditions: Sequence[Condition], outcomes: Sequence[Outcome]) -> str:
-    """Markdown: a row per condition, then what went wrong."""
+    """Return Markdown: a row per condition, and the failures."""
     heads = (
         "condition|wall: median|least to most|against none|attempts|failed ones|packets|lost"
         "|sent again|cut off|cut after|ended well"
@@ -105,7 +106,7 @@ def _tell(outcome: Outcome) -> None:
 
 
 def measure(options: argparse.Namespace) -> int:
-    """All rounds; the exit code."""
+    """Run all rounds, and return the exit code."""
     conditions = [CONDITIONS[name.strip()] for name in options.conditions.split(";")]
     data = datasets.DataSet("unique", options.rows, FILES)
     inputs = datasets.generate(data, options.data.absolute())

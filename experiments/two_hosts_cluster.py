@@ -1,4 +1,4 @@
-"""A standing cluster on two hosts."""
+"""Run a standing cluster on two hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from experiments.two_hosts_network import Host
 _METADATA_PORT = 5005
 _DATA_PORT = 5010
 _END_TIMEOUT_S = 40.0
-"""A server drains for 30 s at most."""
+"""The time limit for a server to end. A server is decommissioned for at most 30 s."""
 _STATUS_TIMEOUT_S = 60.0
 
 
@@ -27,11 +27,11 @@ class _Server:
 
 
 class Cluster:
-    """The servers of a layout, with a folder that is theirs; started by `running`."""
+    """The servers of a layout, which own a folder. `running` starts them."""
 
     def __init__(self, layout: Layout, folder: Path, environment: Mapping[str, str]) -> None:
         self.metadata = f"grpc+tcp://{layout.metadata}:{_METADATA_PORT}"
-        """Its location."""
+        """The location of the metadata server."""
         self._layout = layout
         self._folder = folder
         self._environment = environment
@@ -42,7 +42,7 @@ class Cluster:
         return {server.process.pid for server in self._servers}
 
     def start(self) -> None:
-        """Start the servers, one after the other; RuntimeError with the log of one that fails."""
+        """Start the servers one by one; raise RuntimeError with the log of one that fails."""
         timeout = ["--heartbeat-timeout", f"{HEARTBEAT_TIMEOUT_S} s"]
         self._start("metadata", self._layout.metadata, _METADATA_PORT, timeout)
         options = ["--metadata", self.metadata, "--spill-dir", str(self._folder)]
@@ -50,7 +50,7 @@ class Cluster:
             self._start("data", address, _DATA_PORT, options)
 
     def shuffles(self) -> list[str]:
-        """Those that the metadata server still knows, asked from its own host."""
+        """Return the shuffles that the metadata server still has, as seen from its own host."""
         host = self._layout.host_of(self._layout.metadata)
         command = [sys.executable, "-m", "mrflight.frontend.cli", "status", self.metadata]
         told = subprocess.run(
@@ -67,7 +67,10 @@ class Cluster:
         return listed.splitlines()
 
     def stop(self) -> list[str]:
-        """End all of it; what did not end as it should, or left a file."""
+        """Stop all servers.
+
+        Return those that did not end properly, and the files that they left.
+        """
         wrong = []
         for server in reversed(self._servers):
             server.process.terminate()
@@ -82,7 +85,7 @@ class Cluster:
         return wrong + [f"spill file {path.name}" for path in kept]
 
     def kill(self) -> None:
-        """End whoever still runs."""
+        """Kill the servers that still run."""
         for server in self._servers:
             if server.process.poll() is None:
                 server.process.kill()
@@ -107,7 +110,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(layout: Layout, folder: Path, environment: Mapping[str, str]) -> Iterator[Cluster]:
-    """A running cluster; whoever is still there at the end is killed."""
+    """Yield a running cluster, and kill what still runs at the end."""
     folder.mkdir()
     cluster = Cluster(layout, folder, environment)
     try:

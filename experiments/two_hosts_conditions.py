@@ -1,4 +1,4 @@
-"""What the network between two hosts does to a job: pure descriptions."""
+"""Describe what the network between two hosts does to a job."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiments.two_hosts_wire import STILL, Arming, Cut, Weather
 Stage = Literal["map", "reduce"]
 
 HEARTBEAT_TIMEOUT_S = 10.0
-"""A metadata server's own default."""
+"""The default of the metadata server."""
 JUST_BEFORE_S = 1.5
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which host has the metadata server, and where the data servers listen.
+    """The host of the metadata server, and the addresses of the data servers.
 
     The driver and its workers are on host B, and the first data server is on A.
     """
@@ -29,7 +29,7 @@ class Layout:
 
     @property
     def first(self) -> IPv4Network:
-        """The data server that is cut off."""
+        """The data server that is partitioned from the others."""
         return IPv4Network(self.data[0])
 
     @property
@@ -43,7 +43,7 @@ class Layout:
 
 
 SERVERS_AFAR = Layout("all servers on the other host", A.network[5], (A.network[10], A.network[11]))
-"""Data servers are alive for the metadata server whatever becomes of the wire."""
+"""Here the metadata server receives the heartbeats of data servers whatever happens to the wire."""
 METADATA_NEAR = Layout(
     "metadata and a data server beside the driver", B.network[5], (A.network[10], B.network[11])
 )
@@ -51,7 +51,7 @@ METADATA_NEAR = Layout(
 
 @dataclass(frozen=True)
 class Partition:
-    """In the middle of ``stage``, for some seconds or for good."""
+    """A network partition in the middle of ``stage``, for some seconds or for good."""
 
     cut: Cut
     stage: Stage
@@ -60,7 +60,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Condition:
-    """A network, and what becomes of it while a job runs."""
+    """A network, and what happens to it while a job runs."""
 
     name: str
     layout: Layout
@@ -68,10 +68,10 @@ class Condition:
     partition: Partition | None = None
 
     def arming(self, crossed: dict[tuple[str, str], int]) -> Arming | None:
-        """When to cut; ``crossed`` are the bytes of a job to which nothing is done.
+        """Return when to cut. ``crossed`` has the bytes of a job without faults.
 
-        That is once half of what a stage moves between the workers and the first data server
-        has gone by.
+        The wire is cut when half of the bytes of a stage have passed between the workers and the
+        first data server.
         """
         if self.partition is None:
             return None
@@ -130,7 +130,7 @@ CONDITIONS = {
 
 
 def undisturbed(layout: Layout) -> Condition:
-    """The condition that others of a layout are held against."""
+    """Return the condition that others of a layout are compared with."""
     return next(
         condition
         for condition in CONDITIONS.values()

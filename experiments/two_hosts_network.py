@@ -1,8 +1,8 @@
 """Two hosts on one machine: network namespaces that only a wire joins.
 
-Nothing of the machine's own network is touched. mrflight's servers listen on loopback only as
-long as they have neither TLS nor tokens, so both hosts have addresses of 127.0.0.0/8, which
-the kernel is told to route inside the two namespaces.
+The machine's own network is not touched. Without TLS and tokens mrflight's servers listen on
+loopback only. So both hosts have addresses of 127.0.0.0/8, which the kernel is told to route in the
+two namespaces.
 """
 
 from __future__ import annotations
@@ -29,49 +29,50 @@ _ROUTE_LOCALNET = "/proc/sys/net/ipv4/conf/all/route_localnet"
 _DEVICE = "wire"
 _MTU = 1500
 _QUEUE = 10_000
-"""Packets that wait for the wire: enough that it loses none by itself."""
+"""The packets that may wait for the wire: enough that it loses none by itself."""
 _COMMAND_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
 _TURN_TIMEOUT_S = 300.0
-"""Above what one job may take."""
+"""The limit for waiting for another run. It is more than one job may take."""
 
 
 class UnavailableError(Exception):
-    """This machine, or this user, cannot have two hosts."""
+    """This machine or this user cannot create two hosts."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """One side of the wire; ``network`` has all its addresses."""
+    """One side of the wire. ``network`` contains all its addresses."""
 
     namespace: str
     network: IPv4Network
 
     @property
     def address(self) -> IPv4Address:
-        """What calls from this host come from."""
+        """The source address of calls from this host."""
         return self.network[1]
 
     def inside(self, command: list[str]) -> list[str]:
-        """The command line that runs ``command`` on this host, as a process of the same id."""
+        """Return the command line that runs ``command`` on this host, with the same process id."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
     def processes(self) -> list[int]:
-        """The ids of all that runs on this host."""
+        """Return the ids of all processes on this host."""
         return [int(pid) for pid in _ip("netns", "pids", self.namespace).split()]
 
 
 A = Host("mrflight-two-hosts-a", IPv4Network("127.77.1.0/24"))
 B = Host("mrflight-two-hosts-b", IPv4Network("127.77.2.0/24"))
 _BOTH = "16"
-"""Length of the prefix that the addresses of both hosts share."""
+"""The length of the prefix that the addresses of both hosts share."""
 
 
 @contextmanager
 def two_hosts(seed: int, extra: dict[Host, list[IPv4Address]]) -> Iterator[Wire]:
-    """`A` and `B` with their ``extra`` addresses, and the wire between them, until it is left.
+    """Create `A` and `B` with their ``extra`` addresses, and the wire between them, for the block.
 
-    What a killed run has left is removed first. UnavailableError where this cannot be had here.
+    What a killed run has left is removed first. UnavailableError is raised if this machine or user
+    cannot create them.
     """
     _check()
     with alone():
@@ -85,7 +86,7 @@ def two_hosts(seed: int, extra: dict[Host, list[IPv4Address]]) -> Iterator[Wire]
 
 
 def retransmitted(host: Host) -> int:
-    """TCP segments that a host has sent again so far."""
+    """Return how many TCP segments a host has retransmitted so far."""
     told = _run(host.inside(["cat", "/proc/net/snmp"]))
     names, values = (line.split()[1:] for line in told.splitlines() if line.startswith("Tcp:"))
     return int(dict(zip(names, values, strict=True))["RetransSegs"])
@@ -102,7 +103,10 @@ def _check() -> None:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One run at a time, whoever's; the lock of a killed one is free. TimeoutError."""
+    """Hold the lock that allows one run at a time.
+
+    A killed run has released it. TimeoutError is raised if it takes too long.
+    """
     with TUN.open("rb") as lock:
 
         def is_ours() -> bool:
@@ -118,7 +122,7 @@ def alone() -> Iterator[None]:
 
 
 def _end(host: Host, extra: list[IPv4Address]) -> int:
-    """Make a host with its end of the wire, which is the descriptor of its device."""
+    """Create a host and its end of the wire, and return the descriptor of its device."""
     _ip("netns", "add", host.namespace)
     tun = _tun_of(host)
     try:
@@ -137,7 +141,7 @@ def _end(host: Host, extra: list[IPv4Address]) -> int:
 
 
 def _tun_of(host: Host) -> int:
-    """A tun device made by a thread inside the namespace, and never seen outside of it."""
+    """Return a tun device that a thread creates in the namespace; it never exists outside of it."""
     made: list[int] = []
     failed: list[OSError] = []
 
@@ -163,7 +167,7 @@ def _tun_of(host: Host) -> int:
 
 
 def _remove() -> None:
-    """End all that runs on both hosts, and the hosts."""
+    """Kill all processes on both hosts, and remove the hosts."""
     for host in (A, B):
         if not (_NAMESPACES / host.namespace).exists():
             continue

@@ -1,4 +1,4 @@
-"""One job between two hosts: the network does what it is to do, and all is checked."""
+"""Run one job between two hosts under a network condition, and check everything."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WORKERS = 2
 _LINES = 200
 """The number of the driver's last lines that are kept."""
 _END_TIMEOUT_S = 15.0
-"""Until the processes of an ended job are gone."""
+"""The time within which the processes of an ended job must be gone."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs have in common; a job that takes longer than ``hang_s`` hangs."""
+    """The settings of all runs. A job that takes longer than ``hang_s`` counts as hung."""
 
     inputs: list[Path]
     expected: pa.Table
@@ -42,12 +42,12 @@ class Bench:
 
 @dataclass
 class Outcome:
-    """What became of a run; the lists are empty where all is well."""
+    """The outcome of a run. Its lists are empty if nothing is wrong."""
 
     condition: str
     seed: int
     state: str = ""
-    """committed, failed or hung."""
+    """One of committed, failed and hung."""
     wall_s: float = 0.0
     seconds: dict[str, float] | None = None
     attempts: dict[str, int] | None = None
@@ -55,15 +55,15 @@ class Outcome:
     lost: int = 0
     cut_off: int = 0
     retransmitted: int = 0
-    """Segments of both hosts, while the job ran."""
+    """The segments that both hosts retransmitted while the job ran."""
     cut_after_s: float | None = None
     crossed: dict[str, int] = field(default_factory=dict)
-    """Bytes, by "source target"."""
+    """The bytes by "source target"."""
     missed: str = ""
     wrong: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
-    """What the driver said."""
+    """The output of the driver."""
     stacks: str = ""
 
     @property
@@ -101,7 +101,7 @@ class _Scene:
         }
 
     def run_job(self, cluster: Cluster) -> None:
-        """Run it to its end, or until it takes too long, and note how it went."""
+        """Run the job to its end, or until it takes too long, and record the outcome."""
         with self._driver(cluster) as job:
             limit_s = self._bench.hang_s
             try:
@@ -119,7 +119,7 @@ class _Scene:
             self._outcome.attempts = report["attempts"]
 
     def check(self, cluster: Cluster) -> None:
-        """Whether the table is right, and nothing of the job is left."""
+        """Check that the table is right, and that nothing of the job is left."""
         outcome = self._outcome
         if outcome.state == "committed":
             outcome.wrong += result_of(self.table, self._bench.expected)
@@ -155,7 +155,10 @@ class _Scene:
                 process.wait()
 
     def _stacks(self, job: _Job) -> str:
-        """Where all stand still; the driver last, and the fork server not, which tidies up then."""
+        """Return the stacks of all processes, the driver's last.
+
+        The fork server is left out, since it cleans up when it ends.
+        """
         spared = {job.process.pid}
         spared |= {one.pid for one in chaos_processes.processes_of(self._mark, "mrflight-forks")}
         others = chaos_processes.processes_of(self._mark)
@@ -166,19 +169,19 @@ class _Scene:
 
 
 def _without_paths(log: Path) -> str:
-    """What a log says, with what is in the repository named from there."""
+    """Return a log with paths relative to the repository."""
     return log.read_text(errors="replace").replace(f"{datasets.REPOSITORY}/", "")
 
 
 def _is_proxy(variable: str) -> bool:
-    """Whether gRPC might go by it: no proxy is reached from either host."""
+    """Return whether gRPC might use the variable: no proxy can be reached from either host."""
     return variable.lower() in ("http_proxy", "https_proxy", "grpc_proxy")
 
 
 def run(
     bench: Bench, condition: Condition, seed: int, crossed: dict[tuple[str, str], int]
 ) -> Outcome:
-    """Run the job once; ``crossed`` as of `Condition.arming`."""
+    """Run the job once. ``crossed`` is described in `Condition.arming`."""
     outcome = Outcome(condition.name, seed)
     with two_hosts(seed, condition.layout.addresses) as wire, _folder() as folder:
         scene = _Scene(bench, outcome, folder)
@@ -200,7 +203,10 @@ def run(
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """For all that a run writes. There is one run at a time, so what is there is a killed one's."""
+    """Return the folder for all files of a run.
+
+    Since runs are exclusive, it may be removed first.
+    """
     folder = Path(tempfile.gettempdir()) / "mrflight-two-hosts"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -211,7 +217,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _note(outcome: Outcome, condition: Condition, wire: Wire, started: float) -> None:
-    """What the wire did, and whether that was what it was to do."""
+    """Record what the wire did, and whether it did what the condition says."""
     counts = wire.counts
     outcome.packets, outcome.lost, outcome.cut_off = counts.packets, counts.lost, counts.cut_off
     outcome.crossed = {" ".join(pair): size for pair, size in counts.bytes.items()}

@@ -1,8 +1,8 @@
-"""The wire between two hosts: passes IP packets on, late, or not at all.
+"""The wire between two hosts, which passes IP packets on, delays them or drops them.
 
-Each of its ends is a tun device in one host's network namespace. What netem does in a kernel
-that has it is done here, packet by packet below TCP: what is lost is sent again by the kernels
-at both ends, and what is cut off gets no answer at all, not even a reset.
+Each of its ends is a tun device in a host's network namespace. It does what netem does in a kernel
+that has it, packet by packet below TCP. The kernels at both ends retransmit what is lost. What is
+cut off gets no answer at all, not even a reset.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _IFF_TUN = 0x0001
 _IFF_NO_PI = 0x1000
 _MAX_PACKET = 1 << 16
 _AT_ONCE = 64
-"""Packets that are taken of one end before the other one has its turn."""
+"""The packets that are taken from one end before the other end has its turn."""
 _JOIN_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Between which addresses nothing goes, in neither direction."""
+    """Two networks between which no packets pass, in either direction."""
 
     one: IPv4Network
     other: IPv4Network
 
     def parts(self, source: IPv4Address, target: IPv4Address) -> bool:
-        """Whether a packet goes from one side of it to the other."""
+        """Return whether a packet crosses the cut."""
         return (source in self.one and target in self.other) or (
             source in self.other and target in self.one
         )
@@ -47,7 +47,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Arming:
-    """Cut once ``after_bytes`` more have gone ``source`` to ``target``, for a while or for good."""
+    """A cut after ``after_bytes`` more bytes from ``source`` to ``target``. It may heal later."""
 
     cut: Cut
     source: IPv4Network
@@ -58,7 +58,7 @@ class Arming:
 
 @dataclass(frozen=True)
 class Weather:
-    """What happens to every packet. ``delay_s`` is of one direction."""
+    """The delay and loss of every packet. ``delay_s`` is for one direction."""
 
     delay_s: float = 0.0
     loss: float = 0.0
@@ -69,19 +69,19 @@ STILL = Weather()
 
 @dataclass
 class WireCounts:
-    """What the wire did so far."""
+    """The counts of the wire so far."""
 
     packets: int = 0
-    """That were passed on."""
+    """The packets that were passed on."""
     lost: int = 0
     cut_off: int = 0
-    """Packets that came while their addresses were parted."""
+    """The packets that a cut dropped."""
     bytes: dict[tuple[str, str], int] = field(default_factory=dict)
-    """That were passed on, by source and target."""
+    """The bytes that were passed on, by source and target."""
 
 
 def open_tun(name: str) -> int:
-    """A tun device of this thread's network namespace; gone when its descriptor is closed."""
+    """Return a tun device of this thread's network namespace. It ends with its descriptor."""
     tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
     try:
         request = struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI)
@@ -93,15 +93,15 @@ def open_tun(name: str) -> int:
 
 
 class Wire(Closeable):
-    """Joins the tun devices ``ends``, which it closes; one thread does all. Safe for many threads.
+    """Joins the tun devices ``ends`` by one thread, and closes them. Safe for many threads.
 
-    Which packets are lost follows from ``seed`` and their order.
+    ``seed`` and the order of the packets decide which packets are lost.
     """
 
     def __init__(self, ends: tuple[int, int], seed: int) -> None:
         self.counts = WireCounts()
         self.cut_at: float | None = None
-        """When an arming cut, on the monotonic clock."""
+        """The time of a cut that was armed, on the monotonic clock."""
         self._ends = ends
         self._random = random.Random(seed)
         self._lock = threading.Lock()  # held for a packet at most
@@ -115,17 +115,17 @@ class Wire(Closeable):
         self._thread.start()
 
     def have(self, weather: Weather) -> None:
-        """From now on."""
+        """Apply this weather from now on."""
         with self._lock:
             self._weather = weather
 
     def arm(self, arming: Arming) -> None:
-        """Cut by itself when so much has gone by."""
+        """Cut as soon as so many bytes have passed."""
         with self._lock:
             self._arming = arming
 
     def heal(self) -> None:
-        """Pass on everything from now on, and forget what was armed."""
+        """Pass on everything from now on, and cancel an armed cut."""
         with self._lock:
             self._weather, self._cuts = STILL, ()
             self._arming = self._heals_at = None
@@ -151,7 +151,7 @@ class Wire(Closeable):
                 self._give()
 
     def _next_due_in(self) -> float | None:
-        """Seconds until a late packet goes or a cut heals."""
+        """Return the seconds until a delayed packet is due or a cut ends."""
         due = [self._late[0][0]] if self._late else []
         if self._heals_at is not None:
             due.append(self._heals_at)
@@ -174,7 +174,7 @@ class Wire(Closeable):
                 heapq.heappush(self._late, (time.monotonic() + delay_s, order, 1 - end, packet))
 
     def _delay_s(self, packet: bytes) -> float | None:
-        """How late a packet is to go; None where it does not."""
+        """Return the delay of a packet; None if it is dropped."""
         source, target = IPv4Address(packet[12:16]), IPv4Address(packet[16:20])
         self._follow_arming(source, target, len(packet))
         if self._cuts and any(cut.parts(source, target) for cut in self._cuts):
@@ -202,7 +202,7 @@ class Wire(Closeable):
                 self._heals_at = now + armed.heals_after_s
 
     def _give(self) -> None:
-        """Send on the late packets whose time has come."""
+        """Send the delayed packets that are due."""
         while self._late and self._late[0][0] <= time.monotonic():
             _, _, end, packet = heapq.heappop(self._late)
             self._send(end, packet)

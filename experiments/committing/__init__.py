@@ -1,1 +1,1 @@
-"""Ways to commit an output to S3, for what their requests cost."""
+"""Ways to commit an output to S3, whose requests are counted."""

@@ -1,6 +1,6 @@
-"""Outputs of one part into one table, one after the other, for what the requests of each cost.
+"""Append outputs of one part to one table, and count the requests of each append.
 
-Nothing makes a checkpoint in between, so that the log which each has to load is one entry longer.
+There are no checkpoints, so each append has to load a log that is one entry longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Mode = Literal["append", "overwrite"]
 
 APPENDS = 4
 STEPS: tuple[Mode, ...] = ("append",) * (1 + APPENDS) + ("overwrite",)
-"""The first of them makes the table."""
+"""The first append creates the table."""
 
 _JOB = """
 [job]
@@ -34,12 +34,12 @@ partitions = 1
 
 
 def by_mrflight_job(bucket: Bucket, output: Output, mode: Mode) -> None:
-    """The whole job."""
+    """Run a whole job."""
     run_job(bucket, _JOB, output.table(), f"output.mode={mode}")
 
 
 def by_write_deltalake(bucket: Bucket, output: Output, mode: Mode) -> None:
-    """The same rows, in memory."""
+    """Write the same rows from memory."""
     options = bucket.options
     deltalake.write_deltalake(
         f"{bucket.url}/{NAME}", output.table(), mode=mode, storage_options=options
@@ -53,7 +53,7 @@ WAYS: dict[str, Callable[[Bucket, Output, Mode], None]] = {
 
 
 def check(bucket: Bucket, output: Output, step: int) -> None:
-    """RuntimeError where the table does not have the values of all appends, or the overwrite."""
+    """Raise RuntimeError unless the table has the values of all appends, or of the overwrite."""
     outputs = 1 if STEPS[step] == "overwrite" else step + 1
     table = deltalake.DeltaTable(f"{bucket.url}/{NAME}", storage_options=bucket.options)
     found = sorted(table.to_pyarrow_table()["value"].to_pylist())

@@ -1,4 +1,4 @@
-"""What a reader finds of an output, once the requests that it cost have been counted."""
+"""Read an output, after the requests that it took have been counted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.services.minio import Bucket
 
 
 def files(bucket: Bucket) -> dict[str, int]:
-    """The data files that a reader takes, by name, and their bytes.
+    """Return the sizes of the data files that a reader reads, by name.
 
-    Those that the log names, where there is one, else all that are not hidden.
+    These are the files that the log names. If there is no log, they are all files that are not
+    hidden.
     """
     store = client(bucket)
     listed = [each for chunk in obstore.list(store, NAME) for each in chunk]
@@ -32,7 +33,7 @@ def files(bucket: Bucket) -> dict[str, int]:
 
 
 def check(bucket: Bucket, output: Output) -> None:
-    """RuntimeError where the values are not exactly those of the output."""
+    """Raise RuntimeError unless the values are exactly those of the output."""
     store = client(bucket)
     tables = [
         pq.ParquetFile(pa.BufferReader(bytes(obstore.get(store, path).bytes()))).read(["value"])

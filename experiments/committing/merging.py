@@ -1,7 +1,7 @@
-"""A small merge into a table of several files, for what its requests cost.
+"""Merge a few rows into a table of several files, and count the requests.
 
-Every file has keys of its own, told apart by the log's minima and maxima. The source has rows of
-one of them: most have new values, one is to be deleted where ``deletes``, and one row is new.
+Every file has its own range of keys, which the log's minima and maxima show. The source has rows
+with keys of one file: most have new values, one deletes its row if ``deletes``, and one is new.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DELETES = "value < 0"
 
 @dataclass(frozen=True)
 class SmallMerge:
-    """Into a table of ``files``, of ``rows`` rows each."""
+    """A merge into a table of ``files`` files with ``rows`` rows each."""
 
     files: int
     rows: int
@@ -45,7 +45,7 @@ class SmallMerge:
         return f"a merge into {self.files} files" + (", with a row to delete" * self.deletes)
 
     def file(self, number: int) -> pa.Table:
-        """Random values, which no codec makes smaller."""
+        """Return a file's rows, with random values that do not compress."""
         values = np.random.default_rng(number).integers(0, 2**63, self.rows)
         keys = np.arange(number * self.rows, (number + 1) * self.rows)
         return pa.table({"key": keys, "value": values})
@@ -57,7 +57,7 @@ class SmallMerge:
         return pa.table({"key": keys, "value": values})
 
     def result(self) -> pa.Table:
-        """What the table has then, by its keys."""
+        """Return the rows of the table after the merge, sorted by key."""
         first = self.file(0).slice(CHANGED_ROWS)
         others = [self.file(number) for number in range(1, self.files)]
         table = pa.concat_tables([self.changes().slice(int(self.deletes)), first, *others])
@@ -75,7 +75,7 @@ def make_table(bucket: Bucket, merge: SmallMerge) -> None:
 
 
 def check(bucket: Bucket, merge: SmallMerge) -> None:
-    """RuntimeError where the table is not exactly what the merge makes of it."""
+    """Raise RuntimeError unless the table is the exact result of the merge."""
     table = deltalake.DeltaTable(f"{bucket.url}/{NAME}", storage_options=bucket.options)
     found = table.to_pyarrow_table().sort_by("key")
     if found != merge.result():
@@ -83,12 +83,12 @@ def check(bucket: Bucket, merge: SmallMerge) -> None:
 
 
 def by_mrflight_job(bucket: Bucket, merge: SmallMerge) -> None:
-    """The whole job, with its source read from a file."""
+    """Run a whole job, which reads its source from a file."""
     run_job(bucket, _JOB, merge.changes(), *[f"output.delete_when={_DELETES}"] * merge.deletes)
 
 
 def by_deltalake(bucket: Bucket, merge: SmallMerge) -> None:
-    """What deltalake has for it, of the same rows in memory."""
+    """Run deltalake's merge of the same rows in memory."""
     url = f"{bucket.url}/{NAME}"
     table = deltalake.DeltaTable(url, storage_options=bucket.options)
     started = table.merge(merge.changes(), "t.key = s.key", source_alias="s", target_alias="t")

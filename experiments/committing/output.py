@@ -1,4 +1,4 @@
-"""The output that every way writes: parts of random numbers, which no codec makes smaller."""
+"""The output that every way writes: parts of random numbers, which do not compress."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 DUPLICATED_EVERY = 5
-"""One in this many parts has a second attempt, which writes its file and does not count."""
+"""One in this many parts has a second attempt, whose file does not count."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """``parts`` tables of ``rows`` rows; with ``duplicates`` some are written twice."""
+    """An output of ``parts`` tables of ``rows`` rows.
+
+    With ``duplicates`` some are written twice.
+    """
 
     parts: int
     rows: int
@@ -31,5 +34,5 @@ class Output:
         return pa.concat_tables(map(self.part, range(self.parts)))
 
     def attempts(self, number: int) -> int:
-        """How many write the part; the first of them wins."""
+        """Return how many attempts write the part. The first of them wins."""
         return 2 if self.duplicates and number % DUPLICATED_EVERY == 0 else 1

@@ -1,4 +1,4 @@
-"""What the report says (IOStack D4.3, 2018, tables 3.3b and 3.6c): figures only."""
+"""Figures published in IOStack D4.3 (2018), tables 3.3b and 3.6c."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ ONE_OBJECT = {
     "S3a": (71, 5, 2, 4, 0, 35),
     "Stocator": (4, 3, 0, 0, 0, 1),
 }
-"""Table 3.3b: requests of an output of one object, by the kinds above (its GET of a container is a
-listing)."""
+"""Table 3.3b: the requests of an output of one object, by the kinds above. Its GET of a container
+is a listing."""
 
 RATIOS = {
     "Hadoop-Swift": (11.51, 9.18),
@@ -20,4 +20,4 @@ RATIOS = {
     "S3a, v2, fast upload": (21.15, 16.18),
     "Stocator": (1.0, 1.0),
 }
-"""Table 3.6c: requests against Stocator's, for Teragen and Copy, which write 46.5 GB."""
+"""Table 3.6c: requests relative to Stocator's, for Teragen and Copy, which write 46.5 GB."""

@@ -1,9 +1,9 @@
-"""An output committed by renaming: what Hadoop's FileOutputCommitter does, as S3 sees it.
+"""Commit an output by renaming, as Hadoop's FileOutputCommitter does it on S3.
 
-A task writes below a folder of its attempt; its commit moves the files, and so
-does the job's in version 1. S3 has no rename: it is a copy and a delete. No
-connector is in between, so there are none of the folder markers and looks at
-each folder above that one adds: it is the least that the algorithm costs.
+A task writes to a folder of its attempt. Its commit moves the files, and in version 1 the job's
+commit moves them again. S3 cannot rename, so a move is a copy and a delete. There is no connector,
+so the folder markers that it adds and its lookups of parent folders are missing: these are the
+least requests that the algorithm takes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TEMPORARY = "_temporary/0"
 
 @dataclass(frozen=True)
 class RenameCommitter:
-    """Commits into the folder ``root`` of a bucket, by version 1 or 2 of the algorithm."""
+    """Commits to the folder ``root`` of a bucket, with version 1 or 2 of the algorithm."""
 
     store: Any
     root: str
     version: int
 
     def run(self, output: Output) -> None:
-        """All tasks, one after the other, then the job's commit."""
+        """Run all tasks, one after the other, and then the commit of the job."""
         for part in range(output.parts):
             for attempt in range(output.attempts(part)):
                 self.write(part, attempt, output.part(part))

@@ -1,4 +1,4 @@
-"""Each way to write an output as a new table, or folder, of a bucket."""
+"""The ways to write an output as a new table or folder of a bucket."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ mode = "error"
 
 
 def by_mrflight(bucket: Bucket, output: Output) -> None:
-    """The job's sink, in this process, so that attempts can be duplicated as told."""
+    """Run the job's sink in this process, so that attempts can be duplicated on purpose."""
     section = OutputSection(table=f"{bucket.url}/{NAME}", mode="error")
     sink = open_sink(section, Path("/"), bucket.options, "20260101T000000-000000000000", None)
     schema = output.part(0).schema
@@ -64,9 +64,9 @@ def by_mrflight_job(bucket: Bucket, output: Output) -> None:
 
 
 def run_job(bucket: Bucket, text: str, rows: pa.Table, *settings: str) -> None:
-    """The whole job, as anyone would start it; its input is ``rows.parquet``.
+    """Run a whole job from the command line, with ``rows.parquet`` as its input.
 
-    ``text`` is its file, up to what is in ``[storage]``.
+    ``text`` is its job file, up to the keys of ``[storage]``.
     """
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(rows, Path(folder) / "rows.parquet")
@@ -78,7 +78,10 @@ def run_job(bucket: Bucket, text: str, rows: pa.Table, *settings: str) -> None:
 
 
 def by_write_deltalake(bucket: Bucket, output: Output) -> None:
-    """A file per value of ``part``, as it makes no other promise on how many there are."""
+    """Write a file per value of ``part``.
+
+    deltalake does not guarantee any other number of files.
+    """
     by = ["part"] if output.parts > 1 else None
     options = bucket.options
     url = f"{bucket.url}/{NAME}"
@@ -86,7 +89,7 @@ def by_write_deltalake(bucket: Bucket, output: Output) -> None:
 
 
 def by_pyarrow(bucket: Bucket, output: Output) -> None:
-    """PyArrow's dataset writer: files with no log that names them."""
+    """Write by PyArrow's dataset writer, which makes files without a log."""
     options = bucket.options
     filesystem = pafs.S3FileSystem(
         access_key=options["aws_access_key_id"],
@@ -106,13 +109,13 @@ def by_pyarrow(bucket: Bucket, output: Output) -> None:
 
 
 def client(bucket: Bucket) -> S3Store:
-    """One of the bucket's own, which asks for nothing by itself."""
+    """Return a client of the bucket that makes no requests by itself."""
     options: Any = {key: text for key, text in bucket.options.items() if key != "aws_allow_http"}
     return S3Store(bucket.name, config=options, client_options={"allow_http": True})
 
 
 def by_renaming(version: int) -> Way:
-    """A committer that renames, of this version of the algorithm."""
+    """Return the way to write by a committer that renames, for a version of the algorithm."""
 
     def write(bucket: Bucket, output: Output) -> None:
         RenameCommitter(client(bucket), NAME, version).run(output)
@@ -129,4 +132,4 @@ WAYS: dict[str, Way] = {
     "rename, v2": by_renaming(2),
 }
 DUPLICATES = ("mrflight", "rename, v1", "rename, v2")
-"""Who knows attempts; the others have one process that writes once."""
+"""The ways that know attempts. The others have one process that writes once."""

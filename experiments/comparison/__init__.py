@@ -1,1 +1,1 @@
-"""What ``experiments/peers.py`` compares: cases, inputs, runs, checks, and the page of results."""
+"""The comparison of ``experiments/peers.py``: cases, inputs, runs, checks and the results page."""

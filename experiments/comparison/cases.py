@@ -1,4 +1,4 @@
-"""Which jobs there are, on which data, with how much memory."""
+"""The cases of the comparison: a job, its data, and its memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 JOBS = ("clicks-unique", "clicks-10", "zipf", "repartition", "sort")
 CAPPED = "-capped"
 CAP_SHARE = 4
-"""The data is so many times the memory cap."""
+"""The ratio of the data to the memory of a capped case."""
 
 _MANY_ROWS_SCALE = 5.0
 _TITLES = {
@@ -21,7 +21,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One job on one input. ``size`` is a number of rows, of lineitem TPC-H's scale factor."""
+    """One job on one input. ``size`` is a number of rows, or TPC-H's scale factor for lineitem."""
 
     job: str
     keys: str
@@ -30,13 +30,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For folders, options and the JSON."""
+        """The name of the case in folders, options and the JSON."""
         data = f"sf{self.size:g}" if self.is_lineitem else f"{self.keys}-{self.size:g}-rows"
         return "-".join(filter(None, (self.job, data.lstrip("-")))) + CAPPED * self.capped
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name of the case in reports."""
         size = f"scale factor {self.size:g}" if self.is_lineitem else f"{self.size:,.0f} rows"
         keys = {"": "", "unique": ", a key per row"}.get(self.keys, f", {self.keys} keys")
         capped = ", memory capped at a quarter of the data" if self.capped else ""
@@ -44,25 +44,25 @@ class Case:
 
     @property
     def is_lineitem(self) -> bool:
-        """Whether TPC-H's table is its input."""
+        """True if the input is TPC-H's lineitem."""
         return self.job in ("repartition", "sort")
 
     @property
     def partitions(self) -> int:
-        """As many for all who have such a thing."""
+        """The number of partitions of all engines that have partitions."""
         return 80 if self.is_lineitem and self.size >= _MANY_ROWS_SCALE else 20
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """``rows`` of clicks and zipf, ``scales`` of lineitem."""
+    """The ``rows`` of clicks and zipf, and the ``scales`` of lineitem."""
 
     rows: int
     scales: tuple[float, ...]
 
 
 def cases(names: Sequence[str], sizes: Sizes, capped_sizes: Sizes) -> list[Case]:
-    """Those of the given jobs; ValueError names a job that does not exist."""
+    """Return the cases of some jobs; raise ValueError for a job that does not exist."""
     return [
         case
         for name in names

@@ -1,4 +1,4 @@
-"""Whether a run left the right result."""
+"""Check whether a run left the right result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _HIVE_PART = re.compile(r"/(part=\d+)/")
 
 
 class Oracle:
-    """Knows the right result of one case: by pyarrow, of lineitem a sum over hashes of its rows."""
+    """Knows the right result of one case.
+
+    The result is pyarrow's, or for lineitem a sum over the hashes of its rows.
+    """
 
     def __init__(self, case: Case, folder: Path) -> None:
         self._case = case
@@ -52,7 +55,7 @@ class Oracle:
             self._rows = _fingerprint([str(path) for path in files])
 
     def check(self, result: Path, who: str) -> None:
-        """Raise WrongResultError unless ``result`` is a folder or Delta table with it."""
+        """Raise WrongResultError unless the folder or Delta table ``result`` has the right rows."""
         files = files_of(result)
         if self._case.job == "clicks":
             oracle.check(_read(files, ["url", "clicks"]), self._expected, who)
@@ -72,7 +75,7 @@ class Oracle:
 
 
 def files_of(result: Path) -> list[str]:
-    """The Parquet files that the Delta table at ``result`` names; else, all there are."""
+    """Return the Parquet files that the log of ``result`` names, or all files without a log."""
     if (result / "_delta_log").exists():
         from deltalake import DeltaTable
 
@@ -102,7 +105,7 @@ def _range_of(path: str, column: str, who: str) -> tuple[int, int, str] | None:
 
 
 def check_together(files: list[str], column: str, who: str) -> None:
-    """Raise WrongResultError unless all rows of a key lie in one part: a file, or a hive folder."""
+    """Raise WrongResultError unless all rows of a key are in one part: a file, or a hive folder."""
     places = [found[1] if (found := _HIVE_PART.search(path)) else path for path in files]
     queries = (
         f"select distinct {column} as key, '{place}' as place from {_reader([path])}"
@@ -115,7 +118,7 @@ def check_together(files: list[str], column: str, who: str) -> None:
 
 
 def _fingerprint(files: list[str]) -> tuple[int, int]:
-    """Rows, and the sum over their hashes; blind to their order."""
+    """Return the number of rows and the sum of their hashes, which do not depend on the order."""
     if not files:
         return (0, 0)
     columns = ", ".join(f"{name}::{kind}" for name, kind in _LINEITEM.items())

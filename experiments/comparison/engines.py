@@ -1,4 +1,4 @@
-"""Who takes part, and how each is started."""
+"""The engines of the comparison, and how each is started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGES = {
     "daft": "daft",
     "ray": "ray",
 }
-"""By engine, the package that it cannot do without."""
+"""The package that each engine needs."""
 
 ENGINES = tuple(PACKAGES)
 
@@ -43,18 +43,18 @@ WRITES_DELTA = {
 }
 
 NO_CAP = {"pyarrow": "has no memory limit to set"}
-"""Who cannot be told of a cap; the rest is, each by its own setting."""
+"""The engines that cannot be given a cap. All others have a setting for it."""
 
 
 @dataclass(frozen=True)
 class Interpreters:
-    """mrflight may be installed elsewhere than its peers."""
+    """The interpreters of mrflight and of its peers, which may be installed elsewhere."""
 
     mrflight: Path
     peers: Path
 
     def of(self, engine: str) -> Path:
-        """The one that runs ``engine``."""
+        """Return the interpreter that runs ``engine``."""
         return self.mrflight if engine == MRFLIGHT else self.peers
 
 
@@ -76,7 +76,7 @@ def versions(python: Path, packages: list[str]) -> dict[str, str]:
 
 
 def missing(engine: str, installed: dict[str, str]) -> str | None:
-    """What ``engine`` lacks to take part."""
+    """Return what ``engine`` lacks to take part."""
     if PACKAGES[engine] not in installed:
         return f"{PACKAGES[engine]} is not installed"
     if engine == "pyspark" and shutil.which("java") is None:
@@ -86,24 +86,24 @@ def missing(engine: str, installed: dict[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one run gets: the same for every engine."""
+    """The input, limits and folder of one run, the same for every engine."""
 
     case: Case
     input: Path
     folder: Path
-    """``result`` and ``scratch`` are made in it."""
+    """The folder in which ``result`` and ``scratch`` are created."""
     threads: int
     memory_bytes: int | None
     mrflight_settings: tuple[str, ...] = ()
 
     @property
     def result(self) -> Path:
-        """Where the result goes."""
+        """The folder of the result."""
         return self.folder / "result"
 
 
 def command(engine: str, assignment: Assignment, interpreters: Interpreters) -> list[str]:
-    """The command line; peers find their task in a file that this writes."""
+    """Return the command line of a run. For a peer, this writes its task to a file."""
     if engine == MRFLIGHT:
         return _mrflight(assignment, interpreters.mrflight)
     scratch = assignment.folder / "s"  # short: Ray has unix sockets in it
@@ -123,7 +123,7 @@ def command(engine: str, assignment: Assignment, interpreters: Interpreters) -> 
 
 
 def job_seconds(engine: str, stdout: str) -> float:
-    """From when the engine was ready to the end of its job, as it printed on its last line."""
+    """Return the seconds of the job without the engine's start, which its last line has."""
     printed = json.loads(stdout.splitlines()[-1])
     if engine == MRFLIGHT:
         seconds = printed["seconds"]
@@ -149,5 +149,5 @@ def _mrflight(assignment: Assignment, python: Path) -> list[str]:
 
 
 def here() -> Path:
-    """The interpreter that runs this."""
+    """Return the interpreter that runs this process."""
     return Path(sys.executable)

@@ -1,4 +1,4 @@
-"""A picture of each case: wall time and peak memory, engine by engine."""
+"""Draw the wall time and the peak memory of each case, engine by engine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OURS, _THEIRS, _JOB = "#1f6fb4", "#9aa5b1", "#00000040"
 _GIB = 2**30
 _HEIGHT = 0.62
 _ROOM = 1.25
-"""To the right of the longest bar, for its figure."""
+"""The width of the plot relative to the longest bar, which leaves room for its figure."""
 
 
 def draw(results: Results, case: Case, taking_part: Sequence[str], folder: Path) -> Path | None:
-    """``CASE.png`` in ``folder``; None if nothing of it was measured."""
+    """Draw ``CASE.png`` in ``folder``; return None if nothing of the case was measured."""
     measured = [engine for engine in taking_part if results.of(case, engine)]
     if not measured:
         return None
@@ -85,7 +85,7 @@ def _bars(
     beside: dict[str, str],
     written: str,
 ) -> None:
-    """A bar per engine with its range, and the figure and ``beside`` written at its end."""
+    """Draw a bar per engine with its range, and write the figure and ``beside`` at its end."""
     longest = max((value.high for value in values.values() if value), default=1.0)
     axis.set_xlim(0, longest * _ROOM)
     axis.set_yticks(range(len(measured)), measured)

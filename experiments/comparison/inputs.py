@@ -1,6 +1,6 @@
-"""The inputs of the cases, written once and kept.
+"""Make the inputs of the cases, once, and keep them.
 
-A folder that is there is whole: it gets its name when all its files are written.
+An existing folder is complete: it gets its name when all its files are written.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from experiments.comparison.cases import Case
 FILES = 10
 ZIPF_KEYS = 1_000_000
 ZIPF_EXPONENT = 1.2
-"""The first of a million keys gets 19 % of the rows, the first ten 46 %."""
+"""With this exponent the first of a million keys gets 19 % of the rows, and the first ten 46 %."""
 
 _ARROW_BYTES = ".arrow_bytes"
 
 
 def folder_of(case: Case, data: Path, python: Path) -> Path:
-    """The folder with the input of ``case``, made where it is not there yet.
+    """Return the folder with the input of ``case``, and make it if it does not exist.
 
-    ``python`` is the interpreter beside which tpchgen-cli may be installed.
+    tpchgen-cli may be installed next to the interpreter ``python``.
     """
     if case.job == "clicks":
         files = datasets.generate(datasets.DataSet(case.keys, int(case.size), FILES), data)
@@ -43,18 +43,18 @@ def folder_of(case: Case, data: Path, python: Path) -> Path:
 
 
 def tpch(table: str, scale: float, data: Path, python: Path) -> Path:
-    """The folder with a table of TPC-H: lineitem in ten files, the others in one."""
+    """Return the folder of a TPC-H table: lineitem in ten files, the others in one."""
     name = f"{table}-sf{scale:g}"
     return _made_once(data / name, lambda folder: _write_tpch(table, scale, folder, python))
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of an input."""
+    """Return the files of an input."""
     return sorted(path for path in folder.iterdir() if path.suffix in (".csv", ".parquet"))
 
 
 def arrow_bytes(folder: Path) -> int:
-    """How large the input is in memory, as Arrow."""
+    """Return the size of the input in memory, as Arrow."""
     known = folder / _ARROW_BYTES
     if not known.exists():
         total = 0
@@ -78,7 +78,7 @@ def _made_once(folder: Path, write: Callable[[Path], None]) -> Path:
 
 
 def _write_zipf(rows: int, folder: Path) -> None:
-    """``key`` and ``value``, both int64; the k-th key has a share of k ** -1.2 of the rows."""
+    """Write ``key`` and ``value``, both int64; the k-th key has k ** -1.2 of the rows."""
     random = np.random.default_rng(20261121)
     keys = min(ZIPF_KEYS, rows)
     shares = np.cumsum(np.arange(1, keys + 1, dtype=float) ** -ZIPF_EXPONENT)
@@ -91,10 +91,9 @@ def _write_zipf(rows: int, folder: Path) -> None:
 
 
 def _write_tpch(table: str, scale: float, folder: Path, python: Path) -> None:
-    """One of TPC-H's tables by tpchgen-cli, but with its texts as plain strings.
+    """Write a TPC-H table by tpchgen-cli, with plain strings.
 
-    The generator stores them as string views, which not every reader can work on. Row groups
-    stay as it made them.
+    The generator writes string views, which not every reader supports. Its row groups are kept.
     """
     made = folder / "made"
     command = [_generator(python), "parquet", f"--scale-factor={scale:g}", f"--tables={table}"]
@@ -118,7 +117,7 @@ def _generator(python: Path) -> str:
 
 
 def with_plain_strings(source: Path, target: Path) -> None:
-    """Copy a Parquet file, row group by row group; decimals stay the integers that they are."""
+    """Copy a Parquet file by row groups; decimals that are stored as integers stay integers."""
     with pq.ParquetFile(source) as file:
         plain = pa.schema(
             field.with_type(pa.string()) if field.type == pa.string_view() else field

@@ -1,4 +1,4 @@
-"""The page of results: a table and a plot for each case, and under what conditions they hold."""
+"""Write the page of results: a table and a plot for each case, and the conditions of the runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(
     absent: dict[str, str],
     folder: Path,
 ) -> Path:
-    """``peers.md`` in ``folder``, beside the plots that it shows."""
+    """Write ``peers.md`` to ``folder``, beside the plots that it shows."""
     parts = ["# mrflight and its peers", _conditions(results, absent)]
     for case in cases:
         if any(results.of(case, engine) for engine in taking_part):
@@ -41,7 +41,7 @@ def write(
 
 
 def table(results: Results, case: Case, taking_part: Sequence[str]) -> str:
-    """One case: medians, and ranges in brackets."""
+    """Return the table of one case: medians, with ranges in brackets."""
     measured = [engine for engine in taking_part if results.of(case, engine)]
     lines = [_row(_COLUMNS), _row(["---"] * len(_COLUMNS))]
     lines += [_row(_cells(results, case, engine)) for engine in measured]
@@ -49,7 +49,7 @@ def table(results: Results, case: Case, taking_part: Sequence[str]) -> str:
 
 
 def endings(runs: Sequence[Run]) -> list[str]:
-    """How those ended that did not come to a result."""
+    """Return how the runs without a result ended."""
     made = []
     for outcome in dict.fromkeys(run["outcome"] for run in runs if run["outcome"] != FINISHED):
         ended = [run for run in runs if run["outcome"] == outcome]
@@ -71,7 +71,7 @@ def _cap_remarks(runs: Sequence[Run]) -> list[str]:
 
 
 def peak_bytes(run: Run) -> int | None:
-    """What is shown as peak memory: PSS, or RSS where the system does not tell PSS."""
+    """Return the peak memory to show: PSS, or RSS if the system does not report PSS."""
     peak: int | None = run["peak_pss_bytes"] or run["peak_rss_bytes"]
     return peak
 

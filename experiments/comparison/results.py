@@ -1,4 +1,4 @@
-"""The measured runs, in one JSON file that grows run by run, and what they come to."""
+"""Keep the measured runs in one JSON file, to which each run is added, and evaluate them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """None of no values."""
+    """Return the median and the range of some values; None if there are none."""
     return Spread(statistics.median(values), min(values), max(values)) if values else None
 
 
@@ -45,7 +45,7 @@ class Results:
             self._runs = kept["runs"]
 
     def add(self, run: Run) -> None:
-        """Keep a run, in the place of one that did not succeed; on disk, whole, on return."""
+        """Keep a run, in place of one that failed. The file is complete on disk on return."""
         place = _place(run)
         self._runs = [other for other in self._runs if _place(other) != place]
         self._runs.append(run)
@@ -55,9 +55,9 @@ class Results:
         unfinished.replace(self._path)
 
     def is_due(self, case: Case, engine: str, number: int) -> bool:
-        """Whether that round is still to be run, or again because it failed.
+        """Return whether a round is still to be run, or to be repeated because it failed.
 
-        Who was out of time or memory once is not asked again.
+        An engine that ran out of time or memory once is not run again.
         """
         runs = self.of(case, engine)
         given_up = any(run["outcome"] in (OUT_OF_TIME, OUT_OF_MEMORY) for run in runs)
@@ -65,12 +65,12 @@ class Results:
         return not given_up and number not in finished
 
     def of(self, case: Case, engine: str) -> list[Run]:
-        """The runs of an engine on a case, oldest first."""
+        """Return the runs of an engine on a case, oldest first."""
         wanted = {"case": case.name, "engine": engine}
         return [run for run in self._runs if wanted.items() <= run.items()]
 
     def finished(self, case: Case, engine: str) -> list[Run]:
-        """Those that came to the right result."""
+        """Return the runs with the right result."""
         return [run for run in self.of(case, engine) if run["outcome"] == FINISHED]
 
     def spread(self, case: Case, engine: str, figure: str) -> Spread | None:
@@ -79,13 +79,13 @@ class Results:
         return spread([value for value in values if value is not None])
 
     def ratios(self, case: Case, engine: str) -> list[float]:
-        """Our time over the engine's, round by round: below 1, mrflight is faster."""
+        """Return mrflight's time over the engine's, by round. Below 1, mrflight is faster."""
         ours = {run["round"]: run["wall_s"] for run in self.finished(case, MRFLIGHT)}
         theirs = {run["round"]: run["wall_s"] for run in self.finished(case, engine)}
         return [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
 
     def days(self) -> list[str]:
-        """On which something was measured."""
+        """Return the days on which something was measured."""
         return sorted({run["started"][:10] for run in self._runs})
 
 

@@ -1,4 +1,4 @@
-"""One run of one engine, and how it ended."""
+"""Run one engine once, and find out how the run ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _SAYS_OUT_OF_MEMORY = re.compile(
 _TOLD_CHARACTERS = 2000
 
 Run = dict[str, Any]
-"""A row of peers.json: case, engine, round, outcome, figures, the end of what a failed one said."""
+"""A row of peers.json: case, engine, round, outcome, figures, and the last output of a failed run.
+"""
 
 
 def run(
@@ -39,7 +40,7 @@ def run(
     limit_s: float,
     oracle: checks.Oracle,
 ) -> Run:
-    """Run ``engine`` in the empty folder of ``assignment`` and look at what it left."""
+    """Run ``engine`` in the empty folder of ``assignment``, and check its result."""
     command = engines.command(engine, assignment, interpreters)
     os.sync()  # what an earlier run wrote is not to be written during this one
     started = datetime.now(UTC)
@@ -76,5 +77,8 @@ def _outcome(timed: timed_process.Timed) -> str:
 
 
 def empty_folder(work: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """For one run; a short path, because of the unix sockets in it."""
+    """Return an empty folder for one run.
+
+    Its path is short, since unix sockets are created in it.
+    """
     return tempfile.TemporaryDirectory(dir=work, prefix="peer-", ignore_cleanup_errors=True)

@@ -1,4 +1,4 @@
-"""The jobs of the comparison as someone who knows the tool would write them.
+"""The jobs of the comparison, as an expert in each engine would write them.
 
 Each engine is a script: ``python -m experiments.engines.NAME TASK.json``.
 """

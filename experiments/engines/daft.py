@@ -1,4 +1,4 @@
-"""The jobs in Daft, by its native runner. It reads its memory limit when it is imported."""
+"""The jobs in Daft, with its native runner. Daft reads its memory limit when it is imported."""
 
 import os
 

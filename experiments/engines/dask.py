@@ -1,4 +1,4 @@
-"""The jobs in Dask: a process per core, shuffles by P2P, which holds its data on disk."""
+"""The jobs in Dask, with a process per core and P2P shuffles, which keep their data on disk."""
 
 import dask
 import dask.dataframe as dd

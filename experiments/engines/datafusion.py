@@ -53,7 +53,10 @@ def write(rows: DataFrame) -> None:
 
 
 def written_as() -> ParquetWriterOptions:
-    """With smaller row groups under a cap: it holds one for each file that it writes."""
+    """Return the options for writing. Under a cap row groups are smaller.
+
+    DataFusion holds one row group for each file that it writes.
+    """
     options = {"max_row_group_size": 1 << 16} if this.memory_bytes else {}
     return ParquetWriterOptions(compression="snappy", **options)
 

@@ -1,10 +1,10 @@
-"""Parquet files that an engine wrote, made a Delta table where they lie."""
+"""Make a Delta table of Parquet files that an engine wrote, in their folder."""
 
 from __future__ import annotations
 
 
 def commit(folder: str, partitioned: bool = False) -> None:
-    """Commit the files below ``folder``; ``partitioned`` if they lie in folders ``part=NUMBER``."""
+    """Commit the files below ``folder``; ``partitioned`` if they are in folders ``part=NUMBER``."""
     from deltalake import Field, Schema, convert_to_deltalake
 
     if partitioned:

@@ -1,7 +1,7 @@
-"""The jobs in Polars, by its streaming engine.
+"""The jobs in Polars, with its streaming engine.
 
-Its memory budget counts what Polars itself allocates and makes it spill (set
-by these variables alone, and read when it is imported).
+Its memory budget counts what Polars itself allocates, and makes it spill. The budget is set by
+these variables only, which are read when Polars is imported.
 """
 
 import os

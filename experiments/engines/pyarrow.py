@@ -1,6 +1,6 @@
-"""The jobs in PyArrow: Acero's group-by as batches are read, its dataset writer, its sort.
+"""The jobs in PyArrow: Acero's group-by while batches are read, its dataset writer, and its sort.
 
-It has no limit to its memory, and its sort holds all.
+PyArrow has no memory limit, and its sort holds all rows.
 """
 
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The jobs in Ray Data, by its own hash shuffle and, in sorts, Polars, as it advises."""
+"""The jobs in Ray Data, with its hash shuffle and with Polars in sorts, as its docs advise."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What an engine is told to do, and how it says how long that took."""
+"""The task of an engine, and the report of how long it took."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Task:
-    """``job`` is clicks, zipf, repartition or sort.
+    """A job for an engine. ``job`` is clicks, zipf, repartition or sort.
 
-    ``memory_bytes`` is None where nothing is capped; ``scratch`` is a folder for what is spilled.
+    ``memory_bytes`` is None without a cap. ``scratch`` is a folder for spilled data.
     """
 
     job: str
@@ -26,20 +26,20 @@ class Task:
     memory_bytes: int | None = None
 
     def result(self, name: str) -> str:
-        """A file of that name in the output folder, which is made."""
+        """Return a file of that name in the output folder, and create the folder."""
         Path(self.output).mkdir(parents=True, exist_ok=True)
         return f"{self.output}/{name}"
 
 
 def given() -> Task:
-    """The task in the file that the command line names."""
+    """Return the task in the file that the command line names."""
     return Task(**json.loads(Path(sys.argv[1]).read_text()))
 
 
 def do(task: Task, *jobs: Callable[[], None]) -> None:
-    """Do the one of ``jobs`` that has the task's name, and print how long it took.
+    """Run the function of ``jobs`` that has the task's name, and print how long it took.
 
-    Imports and the start of a session are not in these seconds.
+    These seconds do not include imports and the start of a session.
     """
     job = next(job for job in jobs if job.__name__ == task.job)
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What is measured: an operation of a system on a table in a store, with so many cores."""
+"""The cells of the experiment: an operation of a system on a table in a store, on some cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Data(NamedTuple):
-    """A table of TPC-H, at a scale factor."""
+    """A table of TPC-H at a scale factor."""
 
     table: str
     scale: float
@@ -23,7 +23,7 @@ class Data(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """As the thesis counts them; lineitem has some thousands more or less."""
+        """The number of rows in the thesis. Lineitem differs from it by some thousands."""
         return round({"supplier": 10_000, "lineitem": 6_000_000}[self.table] * self.scale)
 
 
@@ -47,7 +47,7 @@ READERS = ("mrflight", "delta-rs")
 
 @dataclass(frozen=True)
 class Cell:
-    """What is repeated."""
+    """A combination that is measured several times."""
 
     operation: str
     store: str
@@ -57,14 +57,14 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """In the JSON, and for people."""
+        """The name of the cell in the JSON and in reports."""
         return "/".join(
             (self.operation, self.store, f"{self.cores} cores", self.data.name, self.system)
         )
 
     @classmethod
     def named(cls, name: str) -> Cell:
-        """The cell of such a name."""
+        """Return the cell with a name."""
         operation, store, cores, data, system = name.split("/")
         table, _, scale = data.rpartition("-sf")
         return cls(operation, store, int(cores.split()[0]), Data(table, float(scale)), system)
@@ -77,7 +77,7 @@ def cells(
     cores: Sequence[int],
     systems: Sequence[str],
 ) -> Iterator[Cell]:
-    """All of them, those of a system beside those that they are compared with."""
+    """Return all cells; cells that are compared follow each other."""
     for each in data:
         for store in stores:
             for count in cores:

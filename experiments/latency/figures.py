@@ -1,4 +1,4 @@
-"""The thesis's histograms (5.1 to 5.4) of what was measured, on a log scale."""
+"""Draw the thesis's histograms (5.1 to 5.4) from our runs, on a log scale."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNITS = {"latency": "seconds", "throughput": "thousands of rows per second"}
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """``OPERATION-METRIC-N-core.png`` of all that was measured."""
+    """Draw ``OPERATION-METRIC-N-core.png`` for everything that was measured."""
     drawn = []
     for operation, metric in TITLES:
         for cores in sorted({cell.cores for cell in results.cells()}):

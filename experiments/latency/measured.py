@@ -1,8 +1,8 @@
-"""The process that is measured where it is no job: writes by delta-rs, reads by both.
+"""The measured process of writes by delta-rs and of all reads; other writes are jobs.
 
     python -m experiments.latency.measured OPERATION SYSTEM SOURCE TABLE
 
-Prints what its one call took, without the imports before it, and the rows.
+It prints the seconds of its one call, without the imports, and the number of rows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import mrflight
 import mrflight.sources.delta_rows  # which is otherwise loaded at the first call
 
 ZSTD_LEVEL = 1
-"""As mrflight has it."""
+"""The compression level, which is mrflight's."""
 
 
 def prepared(operation: str, system: str, source: str, table: str) -> Callable[[], pa.Table | None]:
-    """The call, with what it writes in memory already where that is what it is given."""
+    """Return the call. A call that writes rows from memory has them in memory already."""
     if operation == "read" and system == "mrflight":
         return partial(mrflight.read_table, table)
     if operation == "read":

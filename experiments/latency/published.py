@@ -1,7 +1,7 @@
-"""What the thesis measured (tables 5.1 to 5.4): figures only.
+"""The results of the thesis (tables 5.1 to 5.4).
 
-By pipeline and rows: on one core, seconds and thousands of rows per second, each with the change
-that two, four and eight cores made, per cent (a decrease of seconds, an increase of rows).
+They are given by pipeline and rows: on one core, seconds and thousands of rows per second, each
+with the change in per cent on two, four and eight cores (seconds decrease, rows increase).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ROWS = (10_000, 100_000, 1_000_000, 6_000_000, 60_000_000)
 
 
 class Published(NamedTuple):
-    """On one core, and the change on two, four, eight."""
+    """A published figure on one core, and its change on two, four and eight."""
 
     one_core: float
     changes: tuple[float, float, float]

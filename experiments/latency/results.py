@@ -1,4 +1,4 @@
-"""All runs, kept in a JSON from which a stopped experiment goes on."""
+"""Keep all runs in a JSON file, with which a stopped experiment continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEED = 20261122
 
 
 class Estimate(NamedTuple):
-    """A mean, and where it lies with 95 %, bootstrapped."""
+    """A mean, and its interval of 95 % by bootstrapping."""
 
     mean: float
     low: float
@@ -27,7 +27,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Percentiles of the means of samples drawn with replacement; the same for the same values."""
+    """Return percentiles of the means of samples drawn with replacement, with a fixed seed."""
     sample = np.asarray(values)
     random = np.random.default_rng(_SEED)
     means = random.choice(sample, (RESAMPLES, len(sample))).mean(axis=1)
@@ -37,7 +37,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 @dataclass
 class Results:
-    """Runs by the names of their cells, in the order in which they were made."""
+    """The runs by the names of their cells, in the order in which they were made."""
 
     path: Path
     settings: dict[str, str]
@@ -45,7 +45,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path, settings: dict[str, str]) -> Results:
-        """Those of an earlier session, or none; ValueError where that had other settings."""
+        """Load the runs of an earlier session. ValueError is raised if it had other settings."""
         if not path.exists():
             return cls(path, settings, {})
         kept = json.loads(path.read_text())
@@ -58,7 +58,7 @@ class Results:
         return self.runs.get(cell.name, [])
 
     def cells(self) -> list[Cell]:
-        """Those that were measured, the smallest tables first."""
+        """Return the measured cells, the smallest tables first."""
         found = map(Cell.named, self.runs)
         return sorted(found, key=lambda cell: (cell.data.rows, cell.store, cell.cores))
 
@@ -67,7 +67,7 @@ class Results:
         return estimate([run.call_s for run in runs]) if runs else None
 
     def add(self, cell: Cell, run: Run) -> None:
-        """Keep it, on the disk as well: a session may be cut at any time."""
+        """Keep a run, on disk too: a session may be stopped at any time."""
         self.runs.setdefault(cell.name, []).append(run)
         report: dict[str, Any] = {"machine": machine.description(), "settings": self.settings}
         report["runs"] = {name: [asdict(run) for run in runs] for name, runs in self.runs.items()}

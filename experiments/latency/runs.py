@@ -1,4 +1,4 @@
-"""One run of a cell, in processes of its own."""
+"""Run one cell in processes of its own."""
 
 from __future__ import annotations
 
@@ -36,34 +36,35 @@ mode = "error"
 
 @dataclass(frozen=True)
 class Run:
-    """What one process, or a job's, took."""
+    """The time and memory of one process or job."""
 
     call_s: float
-    """The seconds of the call alone, as in the thesis; for a job, all but its stage ``start``."""
+    """The seconds of the call alone, as in the thesis; for a job, everything except its stage
+    ``start``."""
     process_s: float
-    """From the start of the process to its end."""
+    """The seconds from the start of the process to its end."""
     peak_bytes: int
     """The peak memory; for a job, the sum over its processes."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs cells; ``roots`` are the folders of tables by store, ``data`` that of the inputs."""
+    """Runs cells. ``roots`` has the folders of tables by store, ``data`` is that of the inputs."""
 
     roots: Mapping[str, str]
     data: Path
     python: Path
     memory: str | None = None
-    """``cluster.memory`` of a job; None for the default."""
+    """The job's ``cluster.memory``; None for the default."""
     touched_bytes: int = 0
-    """How much memory a process fills and frees before each run.
+    """The memory that a process fills and frees before each run.
 
-    The host of a virtual machine may have taken back what was free: the first who fills it waits
-    for that, 0.05 to 3 s a GiB, and the next one does not.
+    The host of a virtual machine may have reclaimed free memory. The first process that fills it
+    waits for that, 0.05 to 3 s per GiB, and the next one does not.
     """
 
     def run(self, cell: Cell) -> Run:
-        """RuntimeError where it fails, or the rows are not as many as there are."""
+        """Run a cell; raise RuntimeError if it fails or has the wrong number of rows."""
         rows = _rows(self.source(cell.data))
         if cell.operation == "read":
             return self._call(cell, self.table_to_read(cell), rows)
@@ -77,11 +78,11 @@ class Runner:
             _remove(table)
 
     def source(self, data: Data) -> Path:
-        """The folder with the table's files, made where they are not there yet."""
+        """Return the folder with the table's files, and make them if they do not exist."""
         return inputs.tpch(data.table, data.scale, self.data, self.python)
 
     def table_to_read(self, cell: Cell) -> str:
-        """The same for all who read: written by delta-rs, as in the thesis."""
+        """Return the table that all systems read, written by delta-rs as in the thesis."""
         table = f"{self.roots[cell.store]}/{cell.data.name}-to-read"
         if not deltalake.DeltaTable.is_deltatable(table):
             write = ["write", "stream", str(self.source(cell.data)), table]

@@ -1,4 +1,4 @@
-"""The page: tables 5.1 to 5.4 as the thesis has them, its figures beside ours, and ratios."""
+"""Write the page: tables 5.1 to 5.4 with the thesis's figures beside ours, and ratios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.report import median_and_range
 MEASURES = ("call_s", "process_s", "peak_bytes")
 
 MIN_REPEATS = 5
-"""For an interval: drawing anew from fewer values says little of where their mean lies."""
+"""The fewest repeats for an interval: bootstrapping fewer values says little about their mean."""
 
 TITLES = {
     ("write", "latency"): "5.1 Writes, seconds",
@@ -37,7 +37,7 @@ built again.
 
 
 def page(results: Results) -> str:
-    """All tables of what was measured."""
+    """Return all tables of what was measured."""
     lines = [_INTRODUCTION]
     for operation, metric in TITLES:
         found = [cell for cell in results.cells() if cell.operation == operation]
@@ -47,7 +47,7 @@ def page(results: Results) -> str:
 
 
 def rows_per_second(latency: Estimate, rows: int) -> Estimate:
-    """In thousands."""
+    """Return the rate in thousands of rows per second."""
     return Estimate(*(rows / seconds / 1000 for seconds in (latency.mean, *latency[:0:-1])))
 
 
@@ -105,7 +105,7 @@ def _figure(value: float) -> str:
 
 
 def _ratios(results: Results) -> Iterator[str]:
-    """Ratios by repeat, of what ran one after the other."""
+    """Yield the ratios by repeat, of cells that ran one after the other."""
     yield "## mrflight against the others"
     yield ""
     yield (

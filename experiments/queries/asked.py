@@ -1,4 +1,4 @@
-"""What an engine is asked, from its command line."""
+"""The arguments of an engine's command line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Asked:
     query: Path
-    """A file with SQL; its name is the query's."""
+    """A file with SQL, which has the query's name."""
     data: Path
     out: Path
-    """A folder that is not there yet."""
+    """A folder that does not exist yet."""
     threads: int
 
     @property
@@ -26,7 +26,7 @@ class Asked:
 
     @property
     def tables(self) -> dict[str, str]:
-        """The files by the tables' names."""
+        """The files by the names of their tables."""
         return {path.stem: str(path) for path in sorted(self.data.glob("*.parquet"))}
 
 

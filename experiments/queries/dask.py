@@ -1,7 +1,7 @@
-"""Dask's data frames over threads, which share what they read; a cluster: dask_distributed.
+"""The queries in Dask's data frames, with threads that share what they read.
 
-Rows and columns are chosen as they are read. Decimals are made doubles at once: pandas groups
-decimals one by one in Python.
+`dask_distributed` runs them on a cluster. Rows and columns are selected while reading. Decimals are
+converted to doubles at once, since pandas groups decimals one by one in Python.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import pandas as pd
 from experiments.queries.asked import asked
 
 GROUPS = 7
-"""Row groups of a file that are read together: about a tenth of lineitem at scale factor 1."""
+"""The number of row groups that are read together: about a tenth of lineitem at scale factor 1."""
 
 MONEY = {"l_extendedprice", "l_discount", "l_quantity", "l_tax", "o_totalprice", "c_acctbal"}
 
@@ -26,7 +26,7 @@ this = asked()
 
 
 def read(table: str, columns: str, filters: Filter | None = None) -> Frame:
-    """Columns of the rows that pass."""
+    """Return columns of the rows that pass the filters."""
     frame = dd.read_parquet(
         this.tables[table],
         columns=columns.split(),
@@ -38,7 +38,7 @@ def read(table: str, columns: str, filters: Filter | None = None) -> Frame:
 
 
 def priced(lines: Frame, name: str = "price") -> Frame:
-    """With the price after the discount."""
+    """Add a column with the price after the discount."""
     return lines.assign(**{name: lines.l_extendedprice * (1 - lines.l_discount)})
 
 
@@ -251,7 +251,7 @@ def q21() -> Frame:
 
 
 def in_one(frame: Frame) -> Frame:
-    """A small side of a join in one partition, so that the other side is not shuffled."""
+    """Put the small side of a join in one partition, so that the other side is not shuffled."""
     return frame.repartition(npartitions=1)
 
 
@@ -261,7 +261,7 @@ QUERIES: dict[str, Callable[[], Frame]] = {
 
 
 def write() -> None:
-    """The answer, by the scheduler that is set."""
+    """Write the answer, with the scheduler that is set."""
     answer = QUERIES[this.name]()
     this.out.mkdir()
     answer.to_parquet(this.out / "answer.parquet", index=False)

@@ -1,12 +1,12 @@
-"""Dask's data frames on a LocalCluster in this process, where shuffles go by P2P.
+"""The queries in Dask's data frames on a LocalCluster in this process, with P2P shuffles.
 
-Of the eleven queries q18 has one: the others' groups, and the small sides of their joins, are put
-in one partition. Without the latter Dask shuffles twice in each of q3, q5 and q12, which took 0.1 s
-to 0.9 s more in either of two rounds.
+Of the eleven queries only q18 shuffles: the groups of the others, and the small sides of their
+joins, are put in one partition. If the small sides are not, Dask shuffles twice in each of q3, q5
+and q12, which took 0.1 s to 0.9 s more in each of two rounds.
 
-Of three clusters on two cores this was the fastest at scale factor 1 in each of q1, q13 and q21,
-and took least CPU time of q5 and q18 as well. Seconds of a whole run, medians of 3, with other work
-on the machine:
+Of three clusters on two cores this one was the fastest at scale factor 1 in q1, q13 and q21, and
+took the least CPU time in q5 and q18. Seconds of a whole run, medians of 3, with other work on the
+machine:
 
 | | q1 | q13 | q21 |
 |---|---|---|---|
@@ -16,7 +16,8 @@ on the machine:
 | a process per core, of one thread | 4.4 | 3.2 | 4.0 |
 
 Processes take a second or two to start and end. At scale factor 10 only q1 was tried, on a machine
-too busy to tell seconds: CPU time was 18 to 22 s in this process, 23 s and more in others.
+too busy to compare seconds: CPU time was 18 to 22 s in this process, and 23 s or more in the
+others.
 """
 
 from distributed import Client, LocalCluster

@@ -1,4 +1,4 @@
-"""DataFusion: SQL over registered files, as many partitions as cores."""
+"""The queries in DataFusion: SQL over registered files, with as many partitions as cores."""
 
 from datafusion import SessionConfig, SessionContext
 

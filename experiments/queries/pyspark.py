@@ -1,4 +1,4 @@
-"""Spark on this machine: as many shuffle partitions as twice the cores, no UI."""
+"""The queries in Spark on this machine, with two shuffle partitions per core and no UI."""
 
 from pyspark.sql import SparkSession
 

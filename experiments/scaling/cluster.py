@@ -1,4 +1,4 @@
-"""The processes around a driver: a real metadata server, and the played servers and workers."""
+"""The processes around a driver: a real metadata server, and simulated servers and workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class PlayedCluster:
-    """What a driver sees of a cluster."""
+    """The part of a cluster that a driver sees."""
 
     metadata: str
     metadata_pid: int
@@ -40,7 +40,7 @@ class PlayedCluster:
     client: flight.FlightClient
 
     def said(self) -> Said:
-        """Until now, by all to the metadata server, and by the driver to workers."""
+        """The messages so far, of all to the metadata server and of the driver to workers."""
         (body,) = self.client.do_action((FIGURES, b""))
         asked = msgspec.json.decode(body.body, type=Asked)
         calls = self.executor
@@ -51,14 +51,17 @@ class PlayedCluster:
         )
 
     def tell_servers(self, told: object) -> None:
-        """Returns once it is done."""
+        """Send a message to the simulated servers, and wait until it is done."""
         self.servers.send(told)
         self.servers.recv()
 
 
 @contextmanager
 def metadata_server(journal: Path) -> Iterator[tuple[str, int]]:
-    """A metadata server's location and process; of a journal that is there it knows all."""
+    """Start a metadata server, and return its location and process.
+
+    It replays an existing journal.
+    """
     command = [sys.executable, "-m", "experiments.scaling.metadata", "--port", "0"]
     with subprocess.Popen(
         [*command, "--journal", str(journal)], stdout=subprocess.PIPE, text=True
@@ -76,7 +79,7 @@ def metadata_server(journal: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def played_cluster(size: Size, journal: Path) -> Iterator[PlayedCluster]:
-    """All of them, until the driver has ended."""
+    """Run all processes until the driver has ended."""
     with metadata_server(journal) as (location, pid):
         servers, theirs = _spawn.Pipe()
         beating = _spawn.Process(target=heartbeats.play, args=(theirs, location, size.servers))
@@ -103,10 +106,10 @@ def played_cluster(size: Size, journal: Path) -> Iterator[PlayedCluster]:
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a metadata server takes to know again what its journal has."""
+    """The cost of replaying a journal."""
 
     seconds: float
-    """Until it answers, from the start of its process."""
+    """The seconds from the start of the process to its first answer."""
     peak_bytes: int
 
 

@@ -1,4 +1,4 @@
-"""The executor of a job whose workers are played by one process."""
+"""The executor of a job whose workers are simulated by one process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ R = TypeVar("R")
 class _Call(NamedTuple):
     encoded: bytes
     parts: dict[int, bytes]
-    """Those that are sent for the first time."""
+    """The parts that are sent for the first time."""
     future: Future[Any]
 
 
 class PlayedExecutor:
-    """Sends calls of ``workers`` at a time, encoded as for those on Ray, and counts their bytes."""
+    """Sends encoded calls of ``workers`` at a time, as to workers on Ray. It counts their bytes."""
 
     def __init__(self, workers: int, channel: Connection) -> None:
         self.workers = workers
@@ -55,7 +55,7 @@ class PlayedExecutor:
         return future
 
     def stop(self, future: Future[Any]) -> None:
-        """One that runs is let run: it is over in a moment, and answers then."""
+        """Do not stop a running call: it ends in a moment, and then answers."""
         future.cancel()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Data servers of which there is nothing but what they say to the metadata server."""
+"""Data servers that only send messages to the metadata server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mrflight.system.deadlines import Timeouts
 from servers.membership import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S
 
 _THREADS = 4
-"""That beat for all: each server has its own connection, as a real one has."""
+"""The threads that send the heartbeats of all servers. Each server has its own connection."""
 
 
 class PlayedServer:
-    """One data server's membership: registers, and beats."""
+    """The membership of one data server: it registers and sends heartbeats."""
 
     def __init__(self, metadata: str, location: str) -> None:
         self.location = location
@@ -33,11 +33,14 @@ class PlayedServer:
         self._client.register_server(self.location, self._incarnation)
 
     def hold(self, shuffle_id: str, token: str) -> None:
-        """From now on it says that it has blocks of this shuffle."""
+        """Report blocks of this shuffle from now on."""
         self._held[shuffle_id] = token
 
     def beat(self) -> None:
-        """What `servers.membership.Membership` sends; a server that is given up is an error."""
+        """Send a heartbeat, as `servers.membership.Membership` does.
+
+        An error is raised if the server was declared lost.
+        """
         tokens = dict(self._held)
         held = Heartbeat(
             self.location, list(tokens), 50 * 2**30, self._incarnation, list(tokens.values())
@@ -46,7 +49,10 @@ class PlayedServer:
             raise AssertionError(f"{self.location} was given up, though it has beaten")
 
     def leave(self) -> None:
-        """What a server says that ends; who is killed says nothing, and is given up after 10 s."""
+        """Unregister the server, as one that ends does.
+
+        A killed one is declared lost after 10 s.
+        """
         self._has_left = True  # a beat may be under way
         with Connections(self._connections.timeouts) as connections:
             client = MetadataClient(self._metadata, connections)
@@ -54,10 +60,10 @@ class PlayedServer:
 
 
 def play(channel: Connection, metadata: str, count: int) -> None:
-    """Be so many data servers until ``channel`` says ``end``, in a process of its own.
+    """Simulate some servers in a process of its own until ``channel`` says ``end``.
 
-    Told ``hold``, a shuffle and its token; or ``lose``, upon which one of them leaves. Answers when
-    that is done.
+    The message ``hold`` names a shuffle and its token. After ``lose`` one of the servers leaves.
+    Each message is answered when it is done.
     """
     servers = [PlayedServer(metadata, _location(number)) for number in range(count)]
     ending = threading.Event()
@@ -78,14 +84,14 @@ def play(channel: Connection, metadata: str, count: int) -> None:
 
 
 def _location(number: int) -> str:
-    """Return an address for documentation (RFC 5737), where no server can be."""
+    """Return an address for documentation (RFC 5737), where there can be no server."""
     return f"grpc+tcp://192.0.2.{number % 200 + 1}:{5006 + number // 200}"
 
 
 def _beat(
     servers: list[PlayedServer], ending: threading.Event, threads: ThreadPoolExecutor
 ) -> None:
-    """All of them, every `HEARTBEAT_S`."""
+    """Send the heartbeats of all servers every `HEARTBEAT_S`."""
     due = time.monotonic()
     while not ending.wait(max(0.0, due - time.monotonic())):
         due = time.monotonic() + HEARTBEAT_S

@@ -1,4 +1,4 @@
-"""Steps of a run: how long each takes, what of memory two processes have at most, what is said."""
+"""The steps of a run: their time, the peak memory of two processes, and their messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Step(msgspec.Struct):
     driver_peak_bytes: int
     metadata_peak_bytes: int
     messages: dict[str, int]
-    """To the metadata server and, as ``calls``, to workers; by their kind."""
+    """The messages to the metadata server by kind, and as ``calls`` those to workers."""
     requests_bytes: dict[str, int]
     answers_bytes: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Said:
-    """So far: messages, the bytes of them, and those of their answers."""
+    """The messages so far, their bytes, and the bytes of their answers."""
 
     messages: Counter[str]
     requests: Counter[str]
@@ -62,7 +62,7 @@ class Steps:
         self._began = time.monotonic()
 
     def end(self, name: str) -> None:
-        """What was done since the last one was this step."""
+        """End the current step, and give it this name."""
         seconds = time.monotonic() - self._began
         said, cpu = self._before
         now = self.said().since(said)
@@ -79,7 +79,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The most memory that a process had since its ``clear_refs``."""
+    """Return the peak memory of a process since its ``clear_refs``."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Workers of which there is nothing but what they say: calls in, answers out, and no rows."""
+"""Simulated workers: they take calls and return answers, but have no rows."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from mrflight.tasks import tasks
 
 _ENCODED_SCHEMA = SCHEMA.serialize().to_pybytes()
 REDUCES_TO = 10
-"""Rows of a group, or thereabouts."""
+"""The approximate number of rows per group."""
 
 
 class _Described(Message, frozen=True, forbid_unknown_fields=False):
     """The parts of a `ShuffleDescription` that a commit repeats.
 
-    The rest comes as well, and is not decoded: one process plays all workers, and would be what
-    takes the time.
+    The rest is received too, but is not decoded: one process simulates all workers, and decoding
+    would take most of its time.
     """
 
     version: int
@@ -40,18 +40,18 @@ class _Described(Message, frozen=True, forbid_unknown_fields=False):
 
 @dataclass(frozen=True)
 class PlayedCalls:
-    """Does of a task what it says to the metadata server, and answers as if it had been run."""
+    """Sends the messages of a task to the metadata server, and answers as if the task had run."""
 
     size: Size
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What is done in its place."""
+        """Return the simulated call of a function."""
         return self.run_map if function is tasks.run_map else self.run_reduce
 
     def run_map(
         self, task: tasks.MapTask, attempt: int, shuffle: Shuffle, writer_id: str
     ) -> tasks.MapResult:
-        """As `ShuffleWriter` does it: ask where the partitions are, and commit."""
+        """Ask where the partitions are, and commit, as `ShuffleWriter` does."""
         rows, sizes = self.size.told(task.map_id)
         request = DescribeShuffle(shuffle.id, task.map_id, shuffle.token)
         with Connections(shuffle.timeouts) as connections:
@@ -75,7 +75,7 @@ class PlayedCalls:
         return tasks.MapResult(total, total, total, 0)
 
     def run_reduce(self, task: tasks.ReduceTask, attempt: int) -> tasks.ReduceResult:
-        """A part file per file of the task, with what Delta wants to know of it."""
+        """Return a part file for each file of the task, with its statistics for Delta."""
         parts = []
         for file in task.files:
             rows = sum(each.rows for each in file) // REDUCES_TO
@@ -104,7 +104,7 @@ def _stats(number: int, rows: int) -> str:
 
 
 def play(channel: Connection, size: Size, threads: int) -> None:
-    """Answer calls, of which each has a number, until one below 0 ends it."""
+    """Answer numbered calls until a number below 0."""
     keep_idle()
     played = PlayedCalls(size)
     known: dict[int, bytes] = {}

@@ -1,6 +1,6 @@
-"""One job without data, in this process as its driver: ``python -m experiments.scaling.run``.
+"""Run one job without data, with this process as its driver.
 
-Prints what it has measured as JSON.
+``python -m experiments.scaling.run`` prints the result as JSON.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from mrflight.system.progress import ProgressReport
 from mrflight.tasks.task_memory import TaskMemory
 
 _READY = {"map": "shuffle made", "reduce": "layout, reduces planned"}
-"""What is done before a stage begins."""
+"""The step before each stage."""
 
 _NODES = 100
 _NODE_BYTES = 64 * 2**30
 
 
 class Run(msgspec.Struct):
-    """What one job took."""
+    """The figures of one job."""
 
     size: Size
     steps: list[Step]
@@ -60,7 +60,7 @@ class Run(msgspec.Struct):
 
 @dataclass
 class _Reported(ProgressReport):
-    """A job's stages are steps; one that gets ready for the next stage is one as well."""
+    """Measures a job's stages as steps, and also the preparation of each stage."""
 
     steps: Steps
     cluster: PlayedCluster
@@ -82,7 +82,7 @@ class _Reported(ProgressReport):
 
 
 def run(size: Size, folder: Path) -> Run:
-    """Run it; AssertionError where what it comes to is not what was sent."""
+    """Run a job; raise AssertionError if its result is not what was sent."""
     journal = folder / "journal"
     with played_cluster(size, journal) as cluster:
         steps = Steps(cluster.metadata_pid, cluster.said)
@@ -118,7 +118,7 @@ def _spec(size: Size) -> JobSpec:
 
 
 def _source(spec: JobSpec, size: Size, folder: Path) -> Source:
-    """Files of a row group each."""
+    """Return a source of files with a row group each."""
     files = tuple(f"visits/day={n // 100:03d}/{n:05d}.parquet" for n in range(size.maps))
     splits = tuple(Split(file, 0, 1, size.map_bytes // DECOMPRESSION_RATIO) for file in files)
     total = sum(split.size_bytes for split in splits)
@@ -136,7 +136,7 @@ def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
 def _moving(
     size: Size, plan: JobPlan, writer: PartWriter, cluster: PlayedCluster, report: _Reported
 ) -> Iterator[StageScheduler]:
-    """The job, on a cluster that ends with it: nobody is told to drop what it had."""
+    """Return the job, on a cluster that ends with it, so that no server has to drop its blocks."""
     timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)
     with JobShuffles(
         cluster.metadata, 1, timeouts, NO_DEADLINE, report, is_standing=False
@@ -154,7 +154,7 @@ def _moving(
 
 
 def _check(size: Size, plan: JobPlan, parts: Sequence[PartFile]) -> None:
-    """Raise AssertionError unless every partition has its file, with what was sent to it."""
+    """Raise AssertionError unless every partition has its file, with the rows sent to it."""
     rows, _ = size.all_sent()
     found = {partition_of_part(part.path): part.rows for part in parts}
     expected = {number: int(sent) // REDUCES_TO for number, sent in enumerate(rows)}

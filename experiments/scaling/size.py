@@ -1,4 +1,7 @@
-"""How large a job is, and what each of its maps sends where: made up, the same every time."""
+"""The size of a job, and what each of its maps sends to each partition.
+
+The numbers are invented, and the same in every run.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ class Size:
     servers: int = 200
     workers: int = 1600
     map_bytes: int = 10**9
-    """That a map reads, and sends: of 10,000 maps 10 TB."""
+    """The bytes that a map reads and sends: 10 TB for 10,000 maps."""
     loses: bool = False
-    """Whether a data server is lost once the reduces have begun."""
+    """True if a data server is lost after the reduces have begun."""
 
     @property
     def name(self) -> str:
@@ -45,13 +48,13 @@ class Size:
         return f"{self.maps:,} x {self.partitions:,}{lost}"
 
     def sent(self, map_id: int) -> tuple[Counts, Counts]:
-        """Rows and bytes of a map by partition."""
+        """Return the rows and bytes of a map by partition."""
         usual = self.map_bytes // ROW_BYTES // self.partitions
         rows = usual * (950 + _pattern(self.partitions, map_id % _PATTERN)) // 1000
         return rows, rows * ROW_BYTES + _BLOCK_BYTES
 
     def told(self, map_id: int) -> tuple[list[int], list[int]]:
-        """The same as it is told."""
+        """Return the same as a commit reports it."""
         return _told(self, map_id % _PATTERN)
 
     def all_sent(self) -> tuple[Counts, Counts]:
@@ -73,5 +76,5 @@ def _told(size: Size, offset: int) -> tuple[list[int], list[int]]:
 
 @lru_cache(_PATTERN)
 def _pattern(partitions: int, offset: int) -> Counts:
-    """From 0 to 100: neighbours differ, and so do maps."""
+    """Return numbers from 0 to 100 that differ between neighbours and between maps."""
     return (np.arange(partitions, dtype=np.int64) * 31 + offset * 17) % _PATTERN

@@ -1,4 +1,4 @@
-"""What the runs have measured, as Markdown."""
+"""Write the tables of the runs as Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MESSAGES = ["message", "how many", "sent, bytes each", "answered, bytes each", 
 
 
 def page(runs: Sequence[Run]) -> str:
-    """A table of all runs, and two of each: its steps and its messages."""
+    """Return a table of all runs, and two tables of each run: its steps and its messages."""
     lines = ["# A job without its data: driver, planner and metadata server", ""]
     lines += _table(
         ["maps x partitions", *_STEPS[1:6], "journal, MiB", "journal read, s"],
@@ -52,7 +52,7 @@ def _whole(run: Run) -> list[str]:
 
 
 def _step(step: Step) -> list[str]:
-    """With the heartbeats beside it."""
+    """Return the row of a step, with the heartbeats beside it."""
     return [
         step.name,
         f"{step.seconds:.2f}",

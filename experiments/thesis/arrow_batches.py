@@ -1,8 +1,7 @@
-"""What the two Arrow prototypes do with record batches (section 3.2).
+"""The work of the two Arrow prototypes on record batches (section 3.2).
 
-The shuffle writes as soon as a batch has been split, and the reduce counts
-over dictionary-encoded keys: the two improvements of that section. Hashing
-and counting stay Python's, key by key.
+The shuffle writes as soon as a batch has been split, and the reduce counts dictionary-encoded keys:
+these are the two improvements of that section. Hashing and counting are done in Python, key by key.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ def map_file(source: Path, mapped: Path) -> None:
 
 
 def read_file(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of an IPC file, mapped into memory."""
+    """Return the batches of an IPC file, which is mapped into memory."""
     with pa.memory_map(str(path)) as source, ipc.open_file(source) as reader:
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
 
 
 def split(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of ``batch`` by partition; only of partitions that get any."""
+    """Return the rows of ``batch`` by partition, without partitions that get none."""
     indices: list[list[int]] = [[] for _ in range(partitions)]
     for index, key in enumerate(batch.column(0).to_pylist()):
         indices[partition_of(key, partitions)].append(index)
@@ -53,7 +52,7 @@ def split(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.Reco
 
 
 def count(keys: pa.Array, weights: Iterable[int]) -> tuple[pa.Array, list[int]]:
-    """Each key once, and the sum of its weights."""
+    """Return each key once, with the sum of its weights."""
     encoded = keys.dictionary_encode()
     sums = [0] * len(encoded.dictionary)
     for index, weight in zip(encoded.indices.to_pylist(), weights, strict=True):
@@ -62,7 +61,7 @@ def count(keys: pa.Array, weights: Iterable[int]) -> tuple[pa.Array, list[int]]:
 
 
 def reduce_batches(batches: Iterable[pa.RecordBatch], reduced: Path) -> None:
-    """Sum per batch, then over the sums of all batches; the result goes to a csv file."""
+    """Sum per batch, and then over the sums of all batches, and write the result to a csv file."""
     partial_keys = [pa.array([], pa.string())]
     partial_sums: list[int] = []
     for batch in batches:

@@ -29,7 +29,7 @@ def reduce_partition(shuffled: list[Path], reduced: Path) -> None:
 
 @contextmanager
 def prototype(inputs: list[Path], work: Path, partitions: int) -> Iterator[Iterator[Step]]:
-    """The steps over ``inputs``, with all their files in ``work``."""
+    """Return the steps for ``inputs``, which keep all their files in ``work``."""
     folders = Folders(work)
     mapped = [folders.mapped / f"{path.stem}.arrow" for path in inputs]
     numbers = range(partitions)

@@ -1,4 +1,4 @@
-"""The third prototype: shuffled rows are put to Flight servers and got from there (section 3.3)."""
+"""The third prototype: Flight servers store the shuffled rows (section 3.3)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _batches(stream: flight.FlightStreamReader) -> Iterator[pa.RecordBatch]:
 
 
 def put_shuffle(metadata: flight.FlightClient, partitions: int) -> list[dict[str, str]]:
-    """Have the metadata server deal out the partitions: location and descriptor of each."""
+    """Ask the metadata server to assign the partitions; return location and descriptor of each."""
     request = json.dumps({"id": _DATASET, "Reducers": partitions}).encode()
     (response,) = metadata.do_action(flight.Action("put_shuffle", request))
     endpoints: list[dict[str, str]] = json.loads(response.body.to_pybytes())["partitions"]
@@ -55,7 +55,7 @@ def put_shuffle(metadata: flight.FlightClient, partitions: int) -> list[dict[str
 
 
 def flight_info(metadata: flight.FlightClient) -> list[tuple[str, bytes]]:
-    """Location and ticket of each partition."""
+    """Return the location and the ticket of each partition."""
     info = metadata.get_flight_info(flight.FlightDescriptor.for_path(_DATASET))
     return [
         (endpoint.locations[0].uri.decode(), endpoint.ticket.ticket) for endpoint in info.endpoints
@@ -64,7 +64,7 @@ def flight_info(metadata: flight.FlightClient) -> list[tuple[str, bytes]]:
 
 @contextmanager
 def prototype(inputs: list[Path], work: Path, partitions: int) -> Iterator[Iterator[Step]]:
-    """The steps over ``inputs``, with all their files in ``work``; servers run meanwhile."""
+    """Yield the steps for ``inputs``, with their files in ``work``, while the servers run."""
     arguments = ("metadata", str(work / "servers"), str(DATA_SERVERS))
     with (
         ServerProcess("experiments.thesis.flight_servers", *arguments) as server,
@@ -76,7 +76,10 @@ def prototype(inputs: list[Path], work: Path, partitions: int) -> Iterator[Itera
 def _steps(
     metadata: flight.FlightClient, inputs: list[Path], folders: Folders, partitions: int
 ) -> Iterator[Step]:
-    """The driver: what it asks the metadata server for, the next step's tasks are told."""
+    """Yield the steps.
+
+    The driver asks the metadata server for what the tasks of the next step need.
+    """
     endpoints = put_shuffle(metadata, partitions)
     mapped = [folders.mapped / f"{path.stem}.arrow" for path in inputs]
     yield Step("map", map_file, list(zip(inputs, mapped, strict=True)))

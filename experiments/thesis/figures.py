@@ -1,4 +1,4 @@
-"""The thesis's figures 4.1 to 4.6, drawn from our runs; its own figures are dashed."""
+"""Draw the thesis's figures 4.1 to 4.6 from our runs, with its own figures dashed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = {"10": "10 keys", "unique": "a key per row"}
 
 
 def draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
-    """All figures, as PNG files in ``folder``; their paths."""
+    """Draw all figures as PNG files in ``folder``, and return their paths."""
     figures: dict[str, Callable[[Plan, Results, Sequence[Axes]], None]] = {
         "figure-4-1": _iterations,
         "figure-4-2": lambda *where: _steps("arrow", *where),
@@ -56,7 +56,7 @@ def _save(
 
 
 def _iterations(plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
-    """4.1: each step in each repeat, before it is divided by its tasks."""
+    """Draw 4.1: each step in each repeat, not divided by its tasks."""
     for keys, axis in zip(KEYS, axes, strict=True):
         runs = results.of(Cell("arrow", plan.base_data(keys), plan.base_partitions, "alone"))
         for step in STEPS:
@@ -68,7 +68,7 @@ def _iterations(plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
 
 
 def _steps(version: str, plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
-    """4.2 and 4.4: each step over the number of partitions."""
+    """Draw 4.2 and 4.4: each step over the number of partitions."""
     for keys, axis in zip(KEYS, axes, strict=True):
         theirs = published.BY_STEP[version, keys]
         for column, step in enumerate(STEPS):
@@ -84,7 +84,7 @@ def _steps(version: str, plan: Plan, results: Results, axes: Sequence[Axes]) -> 
 
 
 def _totals(version: str, plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
-    """4.3 and 4.5: all steps together over the number of partitions."""
+    """Draw 4.3 and 4.5: all steps together over the number of partitions."""
     for keys, axis in zip(KEYS, axes, strict=True):
         ours = [
             results.total_per_task_s(Cell(version, plan.base_data(keys), partitions, "alone"))
@@ -99,7 +99,7 @@ def _totals(version: str, plan: Plan, results: Results, axes: Sequence[Axes]) ->
 
 
 def _input_files(plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
-    """4.6: each step over the number of input files."""
+    """Draw 4.6: each step over the number of input files."""
     for keys, axis in zip(KEYS, axes, strict=True):
         for step in STEPS:
             cells = [
@@ -113,7 +113,7 @@ def _input_files(plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
 
 
 def _walls(plan: Plan, results: Results, axes: Sequence[Axes]) -> None:
-    """Wall time of whole runs, all versions, as many processes as cores."""
+    """Draw the wall time of whole runs of all versions, with as many processes as cores."""
     for keys, axis in zip(KEYS, axes, strict=True):
         for version in plan.versions:
             cells = [

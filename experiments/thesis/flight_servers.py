@@ -1,9 +1,8 @@
-"""The servers of the third prototype, each a process of its own (section 3.3).
+"""The servers of the third prototype, each in a process of its own (section 3.3).
 
-``python -m experiments.thesis.flight_servers metadata FOLDER N`` runs the
-metadata server, which starts N data servers as the thesis's does. A server
-prints its location when it is ready and lives until its standard input ends,
-so that none outlives the process that started it, however that one ends.
+``python -m experiments.thesis.flight_servers metadata FOLDER N`` runs the metadata server, which
+starts N data servers as the thesis's does. A server prints its location when it is ready, and ends
+with its standard input. So no server outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ANY_PORT = "grpc+tcp://127.0.0.1:0"
 
 
 class DataServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Keeps what shufflers put, a file per input file and partition."""
+    """Stores what shufflers put, in a file per input file and partition."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(_ANY_PORT)
@@ -50,7 +49,7 @@ class DataServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.GeneratorStream:
-        """The files of one partition, one after another."""
+        """Stream the files of one partition, one after another."""
         folder = self._folder / ticket.ticket.decode()
         return flight.GeneratorStream(SCHEMA, self._batches(sorted(folder.iterdir())))
 
@@ -61,7 +60,7 @@ class DataServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
 
 class MetadataServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Knows which data server has which partition; holds no data."""
+    """Knows which data server has which partition, and holds no data itself."""
 
     def __init__(self, data_servers: list[str]) -> None:
         super().__init__(_ANY_PORT)
@@ -71,7 +70,7 @@ class MetadataServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[flight.Result]:
-        """``put_shuffle``: deal the partitions of a data set to the data servers (Listing 3.1)."""
+        """Assign the partitions of a data set to data servers: ``put_shuffle`` (Listing 3.1)."""
         if action.type != "put_shuffle":
             raise flight.FlightServerError(f"no action {action.type}")
         request = json.loads(action.body.to_pybytes())
@@ -86,7 +85,7 @@ class MetadataServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """Ticket and location of each partition of a data set (Listing 3.2)."""
+        """Return the ticket and the location of each partition of a data set (Listing 3.2)."""
         endpoints = [
             flight.FlightEndpoint(partition["descriptor"], [partition["location"]])
             for partition in self._partitions[descriptor.path[0].decode()]

@@ -1,4 +1,4 @@
-"""Which partition a key goes to: the remainder of its md5 (section 3.1)."""
+"""The partition of a key: the remainder of its md5 (section 3.1)."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from hashlib import md5
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition of ``key``, from 0."""
+    """Return the partition of ``key``, from 0."""
     return int.from_bytes(md5(key.encode()).digest(), "big") % partitions

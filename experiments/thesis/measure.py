@@ -1,9 +1,8 @@
-"""How long the steps of a prototype take, in the thesis's two ways.
+"""Measure the steps of a prototype in the thesis's two ways.
 
-``alone`` is section 4.2's: each step in one process of its own, task after
-task, so that a machine with few cores does not disturb what is measured; the
-thesis divides such a time by the number of tasks. ``parallel`` is section
-4.1's: a process per task, through joblib, all at once.
+``alone`` is section 4.2's: each step runs in one process of its own, task after task, so that a
+machine with few cores does not disturb the measurement. The thesis divides this time by the number
+of tasks. ``parallel`` is section 4.1's: a process per task, all at once, through joblib.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PROTOTYPES: dict[str, Prototype] = {
 
 @dataclass(frozen=True)
 class StepTime:
-    """``seconds`` for all tasks of a step together."""
+    """The time of a step. ``seconds`` is the time of all its tasks together."""
 
     seconds: float
     tasks: int
@@ -52,10 +51,10 @@ class RunTime:
 def run(
     version: str, inputs: list[Path], work: Path, partitions: int, way: Way, processes: int | None
 ) -> RunTime:
-    """Run one prototype; its result is left in ``work``.
+    """Run one prototype, which leaves its result in ``work``.
 
-    ``processes`` limits the ``parallel`` way to so many at a time; None is
-    one per task, as in the thesis.
+    ``processes`` limits how many run at a time in the ``parallel`` way; None is one per task, as in
+    the thesis.
     """
     times: dict[str, StepTime] = {}
     with PROTOTYPES[version](inputs, work, partitions) as steps:

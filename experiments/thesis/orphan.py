@@ -1,6 +1,6 @@
-"""A worker process ends with the one that started it, also when that one is killed.
+"""End a worker process with the process that started it, even if that one is killed.
 
-loky's workers would wait for work for minutes, or for ever.
+Otherwise loky's workers would wait for work for minutes, or forever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _watched: set[int] = set()
 
 
 def end_with(starter: int) -> None:
-    """Exit this process once the one of this id is gone; where the system can tell (Linux)."""
+    """Exit this process when the process ``starter`` has ended, if the system can tell (Linux)."""
     if starter in _watched or not hasattr(os, "pidfd_open"):
         return
     _watched.add(starter)

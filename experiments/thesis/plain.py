@@ -1,4 +1,4 @@
-"""The first prototype: plain Python, a line at a time, text files between steps (section 3.1)."""
+"""The first prototype: plain Python, line by line, with text files between steps (section 3.1)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reduce_partition(shuffled: list[Path], reduced: Path) -> None:
 
 @contextmanager
 def prototype(inputs: list[Path], work: Path, partitions: int) -> Iterator[Iterator[Step]]:
-    """The steps over ``inputs``, with all their files in ``work``."""
+    """Return the steps for ``inputs``, which keep all their files in ``work``."""
     folders = Folders(work)
     mapped = [folders.mapped / path.name for path in inputs]
     numbers = range(partitions)

@@ -1,7 +1,7 @@
-"""Which runs the thesis's tables and figures need.
+"""Plan the runs for the thesis's tables and figures.
 
-Numbers of files stand for the thesis's 5, 10, 20: its tables are of the
-middle one, table 4.2 is of the smallest, figure 4.6 is of all.
+The numbers of files replace the thesis's 5, 10 and 20. Its tables use the middle one, table 4.2
+uses the smallest, and figure 4.6 uses all.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ KEYS = ("10", "unique")
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing to measure, some times over."""
+    """A combination that is measured several times."""
 
     version: str
     data: DataSet
     partitions: int
     way: str
-    """``alone``, ``tasks`` (a process per task) or ``cores`` (no more of them than cores)."""
+    """``alone``, ``tasks`` (a process per task) or ``cores`` (as many processes as cores)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for, and the cells that follow."""
+    """The requested measurements, and the cells that follow from them."""
 
     rows: int
     versions: tuple[str, ...]
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def base_partitions(self) -> int:
-        """The number of partitions of figures 4.1 and 4.6: 20, the thesis's best, if asked for."""
+        """The number of partitions of figures 4.1 and 4.6: 20, the thesis's best, if requested."""
         return 20 if 20 in self.partitions else sorted(self.partitions)[len(self.partitions) // 2]
 
     def base_data(self, keys: str) -> DataSet:
@@ -50,15 +50,15 @@ class Plan:
         return DataSet(keys, self.rows, self.base_files)
 
     def table_4_1_data(self) -> DataSet:
-        """Twice the rows, and each key in a file of its own."""
+        """The data of table 4.1: twice the rows, and each key in only one file."""
         return DataSet("10", 2 * self.rows, self.base_files, "sorted")
 
     def table_4_2_data(self) -> DataSet:
-        """In fewer files, of as many rows each as those of table 4.1."""
+        """The data of table 4.2: fewer files, with as many rows each as those of table 4.1."""
         return DataSet("unique", self.rows, min(self.files))
 
     def cells(self) -> list[Cell]:
-        """All cells of the versions and ways asked for, each once."""
+        """Return all cells of the requested versions and ways, each once."""
         wanted = (
             cell for cell in self._all() if cell.way in self.ways and cell.version in self.versions
         )

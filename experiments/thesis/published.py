@@ -1,6 +1,6 @@
-"""The figures that the thesis published, of 15,000,000 rows (30,000,000 in table 4.1).
+"""The figures that the thesis published, for 15,000,000 rows (30,000,000 in table 4.1).
 
-Its machine: 6 cores at 4.1 GHz, 16 GB (chapter 4).
+Its machine had 6 cores at 4.1 GHz and 16 GB (chapter 4).
 """
 
 from __future__ import annotations
@@ -53,4 +53,4 @@ BY_STEP = {
     ("flight", "10"): TABLE_4_5,
     ("flight", "unique"): TABLE_4_6,
 }
-"""By version and keys. Tables 4.7 and 4.8 are the totals of these."""
+"""The tables by version and keys. Tables 4.7 and 4.8 are the totals of these."""

@@ -1,7 +1,6 @@
-"""The measured runs, kept in one JSON file that grows run by run.
+"""Keep the measured runs in one JSON file, to which each run is added.
 
-A run that is there is not made again, so a long experiment that was stopped
-goes on where it was.
+A run that is in the file is not repeated, so a long experiment that was stopped continues.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ class Results:
             self._runs = kept["runs"]
 
     def of(self, cell: Cell) -> list[Run]:
-        """The runs of ``cell``, oldest first."""
+        """Return the runs of ``cell``, oldest first."""
         wanted = asdict(cell)
         return [run for run in self._runs if run["cell"] == wanted]
 
     def data_sets(self, cells: list[Cell], repeats: int) -> list[DataSet]:
-        """Those that ``cells`` still need for so many runs each."""
+        """Return the data sets that ``cells`` still need for so many runs each."""
         return list(dict.fromkeys(cell.data for cell in cells if len(self.of(cell)) < repeats))
 
     def add(self, cell: Cell, run: Run) -> None:
-        """Keep a run; on disk, whole, when this returns."""
+        """Keep a run. The file is complete on disk on return."""
         self._runs.append({"cell": asdict(cell), **run})
         unfinished = self._path.with_suffix(".tmp")
         kept = {"machine": self._machine, "runs": self._runs}
@@ -53,12 +52,15 @@ class Results:
         unfinished.replace(self._path)
 
     def wall_s(self, cell: Cell) -> float | None:
-        """Mean wall time of a cell."""
+        """Return the mean wall time of a cell."""
         walls = [run["wall_s"] for run in self.of(cell)]
         return statistics.mean(walls) if walls else None
 
     def per_task_s(self, cell: Cell, step: str) -> float | None:
-        """Mean time of a step divided by its tasks: the thesis's measure. None: no such step."""
+        """Return the mean time of a step divided by its tasks, as in the thesis.
+
+        None is returned if there is no such step.
+        """
         times = [
             run["steps"][step]["seconds"] / run["steps"][step]["tasks"]
             for run in self.of(cell)
@@ -67,7 +69,7 @@ class Results:
         return statistics.mean(times) if times else None
 
     def total_per_task_s(self, cell: Cell) -> float | None:
-        """The sum of `per_task_s` over the steps."""
+        """Return the sum of `per_task_s` over the steps."""
         times = [self.per_task_s(cell, step) for step in STEPS]
         known = [time for time in times if time is not None]
         return sum(known) if known else None

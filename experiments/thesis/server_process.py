@@ -1,4 +1,4 @@
-"""A server in a process of its own, that ends when the one who started it does."""
+"""A server in a process of its own, which ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class ServerProcess:
-    """``python -m module arguments``, from construction until the ``with`` block is left.
+    """Runs ``python -m module arguments`` until the ``with`` block is left.
 
     The server prints its location when it is ready, and ends with its standard input.
     """
@@ -25,7 +25,10 @@ class ServerProcess:
         )
 
     def location(self) -> str:
-        """Where the server listens; waits until it does. RuntimeError if it never will."""
+        """Wait until the server is ready and return its location.
+
+        RuntimeError is raised if it ends before that.
+        """
         output = self._process.stdout
         assert output is not None
         ready, _, _ = select.select([output], [], [], _READY_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""A step of a prototype (map, shuffle, reduce): tasks that need nothing of each other."""
+"""A step of a prototype (map, shuffle, reduce): tasks that are independent of each other."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 WEIGHTS = {"User": 2, "Robot": 1}
-"""What a visit counts (section 3.1)."""
+"""The weight of a visit (section 3.1)."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """``task`` is called with each of ``arguments``, in one process or in many."""
+    """A step. ``task`` is called with each of ``arguments``, in one process or in several."""
 
     name: str
     task: Callable[..., None]
@@ -22,23 +22,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the steps of one run leave their files."""
+    """The folders for the files of the steps of one run."""
 
     work: Path
 
     @property
     def mapped(self) -> Path:
-        """Output of the mappers."""
+        """The output of the mappers."""
         return self._made("mapped")
 
     @property
     def shuffled(self) -> Path:
-        """Output of the shufflers."""
+        """The output of the shufflers."""
         return self._made("shuffled")
 
     @property
     def reduced(self) -> Path:
-        """Output of the reducers: ``0000.csv`` and on, with the columns url and clicks."""
+        """The output of the reducers: ``0000.csv`` and on, with the columns url and clicks."""
         return self._made("reduced")
 
     def _made(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The thesis's tables 4.1 to 4.8 with our figures and its own, and what it could not compare."""
+"""The thesis's tables 4.1 to 4.8, with our figures beside its own, and a comparison of versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = {"10": "10 unique keys", "unique": "a key per row"}
 
 
 def report(plan: Plan, results: Results) -> str:
-    """All tables of the versions that were measured, as markdown."""
+    """Return all tables of the measured versions as Markdown."""
     sections = [
         *_first_version(plan, results),
         *_by_step(plan, results),
@@ -25,7 +25,7 @@ def report(plan: Plan, results: Results) -> str:
 
 
 def markdown(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; floats with three digits, None as a dash."""
+    """Return a table. Floats have three digits, and None is a dash."""
     lines = [f"**{title}**", "", _line(header), _line(["---"] * len(header))]
     return "\n".join(lines + [_line([_cell(value) for value in row]) for row in rows])
 
@@ -69,7 +69,7 @@ def _first_version(plan: Plan, results: Results) -> Iterator[str]:
 
 
 def _spread(keys: list[int]) -> str:
-    """Keys per partition as the thesis shows them: a few in full, many by what matters."""
+    """Return the keys per partition as in the thesis: a few in full, many by their range."""
     if sum(keys) > 100:
         return "uniform" if max(keys) <= 1.1 * sum(keys) / len(keys) else "not uniform"
     return str(keys) if len(keys) <= 10 else f"max {max(keys)}"

@@ -13,7 +13,7 @@ SEED = 20260101
 
 @pytest.fixture(scope="session")
 def clicks() -> pa.RecordBatch:
-    """100,000 rows: ``url`` string of 20,000 values, ``weight`` int64, ``day`` date32."""
+    """Return 100,000 rows: ``url`` string of 20,000 values, ``weight`` int64, ``day`` date32."""
     random = np.random.default_rng(SEED)
     urls = pa.array([f"https://example.org/page/{number}" for number in range(URLS)])
     days = pa.array(random.integers(19_000, 19_365, ROWS).astype(np.int32))

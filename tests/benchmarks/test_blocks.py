@@ -1,4 +1,4 @@
-"""Encoding a block for the wire, and decoding it."""
+"""Benchmarks of encoding a block for the wire, and decoding it."""
 
 from __future__ import annotations
 

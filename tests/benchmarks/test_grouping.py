@@ -1,4 +1,4 @@
-"""Grouping and aggregating the rows of a partition."""
+"""Benchmarks of grouping and aggregating the rows of a partition."""
 
 from __future__ import annotations
 

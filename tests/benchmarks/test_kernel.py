@@ -1,4 +1,4 @@
-"""Hashing keys, and placing rows in partitions."""
+"""Benchmarks of hashing keys, and placing rows in partitions."""
 
 from __future__ import annotations
 

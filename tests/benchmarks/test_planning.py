@@ -1,4 +1,4 @@
-"""Planning a job of 1,000 files."""
+"""Benchmark of planning a job of 1,000 files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = 1_000
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1,000 csv files of two columns and one row."""
+    """Return a folder of 1,000 csv files of two columns and one row."""
     folder = tmp_path_factory.mktemp("visits")
     for number in range(FILES):
         (folder / f"{number:04}.csv").write_text("url,weight\nhttps://site/1,2\n")

@@ -1,4 +1,4 @@
-"""A writer and a reader over loopback, with a metadata server and a data server as processes."""
+"""Benchmarks of a writer and a reader over loopback, with the servers in other processes."""
 
 from __future__ import annotations
 
