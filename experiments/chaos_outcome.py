@@ -55,8 +55,7 @@ class Outcome:
 
     @property
     def went_wrong(self) -> bool:
-        """True if the run shows a defect, which includes a job that should have survived but
-        failed."""
+        """True if the run shows a defect, as when a job failed that should have survived."""
         failed = self.state == "failed" and not self.may_fail
         rerun_failed = self.rerun not in ("", "committed")
         hung = self.state == "hung"

@@ -1,4 +1,4 @@
-"""Measure how many partitions a shuffle wants, as a thesis did.
+"""Measure how many partitions a shuffle needs, as a thesis did.
 
     python -m experiments.partition_count --out results
 

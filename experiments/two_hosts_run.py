@@ -203,9 +203,9 @@ def run(
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Return the folder for all files of a run.
+    """Yield the folder for all files of a run.
 
-    Since runs are exclusive, it may be removed first.
+    Only one run exists at a time, so a folder that exists is a killed run's, and is removed.
     """
     folder = Path(tempfile.gettempdir()) / "mrflight-two-hosts"
     shutil.rmtree(folder, ignore_errors=True)
