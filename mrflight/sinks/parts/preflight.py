@@ -74,7 +74,7 @@ def _nearest_existing(path: str) -> str:
 
 
 def _refused(location: Location, folder: str, why: str = "") -> OutputError:
-    below = "" if folder == location.path else f", where {location.url} is to be made"
+    below = "" if folder == location.path else f", where {location.url} is to be created"
     return OutputError(
         f"output.table: {folder} is not a folder that this user can write to{why}{below}; "
         "make it one, or choose another"
