@@ -27,7 +27,16 @@ from typing import Any, get_args
 
 from experiments import chaos_report, chaos_run, datasets, machine, oracle
 from experiments.chaos_outcome import Bench, Outcome
-from experiments.chaos_plan import KINDS, VICTIMS, Cluster, Fault, Scenario, Victim, plan, sooner
+from experiments.chaos_plan import (
+    KINDS,
+    VICTIMS,
+    Cluster,
+    Fault,
+    Scenario,
+    Victim,
+    plan,
+    with_earlier_faults,
+)
 from experiments.datasets import WORK
 
 FILES = 10
@@ -55,7 +64,7 @@ def disturbed(bench: Bench, scenario: Scenario, endings: Executor) -> Future[Out
 
     def end(outcome: Outcome, finish: Callable[[], None]) -> Outcome:
         finish()
-        _tell(outcome)
+        _print_outcome(outcome)
         return outcome
 
     for _ in range(MISSES_ALLOWED - 1):
@@ -67,11 +76,11 @@ def disturbed(bench: Bench, scenario: Scenario, endings: Executor) -> Future[Out
             ended: Future[Outcome] = Future()
             ended.set_result(outcome)
             return ended
-        scenario = sooner(scenario)
+        scenario = with_earlier_faults(scenario)
     return endings.submit(end, *chaos_run.begin(bench, scenario))
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     how = "BAD " if outcome.went_wrong else "missed, " if outcome.missed else ""
     print(
         f"{how}seed {outcome.seed}: {outcome.scenario}: {outcome.state} in {outcome.wall_s:.2f} s; "
@@ -110,7 +119,8 @@ def _scenarios(options: argparse.Namespace) -> list[Scenario]:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to leave nothing
+    # SIGTERM raises SystemExit, so that nothing is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = _options()
     scenarios = _scenarios(options)
     data = datasets.DataSet(options.keys, options.rows, FILES)

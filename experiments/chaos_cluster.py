@@ -64,7 +64,7 @@ class Server:
         """Wait for the process to end, record an unexpected end, and release the process."""
         code = self.process.wait(_END_TIMEOUT_S)
         was_killed = self.process.pid == self.killed_pid
-        self.crashes += chaos_crashes.of_process(self.name, code, was_killed)
+        self.crashes += chaos_crashes.unexpected_end(self.name, code, was_killed)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -110,7 +110,7 @@ class StandingCluster:
         for server in [*self.data, self.metadata]:
             process = server.process
             if server is self.metadata and process.poll() is None:
-                process.terminate()  # those that end already are not told twice: that kills
+                process.terminate()  # a second SIGTERM would kill one that is ending
             try:
                 process.wait(_END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -145,7 +145,7 @@ def standing(
     started: list[Server] = []
     try:
         for server in cluster.servers:
-            server.begin()  # side by side: data servers wait for the metadata server
+            server.begin()  # all at once: data servers wait for the metadata server
             started.append(server)
         for server in started:
             server.await_ready()

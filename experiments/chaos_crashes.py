@@ -20,7 +20,7 @@ _FORKS = re.compile(
 _WORKER = re.compile(r"^.*it crashed in native code, by \w+.*$", re.MULTILINE)
 
 
-def told_by(stderr: str, strikes: Sequence[Strike]) -> list[str]:
+def unexpected_ends(stderr: str, strikes: Sequence[Strike]) -> list[str]:
     """Return the ends of servers and workers that a driver reports and no fault explains.
 
     ``strikes`` send SIGKILL, each once, and a driver sends it to its own servers that do not
@@ -41,7 +41,7 @@ def told_by(stderr: str, strikes: Sequence[Strike]) -> list[str]:
     return crashes + _WORKER.findall(stderr)
 
 
-def of_process(name: str, code: int, was_killed: bool) -> list[str]:
+def unexpected_end(name: str, code: int, was_killed: bool) -> list[str]:
     """Return what is wrong with the end of a process that the run killed or stopped."""
     if code == 0 or (was_killed and code == -signal.SIGKILL):
         return []

@@ -19,7 +19,7 @@ from experiments.chaos_plan import Moment, Strike
 
 _POLL_S = 0.002
 _STAGE_SIGNS = {"map": r"^map: ", "reduce": r"^reduce: ", "commit": r"^reduce: .* rows written"}
-_OF_THE_DRIVER = ("worker", "forks")
+_DRIVER_VICTIMS = ("worker", "forks")
 """These victims belong to the driver even if the servers are a standing cluster."""
 
 
@@ -70,7 +70,7 @@ def _await_moment(target: Target, moment: Moment) -> None:
         _await(
             target,
             lambda: sign.search(target.stderr.read_text(errors="replace")) is not None,
-            f"the driver told of its {moment.stage}",
+            f"the driver reported its {moment.stage}",
         )
         at = time.monotonic() + moment.after_s
     _await(target, lambda: time.monotonic() >= at, "the moment had come")
@@ -88,7 +88,7 @@ def _await(target: Target, condition: Callable[[], bool], what: str) -> None:
 
 def _signal(target: Target, what: Strike) -> str:
     process, server = _victim(target, what)
-    told = f"{server.name if server else chaos_processes.describe(process)}"
+    victim = f"{server.name if server else chaos_processes.describe(process)}"
     try:
         if what.fault == "kill":
             chaos_processes.kill(process)
@@ -97,7 +97,7 @@ def _signal(target: Target, what: Strike) -> str:
         else:
             chaos_processes.stop(process)
     except psutil.NoSuchProcess as error:
-        raise MissedError(f"{told} ended before the signal came") from error
+        raise MissedError(f"{victim} ended before the signal came") from error
     _check_hit(target, what)
     if what.fault == "pause":
         _later(target, what.pause_s, lambda: chaos_processes.wake(process))
@@ -105,7 +105,7 @@ def _signal(target: Target, what: Strike) -> str:
         server.process.wait()
         if what.victim == "metadata":
             _later(target, what.pause_s, server.start)
-    return told
+    return victim
 
 
 def _check_hit(target: Target, what: Strike) -> None:
@@ -135,7 +135,7 @@ def _cut(target: Target, what: Strike) -> str:
 def _victim(target: Target, what: Strike) -> tuple[psutil.Process, Server | None]:
     if what.victim == "driver":
         return psutil.Process(target.driver.pid), None
-    if target.cluster is not None and what.victim not in _OF_THE_DRIVER:
+    if target.cluster is not None and what.victim not in _DRIVER_VICTIMS:
         server = _server(target, what)
         return server.handle, server
     name, found = f"mrflight-{what.victim}", list[psutil.Process]()

@@ -53,7 +53,7 @@ class Moment:
     share: float = 0.0
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"{self.stage} + {self.after_s:.3f} s" if self.stage else f"at {self.share:.0%}"
 
 
@@ -69,8 +69,8 @@ class Strike:
     """The length of a pause or a cut, or the time until a killed metadata server is restarted."""
 
     @property
-    def told(self) -> str:
-        return f"{self.fault} {self.victim} {self.moment.told}"
+    def description(self) -> str:
+        return f"{self.fault} {self.victim} {self.moment.description}"
 
     @property
     def lasts_s(self) -> float:
@@ -105,8 +105,8 @@ class Scenario:
         return any(strike.may_end_the_job for strike in self.strikes)
 
     @property
-    def told(self) -> str:
-        strikes = "; ".join(strike.told for strike in self.strikes)
+    def description(self) -> str:
+        strikes = "; ".join(strike.description for strike in self.strikes)
         return (
             f"{self.cluster}, {self.data_servers} data servers, replicas {self.replicas}: {strikes}"
         )
@@ -134,7 +134,7 @@ def plan(
     return Scenario(seed, cluster, data_servers, replicas, made)
 
 
-def sooner(scenario: Scenario) -> Scenario:
+def with_earlier_faults(scenario: Scenario) -> Scenario:
     """Return the scenario with its faults in half the time, for a job that ended before them."""
 
     def earlier(moment: Moment) -> Moment:

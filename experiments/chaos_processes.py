@@ -21,7 +21,7 @@ _SIGNAL_TIMEOUT_S = 5.0
 
 def processes_of(mark: str, name: str = "") -> list[psutil.Process]:
     """Return the running processes whose names begin with ``name``, sorted by name."""
-    # Read here and not by psutil, which takes 20 ms for it: stages are shorter than that.
+    # psutil is not used for this: it takes 20 ms, and stages are shorter than that.
     carried = f"{MARK}={mark}".encode()
     found = []
     for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
@@ -83,7 +83,7 @@ def dump_stacks(processes: list[psutil.Process], logs: Path) -> str:
     with contextlib.suppress(TimeoutError):
         _await(lambda: not any(map(_runs, processes)), "some do not end")
     found = []
-    # Not rglob, which fails where others remove folders meanwhile, as a driver's fork server does.
+    # rglob fails if folders are removed meanwhile, as a driver's fork server does.
     paths = [Path(folder, name) for folder, _, names in os.walk(logs) for name in names]
     for path in sorted(path for path in paths if path.suffix == ".log"):
         with contextlib.suppress(OSError):

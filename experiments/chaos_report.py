@@ -66,5 +66,5 @@ def _failure(outcome: Outcome) -> str:
     why = [*outcome.wrong, *outcome.leftovers, outcome.missed, outcome.message]
     if outcome.rerun not in ("", "committed"):
         why.append(f"rerun: {outcome.rerun.strip().splitlines()[-1]}")
-    told = "; ".join(text.splitlines()[0] for text in why if text)
-    return f"- seed {outcome.seed} ({outcome.scenario}): {outcome.state}: {told}"
+    reasons = "; ".join(text.splitlines()[0] for text in why if text)
+    return f"- seed {outcome.seed} ({outcome.scenario}): {outcome.state}: {reasons}"

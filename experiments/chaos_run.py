@@ -160,13 +160,13 @@ class _Scene:
 
         The fork server is left out, since it cleans up when it ends.
         """
-        found = chaos_processes.processes_of(self.mark)  # before, or one in between would be missed
+        found = chaos_processes.processes_of(self.mark)  # found first, as others end meanwhile
         spared = {process.pid for process in chaos_processes.processes_of(self.mark, _FORK_SERVER)}
         spared.add(target.driver.pid)
         others = [process for process in found if process.pid not in spared]
-        said = chaos_processes.dump_stacks(others, self.folder)
+        stacks = chaos_processes.dump_stacks(others, self.folder)
         driver = chaos_processes.dump_stacks([psutil.Process(target.driver.pid)], self.temporary)
-        return said or driver
+        return stacks or driver
 
 
 def run(bench: Bench, scenario: Scenario) -> Outcome:
@@ -182,7 +182,7 @@ def begin(bench: Bench, scenario: Scenario) -> tuple[Outcome, Callable[[], None]
     The caller must call the returned function, which waits for that and looks at what is left. It
     may be called in another thread, beside other runs. The outcome is complete only after that.
     """
-    outcome = Outcome(scenario.seed, scenario.told)
+    outcome = Outcome(scenario.seed, scenario.description)
     outcome.may_fail, outcome.lasts_s = scenario.may_fail, scenario.lasts_s
     with contextlib.ExitStack() as stack:
         scene = stack.enter_context(_scene(bench, scenario))
@@ -233,7 +233,7 @@ def _strike_all(target: Target, scenario: Scenario, outcome: Outcome) -> None:
         try:
             outcome.hits.append(strike(target, what))
         except MissedError as error:
-            outcome.missed = f"{what.told}: {error}"
+            outcome.missed = f"{what.description}: {error}"
             return
 
 
@@ -241,7 +241,8 @@ def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
     outcome.wall_s = round(end.wall_s, 3)
     if end.code is None:
         outcome.state = "hung"
-        outcome.message, outcome.missed = outcome.missed, ""  # it was not too fast for a fault
+        # The job was not too fast for the fault.
+        outcome.message, outcome.missed = outcome.missed, ""
     elif end.code < 0:
         outcome.state = "killed"
     else:
@@ -251,7 +252,7 @@ def _judge(scene: _Scene, end: _End, outcome: Outcome) -> None:
     outcome.stacks = end.stacks
     if outcome.state in ("failed", "hung"):
         outcome.stderr = end.stderr[-20_000:]
-    if outcome.state != "hung":  # else its processes were ended by SIGABRT, to tell where they are
+    if outcome.state != "hung":  # else SIGABRT ended its processes, for their stacks
         outcome.wrong += _crashes(end, scene.scenario.strikes)
     if outcome.state == "failed" and not table_is_untouched(scene.table):
         outcome.wrong.append("the job failed and its table was changed")
@@ -262,8 +263,8 @@ def _crashes(end: _End, strikes: Sequence[Strike]) -> list[str]:
     may_be_killed = any(strike.may_end_the_job for strike in strikes)
     of_driver = []
     if end.code is not None and end.code < 0:
-        of_driver = chaos_crashes.of_process("the driver", end.code, may_be_killed)
-    return of_driver + chaos_crashes.told_by(end.stderr, strikes)
+        of_driver = chaos_crashes.unexpected_end("the driver", end.code, may_be_killed)
+    return of_driver + chaos_crashes.unexpected_ends(end.stderr, strikes)
 
 
 def _run_again(scene: _Scene, outcome: Outcome) -> None:

@@ -169,7 +169,7 @@ def page(costs: list[Cost], appends: list[AppendCost], merges: list[MergeCost]) 
 
 
 def _line(cost: Cost) -> str:
-    per_byte = "not told" if cost.per_byte is None else f"{cost.per_byte:.4f}"
+    per_byte = "not reported" if cost.per_byte is None else f"{cost.per_byte:.4f}"
     return f"| {cost.way} | {_counts(cost.requests)} | {per_byte} |"
 
 

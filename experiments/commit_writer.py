@@ -41,14 +41,14 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Told:
+class CommitResult:
     """The client's name and version, and the errors that were raised."""
 
     client: str
     failures: list[str]
 
 
-def run_in(python: Path, task: Task) -> Told:
+def run_in(python: Path, task: Task) -> CommitResult:
     """Run the task with another interpreter.
 
     It is passed by stdin, since its options may hold secrets.
@@ -61,10 +61,10 @@ def run_in(python: Path, task: Task) -> Told:
         text=True,
         check=True,
     )
-    return Told(**json.loads(done.stdout))
+    return CommitResult(**json.loads(done.stdout))
 
 
-def commit_all(task: Task) -> Told:
+def commit_all(task: Task) -> CommitResult:
     """Make all commits of the task, and go on after a failed one."""
     failures = []
     for number in range(task.commits):
@@ -73,7 +73,7 @@ def commit_all(task: Task) -> Told:
         except MrflightError as error:
             failures.append(f"writer {task.writer}, commit {number}: {error}")
     client = "hops-deltalake" if hopsfs.is_client() else "deltalake"
-    return Told(f"{client} {metadata.version(client)}", failures)
+    return CommitResult(f"{client} {metadata.version(client)}", failures)
 
 
 def _commit(task: Task, number: int) -> None:

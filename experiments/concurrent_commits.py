@@ -86,7 +86,7 @@ def measure(store: str, table: Table, commits: int) -> Outcome:
     tasks = [Task(url, table.options, table.lock, writer, commits) for writer in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as waiting:
         started = time.perf_counter()
-        told = list(waiting.map(partial(run_in, table.python), tasks))
+        results = list(waiting.map(partial(run_in, table.python), tasks))
         seconds = time.perf_counter() - started
     location = locate(table.url, Path("/"), table.options)
     found = deltalake.DeltaTable(table_uri(location), storage_options=storage_options(location))
@@ -94,14 +94,14 @@ def measure(store: str, table: Table, commits: int) -> Outcome:
     wanted = {(writer, number) for writer in range(WRITERS) for number in range(commits)}
     return Outcome(
         store,
-        told[0].client,
+        results[0].client,
         WRITERS * commits,
         seconds,
         found.version() + 1,
         len(rows),
         len(wanted - set(rows)),
         len(rows) - len(set(rows)),
-        tuple(failure for each in told for failure in each.failures),
+        tuple(failure for each in results for failure in each.failures),
     )
 
 

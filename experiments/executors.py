@@ -54,11 +54,11 @@ class Ray(NamedTuple):
 @contextmanager
 def a_ray() -> Iterator[Ray]:
     """Start a Ray cluster that ends with the block."""
-    folder = tempfile.mkdtemp(prefix="mrfr")  # short, as a socket's path is
+    folder = tempfile.mkdtemp(prefix="mrfr")  # short, for the path of a socket
     command = [sys.executable, "-c", RAY, folder, str(machine.cores())]
     os.environ |= {
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",  # for the jobs as well; nobody else gets in
+        "RAY_AUTH_MODE": "token",  # for the jobs as well, and against other access
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
     }
     try:

@@ -113,11 +113,11 @@ def first_queries() -> dict[str, float]:
     """Return the wall seconds that SQL takes in a process that has only loaded Arrow."""
     lazy_pandas()  # as a worker has it
     rows = pa.record_batch({"k": range(1000)})
-    asked = SqlMap("select k + 1 as k from rows where k > 3", "rows", "inputs.rows.sql")
+    query = SqlMap("select k + 1 as k from rows where k > 3", "rows", "inputs.rows.sql")
     seconds = []
     for _ in range(2):
         start = time.perf_counter()
-        list(asked.stream(iter([rows])))
+        list(query.stream(iter([rows])))
         seconds.append(time.perf_counter() - start)
     return {"first_query_s": seconds[0], "second_query_s": seconds[1]}
 

@@ -85,7 +85,7 @@ def run(rows: int, batch_rows: int, rounds: int) -> list[Cell]:
                 for way, seconds in measure(step, data, rounds).items():
                     cell = Cell(name, kind, partitions, way, rows * step.repeats, seconds)
                     cells.append(cell)
-                    print(f"{name}, {kind}, {partitions}, {way}: {cell.said}", flush=True)
+                    print(f"{name}, {kind}, {partitions}, {way}: {cell.text}", flush=True)
     return cells
 
 
@@ -111,11 +111,11 @@ def main() -> None:
     }
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "kernel.json").write_text(json.dumps(result, indent=1) + "\n")
-    said = (
+    conditions = (
         f"{options.rows} rows, batches of {options.batch_rows}, {options.rounds} rounds, 1 core, "
         f"{description['processor']}"
     )
-    page = kernel_report.page(cells, said)
+    page = kernel_report.page(cells, conditions)
     (options.out / "kernel.md").write_text(page)
     kernel_report.draw(cells, options.out / "kernel.png")
     print(page)

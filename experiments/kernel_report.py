@@ -35,16 +35,16 @@ class Cell:
         return 1e3 / self.ns_per_row
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return f"{self.million_rows_per_s:.1f} ({self.ns_per_row:.2f})"
 
 
-def page(cells: Sequence[Cell], said: str) -> str:
+def page(cells: Sequence[Cell], conditions: str) -> str:
     """Return all tables as Markdown."""
     lines = [
         "# kernel",
         "",
-        said,
+        conditions,
         "",
         "Million rows per second on one core (nanoseconds per row), medians of the rounds.",
         "A ratio is of the rates, by round: median (least to most); above 1 mrflight is faster.",
@@ -59,7 +59,7 @@ def page(cells: Sequence[Cell], said: str) -> str:
 def _rates(step: str, cells: Sequence[Cell]) -> list[str]:
     """Return the table of rates: a row per key and number of partitions, a column per way."""
     ways = list(STEPS[step].ways)
-    rows = [[_by_way(step, head, cells)[way].said for way in ways] for head in _heads(step, cells)]
+    rows = [[_by_way(step, head, cells)[way].text for way in ways] for head in _heads(step, cells)]
     return _table(step, cells, ways, rows)
 
 

@@ -58,7 +58,7 @@ def maps_of(query: str, data: Path) -> Iterator[Maps]:
             splits = [first.split, *(task.split for task in others)]
             combiner = partial(first.reduce_spec.combiner, first.limits.combiner_bytes)
             yield Maps(query, name, first.reader, splits, first.row_map, combiner)
-        if stage.stream is not None:  # its rows meet those of others before they are sent
+        if stage.stream is not None:  # its rows are joined before they are sent
             source = stage.stream.source
             row_map = stage.stream.row_map
             yield Maps(query, source.name, source.reader, source.splits, row_map, lambda: None)
@@ -142,7 +142,7 @@ def main() -> None:
     figures = []
     for query in options.queries.split(","):
         for maps in maps_of(query, data):
-            if not maps.splits:  # of an earlier stage, which has not run
+            if not maps.splits:  # the input is an earlier stage, which has not run
                 continue
             runs = [nanoseconds(maps) for _ in range(options.rounds)]
             medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}

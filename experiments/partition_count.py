@@ -144,7 +144,7 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end
     options = _options()
     versions, ways = tuple(options.versions.split(",")), tuple(options.ways.split(","))
     plan = Plan(options.rows, versions, options.partitions, options.files, ways)

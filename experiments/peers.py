@@ -43,7 +43,7 @@ def compare(
     well = True
     for number, engine in due:
         if not results.is_due(case, engine, number):
-            continue  # it has just given up
+            continue  # it has just run out of time or memory
         with runs.empty_folder(options.work) as work:
             assignment = engines.Assignment(
                 case, folder, Path(work), machine.cores(), cap, tuple(options.set)
@@ -52,7 +52,7 @@ def compare(
             run = runs.run(engine, assignment, interpreters, options.time_limit, oracle)
         results.add(run | {"round": number})
         well &= run["outcome"] not in (runs.FAILED, runs.WRONG)
-        print(_told(case, number, run), file=sys.stderr, flush=True)
+        print(_line(case, number, run), file=sys.stderr, flush=True)
     return well
 
 
@@ -61,11 +61,11 @@ def _in_turn(taking_part: Sequence[str], number: int) -> list[str]:
     return [*taking_part[first:], *taking_part[:first]]
 
 
-def _told(case: Case, number: int, run: runs.Run) -> str:
+def _line(case: Case, number: int, run: runs.Run) -> str:
     peak = (page.peak_bytes(run) or 0) / 2**20
     figures = f"{run['wall_s']:.2f} s, {run['cpu_s']:.2f} s of CPU, {peak:,.0f} MiB"
     line = f"{case.name}, round {number + 1}: {run['engine']} {run['outcome']}: {figures}"
-    return line + "".join(f"\n    {said}" for said in run.get("said", "").splitlines()[-5:])
+    return line + "".join(f"\n    {line}" for line in run.get("said", "").splitlines()[-5:])
 
 
 def _names(text: str) -> list[str]:
@@ -115,16 +115,16 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _absent(asked: Sequence[str], installed: dict[str, str]) -> dict[str, str]:
-    reasons = {engine: engines.missing(engine, installed) for engine in asked}
+def _absent(requested: Sequence[str], installed: dict[str, str]) -> dict[str, str]:
+    reasons = {engine: engines.missing(engine, installed) for engine in requested}
     return {engine: reason for engine, reason in reasons.items() if reason}
 
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end
     options = _options()
-    if hasattr(os, "sched_setaffinity"):  # whatever this process starts inherits it
+    if hasattr(os, "sched_setaffinity"):  # inherited by all processes that this one starts
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     ours = engines.versions(engines.here(), ["mrflight", "pyarrow", "deltalake"])
     peers = [name for engine, name in engines.PACKAGES.items() if engine != engines.MRFLIGHT]

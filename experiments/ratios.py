@@ -49,7 +49,7 @@ deltalake.write_deltalake(sys.argv[1], pa.table({
 
 
 @dataclass(frozen=True)
-class ShuffleInput:
+class Side:
     """One side of a ratio: a run, and the number by which its time is divided."""
 
     wall_s: float
@@ -68,23 +68,23 @@ class Ratio:
 
     name: str
     what: str
-    measured: Callable[[Path], ShuffleInput]
-    against: Callable[[Path], ShuffleInput]
+    measured: Callable[[Path], Side]
+    against: Callable[[Path], Side]
 
 
-def drive(job: Path, settings: dict[str, object], out: Path, per: float = 1.0) -> ShuffleInput:
+def drive(job: Path, settings: dict[str, object], out: Path, per: float = 1.0) -> Side:
     """Run the driver once, with the folder ``out`` for its table."""
     given = [f"{key}={value}" for key, value in settings.items()]
     command = mrflight_job.driver_command(job, [*given, f"output.table={out}"], sys.executable)
     timed = timed_process.run(command, TIMEOUT_S)
     result: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
-    return ShuffleInput(timed.wall_s, per, result["seconds"], result["peak_memory_bytes"])
+    return Side(timed.wall_s, per, result["seconds"], result["peak_memory_bytes"])
 
 
 def partitions(data: Path, rows: int) -> Iterator[Ratio]:
     visits = datasets.generate(datasets.DataSet("unique", rows, FILES), data)[0].parent
 
-    def clicks(count: int) -> Callable[[Path], ShuffleInput]:
+    def clicks(count: int) -> Callable[[Path], Side]:
         settings = {"inputs.visits.path": f"{visits}/*.csv", "shuffle.partitions": count}
         return lambda out: drive(datasets.CLICKS_JOB, settings, out)
 
@@ -98,7 +98,7 @@ def skew(data: Path, rows: int) -> Iterator[Ratio]:
         ("skewed rows", "a repartition of the same", ROWS),
     ):
 
-        def run(folder: Path, job: str = job) -> Callable[[Path], ShuffleInput]:
+        def run(folder: Path, job: str = job) -> Callable[[Path], Side]:
             file = folder / f"{'sums' if job is SUMS else 'rows'}.toml"
             file.write_text(job)
             return lambda out: drive(file, {}, out)
@@ -145,7 +145,7 @@ def _keys(data: Path, rows: int, share: float) -> Path:
 
 
 def size(data: Path, scales: list[float], python: Path) -> Iterator[Ratio]:
-    def repartition(scale: float) -> Callable[[Path], ShuffleInput]:
+    def repartition(scale: float) -> Callable[[Path], Side]:
         case = Case("repartition", "", scale)
         folder = inputs.folder_of(case, data, python)
         settings = {
@@ -172,7 +172,7 @@ def small(data: Path) -> Iterator[Ratio]:
         "small",
         "1,000 rows against a process that writes the table",
         lambda out: drive(datasets.CLICKS_JOB, settings, out),
-        lambda out: ShuffleInput(
+        lambda out: Side(
             timed_process.run([sys.executable, str(script), str(out)], TIMEOUT_S).wall_s
         ),
     )
@@ -182,7 +182,7 @@ def measure(ratio: Ratio, rounds: int) -> list[dict[str, Any]]:
     """Run both sides in every round; the first one alternates."""
     made = []
     for number in range(rounds):
-        sides: dict[str, ShuffleInput] = {}
+        sides: dict[str, Side] = {}
         both = [("measured", ratio.measured), ("against", ratio.against)]
         for name, run in both if number % 2 else reversed(both):
             with tempfile.TemporaryDirectory(dir=WORK, prefix="ratios-") as work:

@@ -39,10 +39,10 @@ def run(command: list[str], kind: str, ray: Ray) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as job:
         assert job.stdout is not None
         assert job.stderr is not None
-        said = []
+        lines_of_stderr = []
         is_hit = kind == "nothing"
         for line in job.stderr:
-            said.append(line)
+            lines_of_stderr.append(line)
             done = MAPS_DONE.match(line)
             if done and 2 * int(done[1]) >= int(done[2]) and not is_hit:
                 everyone = ray.process.children(recursive=True)
@@ -50,8 +50,8 @@ def run(command: list[str], kind: str, ray: Ray) -> dict[str, Any]:
                 is_hit = True
         stdout = job.stdout.read()
     if job.returncode or not is_hit:
-        told = "".join(said)
-        raise RuntimeError(f"the job that lost {kind} ended with {job.returncode}:\n{told}")
+        output = "".join(lines_of_stderr)
+        raise RuntimeError(f"the job that lost {kind} ended with {job.returncode}:\n{output}")
     result = json.loads(stdout.splitlines()[-1])
     figures = {name: result[name] for name in ("seconds", "attempts")}
     return {"kind": kind, "wall_s": time.perf_counter() - started, **figures}

@@ -139,10 +139,10 @@ def in_turn(sides: Mapping[str, Callable[[], Run]], rounds: int, title: str) -> 
         first = number % len(names)
         for name in names[first:] + names[:first]:
             made[name].append(sides[name]())
-            told = made[name][-1]
+            run = made[name][-1]
             print(
-                f"{title}, {name}: {told.wall_s:.2f} s beside {told.others_cores:.1f} cores of "
-                f"others; {told.hit}",
+                f"{title}, {name}: {run.wall_s:.2f} s beside {run.others_cores:.1f} cores of "
+                f"others; {run.hit}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -36,13 +36,13 @@ class MissedError(Exception):
 class Fault:
     """A fault that is injected when half of the maps are done.
 
-    ``victim`` is a prefix of process names, of which the first process is hit. ``told`` is a
-    regular expression that must match the driver's stderr.
+    ``victim`` is a prefix of process names, of which the first process is hit.
+    ``expected_message`` is a regular expression that must match the driver's stderr.
     """
 
     victim: str
     is_stopped: bool
-    told: str
+    expected_message: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Run:
     seconds: dict[str, float]
     attempts: dict[str, int]
     hit: str
-    told: list[str]
+    driver_log: list[str]
     """The driver's output, except its stages."""
 
 
@@ -82,7 +82,7 @@ def run(
         given = [f"{key}={value}" for key, value in settings.items()]
         command = [*driver, *_options([*given, f"output.table={table}"])]
         made = _run(command, variables, Path(folder), fault)
-        _check_told(made, fault)
+        _check_report(made, fault)
         oracle.check(mrflight_job.read_table(table), expected, " ".join(command))
         if not chaos_processes.wait_until(
             lambda: not chaos_processes.processes_of(mark), _END_TIMEOUT_S
@@ -112,15 +112,15 @@ def _run(
                 hit = _strike(process, stderr, variables[chaos_processes.MARK], fault)
             code = process.wait(TIMEOUT_S)
         finally:
-            process.kill()  # its fork server ends the rest
+            process.kill()  # its fork server ends the other processes
             process.wait()
     after = _Machine.now()
-    said = stderr.read_text(errors="replace")
+    output = stderr.read_text(errors="replace")
     if code:
-        raise RuntimeError(f"{command} exited with {code}: {said}")
+        raise RuntimeError(f"{command} exited with {code}: {output}")
     report: dict[str, Any] = json.loads((folder / "stdout").read_text().splitlines()[-1])
-    told = [line for line in said.splitlines() if not _OF_ANY_RUN.match(line)]
-    return _made(before, after, report, hit, told)
+    driver_log = [line for line in output.splitlines() if not _OF_ANY_RUN.match(line)]
+    return _made(before, after, report, hit, driver_log)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ _OURS = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def _made(
-    before: _Machine, after: _Machine, report: dict[str, Any], hit: str, told: list[str]
+    before: _Machine, after: _Machine, report: dict[str, Any], hit: str, driver_log: list[str]
 ) -> Run:
     wall_s = after.wall_s - before.wall_s
     own_s = after.own_cpu_s - before.own_cpu_s
@@ -160,7 +160,7 @@ def _made(
         seconds=report["seconds"],
         attempts=report["attempts"],
         hit=hit,
-        told=told,
+        driver_log=driver_log,
     )
 
 
@@ -182,28 +182,30 @@ def _strike(process: subprocess.Popen[bytes], stderr: Path, mark: str, fault: Fa
     victims = chaos_processes.processes_of(mark, fault.victim)
     if not victims:
         raise MissedError(f"there was no {fault.victim} any more")
-    told = chaos_processes.describe(victims[0])
+    victim = chaos_processes.describe(victims[0])
     try:
         if fault.is_stopped:
             chaos_processes.stop(victims[0])
         else:
             chaos_processes.kill(victims[0])
     except psutil.NoSuchProcess as error:
-        raise MissedError(f"{told} ended before the signal came") from error
+        raise MissedError(f"{victim} ended before the signal came") from error
     if process.poll() is not None:
         raise MissedError("the job ended before the signal came")
     what = "stopped" if fault.is_stopped else "killed"
-    return f"{told} {what} {time.perf_counter() - started:.3f} s after the start"
+    return f"{victim} {what} {time.perf_counter() - started:.3f} s after the start"
 
 
-def _is_half_done(said: str) -> bool:
-    return any(2 * int(done) >= int(tasks) for done, tasks in _PROGRESS.findall(said))
+def _is_half_done(output: str) -> bool:
+    return any(2 * int(done) >= int(tasks) for done, tasks in _PROGRESS.findall(output))
 
 
-def _check_told(made: Run, fault: Fault | None) -> None:
+def _check_report(made: Run, fault: Fault | None) -> None:
     """Raise an error unless the driver reported the fault, or nothing if there was none."""
     if fault is None:
-        if made.told or made.attempts["failed"]:
-            raise RuntimeError(f"an undisturbed run told of {made.told}")
-    elif not any(re.search(fault.told, line) for line in made.told):
-        raise MissedError(f"{made.hit}: the driver said {made.told}, and not {fault.told!r}")
+        if made.driver_log or made.attempts["failed"]:
+            raise RuntimeError(f"a run without a fault reported {made.driver_log}")
+    elif not any(re.search(fault.expected_message, line) for line in made.driver_log):
+        raise MissedError(
+            f"{made.hit}: the driver said {made.driver_log}, and not {fault.expected_message!r}"
+        )

@@ -121,7 +121,7 @@ class _Family:
         over = threading.Event()
 
         def wait() -> None:
-            with suppress(ChildProcessError):  # it has been killed and reaped
+            with suppress(ChildProcessError):  # it was killed and reaped
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                 ended.append(time.perf_counter())
                 over.set()
@@ -188,4 +188,4 @@ def _pss(process: psutil.Process) -> int | None:
         pss: int | None = getattr(process.memory_full_info(), "pss", None)
         return pss
     except psutil.Error:
-        return None  # it has ended, or is somebody else's
+        return None  # it has ended, or belongs to another user

@@ -114,8 +114,8 @@ def run(engine: str, query: str, setting: Setting, answer: pa.Table) -> Run:
         if engine == "mrflight":
             words = mrflight_job.driver_command(folder / f"{query}.toml", [], str(python))
         else:
-            told = [sql_of(query), setting.data, out, machine.cores()]
-            words = [str(python), "-m", module_of(engine), *map(str, told)]
+            arguments = [sql_of(query), setting.data, out, machine.cores()]
+            words = [str(python), "-m", module_of(engine), *map(str, arguments)]
         timed = timed_process.run(words, setting.limit_s)
         check(f"{engine}, {query}", read(out), answer)
         ran: Run = {
@@ -212,7 +212,7 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     options = _options()
-    if hasattr(os, "sched_setaffinity"):  # whatever this process starts inherits it
+    if hasattr(os, "sched_setaffinity"):  # inherited by all processes that this one starts
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     python = options.python.absolute()
     theirs = engines.versions(python, [engines.PACKAGES[peer_of(each)] for each in ENGINES[1:]])
@@ -245,8 +245,10 @@ def main() -> None:
                 ran = run(engine, query, setting, answers[query])
                 runs.append(ran | {"round": number, "load": os.getloadavg()[0]})
                 (options.out / "tpch.json").write_text(json.dumps(report, indent=1) + "\n")
-                told = f"{ran['wall_s']:.2f} s, {ran['cpu_s']:.2f} s of CPU"
-                print(f"{query}, round {number + 1}: {engine} {told}", file=sys.stderr, flush=True)
+                figures = f"{ran['wall_s']:.2f} s, {ran['cpu_s']:.2f} s of CPU"
+                print(
+                    f"{query}, round {number + 1}: {engine} {figures}", file=sys.stderr, flush=True
+                )
     page = table(runs, taking_part)
     (options.out / "tpch.md").write_text(page)
     print(page)

@@ -26,7 +26,7 @@ from typing import Any
 
 from experiments import datasets, machine, oracle, two_hosts_run
 from experiments.datasets import WORK
-from experiments.two_hosts_conditions import CONDITIONS, Condition, undisturbed
+from experiments.two_hosts_conditions import CONDITIONS, Condition, baseline
 from experiments.two_hosts_network import UnavailableError, two_hosts
 from experiments.two_hosts_run import Bench, Outcome
 
@@ -38,12 +38,12 @@ Crossed = dict[tuple[str, str], int]
 def calibrated(bench: Bench, conditions: Sequence[Condition], seed: int) -> dict[str, Crossed]:
     """Return the bytes that cross the wire for a job without faults, by layout."""
     crossed: dict[str, Crossed] = {}
-    for condition in (undisturbed(condition.layout) for condition in conditions):
+    for condition in (baseline(condition.layout) for condition in conditions):
         if condition.layout.name in crossed:
             continue
         outcome = two_hosts_run.run(bench, condition, seed, {})
         if outcome.is_bad:
-            raise RuntimeError(f"an undisturbed run went wrong: {outcome}")
+            raise RuntimeError(f"a baseline run went wrong: {outcome}")
         pairs = ((pair.partition(" "), size) for pair, size in outcome.crossed.items())
         crossed[condition.layout.name] = {(one, other): size for (one, _, other), size in pairs}
     return crossed
@@ -58,7 +58,7 @@ def page(conditions: Sequence[Condition], outcomes: Sequence[Outcome]) -> str:
     lines = [f"| {heads.replace('|', ' | ')} |", "|---" * (heads.count("|") + 1) + "|"]
     for condition in conditions:
         of = [outcome for outcome in outcomes if outcome.condition == condition.name]
-        none = undisturbed(condition.layout).name
+        none = baseline(condition.layout).name
         walls = [outcome.wall_s for outcome in outcomes if outcome.condition == none]
         lines.append(_row(condition.name, of, statistics.median(walls) if walls else None))
     lines += ["", *(_failure(outcome) for outcome in outcomes if outcome.is_bad)]
@@ -87,12 +87,12 @@ def _row(name: str, outcomes: Sequence[Outcome], none_s: float | None) -> str:
 
 
 def _failure(outcome: Outcome) -> str:
-    why = [*outcome.wrong, *outcome.leftovers, outcome.missed, *outcome.told[-1:]]
-    told = "; ".join(text for text in why if text)
-    return f"- {outcome.condition}, seed {outcome.seed}: {outcome.state}: {told}"
+    why = [*outcome.wrong, *outcome.leftovers, outcome.missed, *outcome.driver_log[-1:]]
+    reasons = "; ".join(text for text in why if text)
+    return f"- {outcome.condition}, seed {outcome.seed}: {outcome.state}: {reasons}"
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     bad = "BAD " if outcome.is_bad else ""
     print(
         f"{bad}{outcome.condition}, seed {outcome.seed}: {outcome.state} in {outcome.wall_s} s, "
@@ -100,7 +100,7 @@ def _tell(outcome: Outcome) -> None:
         file=sys.stderr,
     )
     if outcome.is_bad:
-        for line in (outcome.missed, *outcome.wrong, *outcome.leftovers, *outcome.told):
+        for line in (outcome.missed, *outcome.wrong, *outcome.leftovers, *outcome.driver_log):
             print(f"  {line}", file=sys.stderr)
     sys.stderr.flush()
 
@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace) -> int:
             outcomes.append(
                 two_hosts_run.run(bench, condition, seed, crossed[condition.layout.name])
             )
-            _tell(outcomes[-1])
+            _print_outcome(outcomes[-1])
             report["runs"] = [asdict(outcome) for outcome in outcomes]
             (options.out / "two_hosts.json").write_text(json.dumps(report, indent=1))
     table = page(conditions, outcomes)
@@ -131,7 +131,8 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to leave nothing
+    # SIGTERM raises SystemExit, so that nothing is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=300_000)

@@ -53,17 +53,17 @@ class Cluster:
         """Return the shuffles that the metadata server still has, as seen from its own host."""
         host = self._layout.host_of(self._layout.metadata)
         command = [sys.executable, "-m", "mrflight.frontend.cli", "status", self.metadata]
-        told = subprocess.run(
+        status = subprocess.run(
             host.inside(command),
             env=self._environment,
             capture_output=True,
             text=True,
             timeout=_STATUS_TIMEOUT_S,
         )
-        if told.returncode:
-            return [f"the metadata server does not answer: {told.stderr.strip()}"]
-        _, is_told, listed = told.stdout.partition(" shuffles\n")
-        assert is_told, told.stdout
+        if status.returncode:
+            return [f"the metadata server does not answer: {status.stderr.strip()}"]
+        _, is_listed, listed = status.stdout.partition(" shuffles\n")
+        assert is_listed, status.stdout
         return listed.splitlines()
 
     def stop(self) -> list[str]:

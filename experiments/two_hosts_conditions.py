@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
 from experiments.two_hosts_network import A, B, Host
-from experiments.two_hosts_wire import STILL, Arming, Cut, Weather
+from experiments.two_hosts_wire import STILL, Cut, CutTrigger, Impairment
 
 Stage = Literal["map", "reduce"]
 
@@ -42,9 +42,11 @@ class Layout:
         return A if address in A.network else B
 
 
-SERVERS_AFAR = Layout("all servers on the other host", A.network[5], (A.network[10], A.network[11]))
+SERVERS_REMOTE = Layout(
+    "all servers on the other host", A.network[5], (A.network[10], A.network[11])
+)
 """Here the metadata server receives the heartbeats of data servers whatever happens to the wire."""
-METADATA_NEAR = Layout(
+METADATA_LOCAL = Layout(
     "metadata and a data server beside the driver", B.network[5], (A.network[10], B.network[11])
 )
 
@@ -64,10 +66,10 @@ class Condition:
 
     name: str
     layout: Layout
-    weather: Weather = STILL
+    impairment: Impairment = STILL
     partition: Partition | None = None
 
-    def arming(self, crossed: dict[tuple[str, str], int]) -> Arming | None:
+    def cut_trigger(self, crossed: dict[tuple[str, str], int]) -> CutTrigger | None:
         """Return when to cut. ``crossed`` has the bytes of a job without faults.
 
         The wire is cut when half of the bytes of a stage have passed between the workers and the
@@ -78,49 +80,51 @@ class Condition:
         workers, server = IPv4Network(B.address), self.layout.first
         source, target = (workers, server) if self.partition.stage == "map" else (server, workers)
         bytes_then = crossed[str(source.network_address), str(target.network_address)] // 2
-        return Arming(self.partition.cut, source, target, bytes_then, self.partition.heals_after_s)
+        return CutTrigger(
+            self.partition.cut, source, target, bytes_then, self.partition.heals_after_s
+        )
 
 
-_WORKERS_FROM_FIRST = Cut(B.network, SERVERS_AFAR.first)
-_DRIVER_FROM_METADATA = Cut(B.network, IPv4Network(SERVERS_AFAR.metadata))
-_METADATA_FROM_FIRST = Cut(IPv4Network(METADATA_NEAR.metadata), A.network)
+_WORKERS_FROM_FIRST = Cut(B.network, SERVERS_REMOTE.first)
+_DRIVER_FROM_METADATA = Cut(B.network, IPv4Network(SERVERS_REMOTE.metadata))
+_METADATA_FROM_FIRST = Cut(IPv4Network(METADATA_LOCAL.metadata), A.network)
 _HOST_FROM_HOST = Cut(A.network, B.network)
 
 CONDITIONS = {
     condition.name: condition
     for condition in (
-        Condition("none", SERVERS_AFAR),
-        Condition("delay 20 ms", SERVERS_AFAR, Weather(delay_s=0.02)),
-        Condition("loss 1 %", SERVERS_AFAR, Weather(loss=0.01)),
-        Condition("loss 5 %", SERVERS_AFAR, Weather(loss=0.05)),
-        Condition("delay 20 ms, loss 1 %", SERVERS_AFAR, Weather(delay_s=0.02, loss=0.01)),
+        Condition("none", SERVERS_REMOTE),
+        Condition("delay 20 ms", SERVERS_REMOTE, Impairment(delay_s=0.02)),
+        Condition("loss 1 %", SERVERS_REMOTE, Impairment(loss=0.01)),
+        Condition("loss 5 %", SERVERS_REMOTE, Impairment(loss=0.05)),
+        Condition("delay 20 ms, loss 1 %", SERVERS_REMOTE, Impairment(delay_s=0.02, loss=0.01)),
         Condition(
             "workers from a data server, map",
-            SERVERS_AFAR,
+            SERVERS_REMOTE,
             partition=Partition(_WORKERS_FROM_FIRST, "map"),
         ),
         Condition(
             "workers from a data server, reduce",
-            SERVERS_AFAR,
+            SERVERS_REMOTE,
             partition=Partition(_WORKERS_FROM_FIRST, "reduce"),
         ),
         Condition(
             "driver from metadata for 5 s, map",
-            SERVERS_AFAR,
+            SERVERS_REMOTE,
             partition=Partition(_DRIVER_FROM_METADATA, "map", heals_after_s=5.0),
         ),
-        Condition("none, metadata near", METADATA_NEAR),
+        Condition("none, metadata near", METADATA_LOCAL),
         Condition(
             "metadata from a data server, map",
-            METADATA_NEAR,
+            METADATA_LOCAL,
             partition=Partition(_METADATA_FROM_FIRST, "map"),
         ),
         Condition(
-            "host from host, map", METADATA_NEAR, partition=Partition(_HOST_FROM_HOST, "map")
+            "host from host, map", METADATA_LOCAL, partition=Partition(_HOST_FROM_HOST, "map")
         ),
         Condition(
             "host from host, map, heals in time",
-            METADATA_NEAR,
+            METADATA_LOCAL,
             partition=Partition(
                 _HOST_FROM_HOST, "map", heals_after_s=HEARTBEAT_TIMEOUT_S - JUST_BEFORE_S
             ),
@@ -129,10 +133,12 @@ CONDITIONS = {
 }
 
 
-def undisturbed(layout: Layout) -> Condition:
+def baseline(layout: Layout) -> Condition:
     """Return the condition that others of a layout are compared with."""
     return next(
         condition
         for condition in CONDITIONS.values()
-        if condition.layout == layout and condition.partition is None and condition.weather == STILL
+        if condition.layout == layout
+        and condition.partition is None
+        and condition.impairment == STILL
     )

@@ -75,7 +75,7 @@ def two_hosts(seed: int, extra: dict[Host, list[IPv4Address]]) -> Iterator[Wire]
     cannot create them.
     """
     _check()
-    with alone():
+    with exclusive():
         _remove()
         try:
             ends = tuple(_end(host, extra.get(host, [])) for host in (A, B))
@@ -87,8 +87,8 @@ def two_hosts(seed: int, extra: dict[Host, list[IPv4Address]]) -> Iterator[Wire]
 
 def retransmitted(host: Host) -> int:
     """Return how many TCP segments a host has retransmitted so far."""
-    told = _run(host.inside(["cat", "/proc/net/snmp"]))
-    names, values = (line.split()[1:] for line in told.splitlines() if line.startswith("Tcp:"))
+    snmp = _run(host.inside(["cat", "/proc/net/snmp"]))
+    names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Tcp:"))
     return int(dict(zip(names, values, strict=True))["RetransSegs"])
 
 
@@ -102,7 +102,7 @@ def _check() -> None:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
     """Hold the lock that allows one run at a time.
 
     A killed run has released it. TimeoutError is raised if it takes too long.

@@ -62,7 +62,7 @@ class Outcome:
     missed: str = ""
     wrong: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    driver_log: list[str] = field(default_factory=list)
     """The output of the driver."""
     stacks: str = ""
 
@@ -110,7 +110,7 @@ class _Scene:
             except subprocess.TimeoutExpired:
                 self._outcome.state = "hung"
             self._outcome.wall_s = round(time.monotonic() - job.started, 3)
-            self._outcome.told = _without_paths(job.stderr).splitlines()[-_LINES:]
+            self._outcome.driver_log = _without_paths(job.stderr).splitlines()[-_LINES:]
             if self._outcome.state == "hung":
                 self._outcome.stacks = self._stacks(job)
         if self._outcome.state == "committed":
@@ -163,9 +163,9 @@ class _Scene:
         spared |= {one.pid for one in chaos_processes.processes_of(self._mark, "mrflight-forks")}
         others = chaos_processes.processes_of(self._mark)
         others = [process for process in others if process.pid not in spared]
-        said = chaos_processes.dump_stacks(others, self._folder)
+        stacks = chaos_processes.dump_stacks(others, self._folder)
         chaos_processes.dump_stacks([psutil.Process(job.process.pid)], self._folder)
-        return f"{said}\n--- driver and workers\n{_without_paths(job.stderr)}"
+        return f"{stacks}\n--- driver and workers\n{_without_paths(job.stderr)}"
 
 
 def _without_paths(log: Path) -> str:
@@ -181,19 +181,19 @@ def _is_proxy(variable: str) -> bool:
 def run(
     bench: Bench, condition: Condition, seed: int, crossed: dict[tuple[str, str], int]
 ) -> Outcome:
-    """Run the job once. ``crossed`` is described in `Condition.arming`."""
+    """Run the job once. ``crossed`` is described in `Condition.cut_trigger`."""
     outcome = Outcome(condition.name, seed)
     with two_hosts(seed, condition.layout.addresses) as wire, _folder() as folder:
         scene = _Scene(bench, outcome, folder)
         with running(condition.layout, scene.servers, scene.environment) as cluster:
-            wire.have(condition.weather)
-            if (arming := condition.arming(crossed)) is not None:
-                wire.arm(arming)
+            wire.apply(condition.impairment)
+            if (cut_trigger := condition.cut_trigger(crossed)) is not None:
+                wire.arm(cut_trigger)
             before = retransmitted(A) + retransmitted(B)
             started = time.monotonic()
             scene.run_job(cluster)
             outcome.retransmitted = retransmitted(A) + retransmitted(B) - before
-            _note(outcome, condition, wire, started)
+            _record(outcome, condition, wire, started)
             wire.heal()
             if outcome.state != "hung":
                 scene.check(cluster)
@@ -216,7 +216,7 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _note(outcome: Outcome, condition: Condition, wire: Wire, started: float) -> None:
+def _record(outcome: Outcome, condition: Condition, wire: Wire, started: float) -> None:
     """Record what the wire did, and whether it did what the condition says."""
     counts = wire.counts
     outcome.packets, outcome.lost, outcome.cut_off = counts.packets, counts.lost, counts.cut_off
@@ -225,5 +225,5 @@ def _note(outcome: Outcome, condition: Condition, wire: Wire, started: float) ->
         outcome.cut_after_s = round(wire.cut_at - started, 3)
     if condition.partition is not None and not counts.cut_off:
         outcome.missed = "the job ended before it was cut off"
-    if condition.weather.loss and not counts.lost:
+    if condition.impairment.loss and not counts.lost:
         outcome.missed = "no packet was lost"

@@ -38,7 +38,7 @@ class Cut:
     one: IPv4Network
     other: IPv4Network
 
-    def parts(self, source: IPv4Address, target: IPv4Address) -> bool:
+    def separates(self, source: IPv4Address, target: IPv4Address) -> bool:
         """Return whether a packet crosses the cut."""
         return (source in self.one and target in self.other) or (
             source in self.other and target in self.one
@@ -46,7 +46,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Arming:
+class CutTrigger:
     """A cut after ``after_bytes`` more bytes from ``source`` to ``target``. It may heal later."""
 
     cut: Cut
@@ -57,14 +57,14 @@ class Arming:
 
 
 @dataclass(frozen=True)
-class Weather:
+class Impairment:
     """The delay and loss of every packet. ``delay_s`` is for one direction."""
 
     delay_s: float = 0.0
     loss: float = 0.0
 
 
-STILL = Weather()
+STILL = Impairment()
 
 
 @dataclass
@@ -105,34 +105,34 @@ class Wire(Closeable):
         self._ends = ends
         self._random = random.Random(seed)
         self._lock = threading.Lock()  # held for a packet at most
-        self._weather = STILL
+        self._impairment = STILL
         self._cuts: tuple[Cut, ...] = ()
-        self._arming: Arming | None = None
+        self._trigger: CutTrigger | None = None
         self._heals_at: float | None = None
         self._late: list[tuple[float, int, int, bytes]] = []
         self._woken, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._pass_on, name="wire", daemon=True)
         self._thread.start()
 
-    def have(self, weather: Weather) -> None:
-        """Apply this weather from now on."""
+    def apply(self, impairment: Impairment) -> None:
+        """Apply this impairment from now on."""
         with self._lock:
-            self._weather = weather
+            self._impairment = impairment
 
-    def arm(self, arming: Arming) -> None:
+    def arm(self, cut_trigger: CutTrigger) -> None:
         """Cut as soon as so many bytes have passed."""
         with self._lock:
-            self._arming = arming
+            self._trigger = cut_trigger
 
     def heal(self) -> None:
         """Pass on everything from now on, and cancel an armed cut."""
         with self._lock:
-            self._weather, self._cuts = STILL, ()
-            self._arming = self._heals_at = None
+            self._impairment, self._cuts = STILL, ()
+            self._trigger = self._heals_at = None
 
     def close(self) -> None:
         if self._thread.is_alive():
-            os.close(self._wake)  # which the thread reads as an end
+            os.close(self._wake)  # the thread reads this as an end
             self._thread.join(_JOIN_TIMEOUT_S)
             for descriptor in (*self._ends, self._woken):
                 os.close(descriptor)
@@ -164,7 +164,7 @@ class Wire(Closeable):
             except BlockingIOError:
                 return
             if packet[0] >> 4 != 4:
-                continue  # IPv6 speaks of itself on any device
+                continue  # every device sends IPv6 announcements
             with self._lock:
                 delay_s = self._delay_s(packet)
             if delay_s == 0.0:
@@ -176,28 +176,28 @@ class Wire(Closeable):
     def _delay_s(self, packet: bytes) -> float | None:
         """Return the delay of a packet; None if it is dropped."""
         source, target = IPv4Address(packet[12:16]), IPv4Address(packet[16:20])
-        self._follow_arming(source, target, len(packet))
-        if self._cuts and any(cut.parts(source, target) for cut in self._cuts):
+        self._follow_trigger(source, target, len(packet))
+        if self._cuts and any(cut.separates(source, target) for cut in self._cuts):
             self.counts.cut_off += 1
             return None
-        if self._weather.loss and self._random.random() < self._weather.loss:
+        if self._impairment.loss and self._random.random() < self._impairment.loss:
             self.counts.lost += 1
             return None
         self.counts.packets += 1
         pair = (str(source), str(target))
         self.counts.bytes[pair] = self.counts.bytes.get(pair, 0) + len(packet)
-        return self._weather.delay_s
+        return self._impairment.delay_s
 
-    def _follow_arming(self, source: IPv4Address, target: IPv4Address, size: int) -> None:
+    def _follow_trigger(self, source: IPv4Address, target: IPv4Address, size: int) -> None:
         now = time.monotonic()
         if self._heals_at is not None and now >= self._heals_at:
             self._cuts, self._heals_at = (), None
-        armed = self._arming
+        armed = self._trigger
         if armed is None or source not in armed.source or target not in armed.target:
             return
-        self._arming = replace(armed, after_bytes=armed.after_bytes - size)
-        if self._arming.after_bytes <= 0:
-            self._arming, self._cuts, self.cut_at = None, (armed.cut,), now
+        self._trigger = replace(armed, after_bytes=armed.after_bytes - size)
+        if self._trigger.after_bytes <= 0:
+            self._trigger, self._cuts, self.cut_at = None, (armed.cut,), now
             if armed.heals_after_s is not None:
                 self._heals_at = now + armed.heals_after_s
 
@@ -210,5 +210,6 @@ class Wire(Closeable):
     def _send(self, end: int, packet: bytes) -> None:
         try:
             os.write(self._ends[end], packet)
-        except (BlockingIOError, OSError):  # a full queue, or a device that is down: it is lost
+        except OSError:
+            # The queue is full or the device is down: the packet is lost.
             self.counts.lost += 1

@@ -54,24 +54,24 @@ class Oracle:
         else:
             self._rows = _fingerprint([str(path) for path in files])
 
-    def check(self, result: Path, who: str) -> None:
+    def check(self, result: Path, what: str) -> None:
         """Raise WrongResultError unless the folder or Delta table ``result`` has the right rows."""
         files = files_of(result)
         if self._case.job == "clicks":
-            oracle.check(_read(files, ["url", "clicks"]), self._expected, who)
+            oracle.check(_read(files, ["url", "clicks"]), self._expected, what)
         elif self._case.job == "zipf":
-            _check_zipf(_read(files, ["key", "total", "visits"]), self._expected, who)
+            _check_zipf(_read(files, ["key", "total", "visits"]), self._expected, what)
         else:
-            self._check_lineitem(files, who)
+            self._check_lineitem(files, what)
 
-    def _check_lineitem(self, files: list[str], who: str) -> None:
+    def _check_lineitem(self, files: list[str], what: str) -> None:
         rows = _fingerprint(files)
         if rows != self._rows:
-            raise WrongResultError(f"{who}: (rows, sum of hashes) is {rows}, not {self._rows}")
+            raise WrongResultError(f"{what}: (rows, sum of hashes) is {rows}, not {self._rows}")
         if self._case.job == "sort":
-            check_sorted(files, "l_partkey", who)
+            check_sorted(files, "l_partkey", what)
         else:
-            check_together(files, "l_orderkey", who)
+            check_together(files, "l_orderkey", what)
 
 
 def files_of(result: Path) -> list[str]:
@@ -83,15 +83,15 @@ def files_of(result: Path) -> list[str]:
     return sorted(str(path) for path in result.rglob("*.parquet") if path.is_file())
 
 
-def check_sorted(files: list[str], column: str, who: str) -> None:
+def check_sorted(files: list[str], column: str, what: str) -> None:
     """Raise WrongResultError unless each file is sorted and no two overlap."""
-    ranges = sorted(filter(None, (_range_of(path, column, who) for path in files)))
+    ranges = sorted(filter(None, (_range_of(path, column, what) for path in files)))
     for (_, last, path), (first, _, other) in pairwise(ranges):
         if last > first:
-            raise WrongResultError(f"{who}: {path} ends with {last}, {other} starts with {first}")
+            raise WrongResultError(f"{what}: {path} ends with {last}, {other} starts with {first}")
 
 
-def _range_of(path: str, column: str, who: str) -> tuple[int, int, str] | None:
+def _range_of(path: str, column: str, what: str) -> tuple[int, int, str] | None:
     first = last = None
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(columns=[column]):
@@ -99,12 +99,12 @@ def _range_of(path: str, column: str, who: str) -> tuple[int, int, str] | None:
             if not len(values):
                 continue
             if (np.diff(values) < 0).any() or (last is not None and values[0] < last):
-                raise WrongResultError(f"{who}: {path} is not sorted by {column}")
+                raise WrongResultError(f"{what}: {path} is not sorted by {column}")
             first, last = values[0] if first is None else first, values[-1]
     return None if first is None or last is None else (int(first), int(last), path)
 
 
-def check_together(files: list[str], column: str, who: str) -> None:
+def check_together(files: list[str], column: str, what: str) -> None:
     """Raise WrongResultError unless all rows of a key are in one part: a file, or a hive folder."""
     places = [found[1] if (found := _HIVE_PART.search(path)) else path for path in files]
     queries = (
@@ -114,7 +114,7 @@ def check_together(files: list[str], column: str, who: str) -> None:
     pairs = " union ".join(queries)
     row = _query(f"select count(*), count(distinct key) from ({pairs})")
     if row[0] != row[1]:
-        raise WrongResultError(f"{who}: {row[0] - row[1]} times a key lies in one part more")
+        raise WrongResultError(f"{what}: {row[0] - row[1]} times a key lies in one part more")
 
 
 def _fingerprint(files: list[str]) -> tuple[int, int]:
@@ -145,10 +145,10 @@ def _zipf_of(folder: Path) -> pa.Table:
     return summed.rename_columns({"value_sum": "total", "value_count": "visits"}).sort_by("key")
 
 
-def _check_zipf(result: pa.Table, expected: pa.Table, who: str) -> None:
+def _check_zipf(result: pa.Table, expected: pa.Table, what: str) -> None:
     if not result.cast(expected.schema).sort_by("key").equals(expected):
         rows = f"{result.num_rows} rows, expected {expected.num_rows}"
-        raise WrongResultError(f"{who}: not the right sums per key ({rows})")
+        raise WrongResultError(f"{what}: not the right sums per key ({rows})")
 
 
 def _read(files: list[str], columns: list[str]) -> pa.Table:

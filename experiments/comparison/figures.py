@@ -35,7 +35,8 @@ def draw(results: Results, case: Case, taking_part: Sequence[str], folder: Path)
     try:
         _walls(walls, results, case, measured)
         _peaks(peaks, results, case, measured)
-        walls.set_ylim(len(measured) - 0.5, -0.5)  # also those without a bar; the first on top
+        # The first engine is on top, and those without a bar have their place.
+        walls.set_ylim(len(measured) - 0.5, -0.5)
         figure.suptitle(case.title, fontsize="medium")
         path = folder / f"{case.name}.png"
         figure.savefig(path, dpi=120)
@@ -99,13 +100,13 @@ def _bars(
         axis.barh(place, value.median, height=_HEIGHT, color=color)
         errors = [[value.median - value.low], [value.high - value.median]]
         axis.errorbar(value.median, place, xerr=errors, color="black", capsize=3, elinewidth=1)
-        said = ", ".join(filter(None, (written.format(value.median), beside[engine])))
-        _write(axis, value.high + longest * 0.02, place, said, "black")
+        label = ", ".join(filter(None, (written.format(value.median), beside[engine])))
+        _write(axis, value.high + longest * 0.02, place, label, "black")
 
 
 def _write(axis: Axes, across: float, place: int, text: str, color: str) -> None:
     written = axis.text(across, place, text, va="center", fontsize="small", color=color)
-    written.set_in_layout(False)  # a long one would squeeze the bars
+    written.set_in_layout(False)  # otherwise a long label would squeeze the bars
 
 
 def _how_it_ended(results: Results, case: Case, engine: str) -> str:

@@ -79,22 +79,22 @@ def peak_bytes(run: Run) -> int | None:
 def _cells(results: Results, case: Case, engine: str) -> list[str]:
     runs, finished = results.of(case, engine), results.finished(case, engine)
     peaks = spread([peak / _MIB for run in finished if (peak := peak_bytes(run)) is not None])
-    ratio = "1" if engine == engines.MRFLIGHT else _said(spread(results.ratios(case, engine)), 2)
+    ratio = "1" if engine == engines.MRFLIGHT else _format(spread(results.ratios(case, engine)), 2)
     notes = [*endings(runs), *_cap_remarks(runs)]
     if case.job == "repartition":
         notes.append(engines.WRITES_DELTA[engine])
     return [
         engine,
-        _said(results.spread(case, engine, "wall_s"), 2),
-        _said(results.spread(case, engine, "job_s"), 2, with_range=False),
+        _format(results.spread(case, engine, "wall_s"), 2),
+        _format(results.spread(case, engine, "job_s"), 2, with_range=False),
         ratio if finished else "-",
-        _said(results.spread(case, engine, "cpu_s"), 1, with_range=False),
-        _said(peaks, 0, with_range=False),
+        _format(results.spread(case, engine, "cpu_s"), 1, with_range=False),
+        _format(peaks, 0, with_range=False),
         "; ".join(notes),
     ]
 
 
-def _said(values: Spread | None, digits: int, with_range: bool = True) -> str:
+def _format(values: Spread | None, digits: int, with_range: bool = True) -> str:
     if values is None:
         return "-"
     if not with_range or values.low == values.high:

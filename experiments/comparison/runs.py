@@ -42,7 +42,7 @@ def run(
 ) -> Run:
     """Run ``engine`` in the empty folder of ``assignment``, and check its result."""
     command = engines.command(engine, assignment, interpreters)
-    os.sync()  # what an earlier run wrote is not to be written during this one
+    os.sync()  # so that data of an earlier run is not written during this one
     started = datetime.now(UTC)
     timed = timed_process.measure(command, limit_s)
     outcome = _outcome(timed)

@@ -6,7 +6,7 @@ from experiments.engines import task
 
 this = task.given()
 os.environ["DAFT_PROGRESS_BAR"] = "0"
-os.environ["DO_NOT_TRACK"] = "1"  # it would call home before it works
+os.environ["DO_NOT_TRACK"] = "1"  # otherwise it sends telemetry before it works
 if this.memory_bytes:
     os.environ["DAFT_MEMORY_LIMIT"] = str(this.memory_bytes)
 

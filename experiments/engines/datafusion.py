@@ -34,7 +34,7 @@ def zipf() -> None:
 
 def repartition() -> None:
     session.register_parquet("lineitem", this.input)
-    # There is no plain hash in its SQL: Knuth's multiplicative one, without its lowest bits.
+    # Its SQL has no hash of integers, so this is Knuth's multiplicative one without its low bits.
     part = f"(l_orderkey * 2654435761 / 65536) % {this.partitions}"
     rows = session.sql(f"select *, {part} as part from lineitem")
     options = DataFrameWriteOptions(partition_by="part")  # faster than its stream into delta-rs

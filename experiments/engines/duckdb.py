@@ -38,7 +38,7 @@ def zipf() -> None:
 
 def repartition() -> None:
     rows = f"select *, (hash(l_orderkey) % {this.partitions})::bigint as part from {parquet}"
-    if this.memory_bytes:  # delta-rs would not keep to the limit: by its own writer
+    if this.memory_bytes:  # delta-rs would exceed the limit, so DuckDB writes
         copy = f"copy ({rows}) to '{this.output}' (format parquet, partition_by (part))"
         database.execute(copy)
         delta.commit(this.output, partitioned=True)

@@ -48,7 +48,7 @@ def _draw(results: Results, found: Sequence[Cell], metric: str, path: Path) -> N
     operation, cores = found[0].operation, found[0].cores
     rows = sorted({cell.data.rows for cell in found})
     ours = sorted({(cell.store, cell.system) for cell in found}, reverse=True)
-    said = (published.LATENCY if metric == "latency" else published.THROUGHPUT)[operation]
+    thesis = (published.LATENCY if metric == "latency" else published.THROUGHPUT)[operation]
     width = 0.86 / (len(ours) + len(_QUOTED))
     figure, axis = plt.subplots(figsize=(11, 5), layout="constrained")
     try:
@@ -57,7 +57,7 @@ def _draw(results: Results, found: Sequence[Cell], metric: str, path: Path) -> N
             _ours(axis, results, cells, rows, metric, place * width, width)
         for place, (pipeline, hatch) in enumerate(_QUOTED.items(), len(ours)):
             _theirs(
-                axis, said[pipeline], rows, cores, metric, place * width, width, hatch, pipeline
+                axis, thesis[pipeline], rows, cores, metric, place * width, width, hatch, pipeline
             )
         axis.set_yscale("log")
         axis.set_xticks([place + 0.43 for place in range(len(rows))], [f"{n:,} rows" for n in rows])
@@ -113,6 +113,6 @@ def _theirs(
     axis.bar(places, means, width, color="white", edgecolor=_OTHER, hatch=hatch, label=label)
 
 
-def _on(said: published.Published, cores: int, metric: str) -> float:
-    change = {1: 0.0, 2: said.changes[0], 4: said.changes[1], 8: said.changes[2]}[cores] / 100
-    return said.one_core * (1 - change if metric == "latency" else 1 + change)
+def _on(thesis: published.Published, cores: int, metric: str) -> float:
+    change = {1: 0.0, 2: thesis.changes[0], 4: thesis.changes[1], 8: thesis.changes[2]}[cores] / 100
+    return thesis.one_core * (1 - change if metric == "latency" else 1 + change)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import mrflight
-import mrflight.sources.delta_rows  # which is otherwise loaded at the first call
+import mrflight.sources.delta_rows  # otherwise it is loaded at the first call
 
 ZSTD_LEVEL = 1
 """The compression level, which is mrflight's."""
@@ -49,7 +49,7 @@ def main() -> None:
     call_s = time.perf_counter() - started
     rows = None if result is None else result.num_rows
     print(json.dumps({"call_s": call_s, "rows": rows}), flush=True)
-    os._exit(0)  # what it holds need not be freed in order; a writer's threads are still there
+    os._exit(0)  # skip the cleanup: a writer's threads are still there
 
 
 if __name__ == "__main__":

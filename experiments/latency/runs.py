@@ -92,10 +92,10 @@ class Runner:
     def _call(self, cell: Cell, table: str, rows: int | None) -> Run:
         words = [cell.operation, cell.system, str(self.source(cell.data)), table]
         timed = self._timed(cell, [sys.executable, "-m", measured.__name__, *words])
-        said = json.loads(timed.stdout.splitlines()[-1])
-        if said["rows"] != rows:
-            raise RuntimeError(f"{cell.name}: {said['rows']} rows were read, of {rows}")
-        return Run(said["call_s"], timed.wall_s, timed.peak_rss_bytes)
+        result = json.loads(timed.stdout.splitlines()[-1])
+        if result["rows"] != rows:
+            raise RuntimeError(f"{cell.name}: {result['rows']} rows were read, of {rows}")
+        return Run(result["call_s"], timed.wall_s, timed.peak_rss_bytes)
 
     def _job(self, cell: Cell, table: str, rows: int) -> Run:
         job = self.data / f"{cell.data.name}.toml"

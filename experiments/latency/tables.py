@@ -56,7 +56,7 @@ def metric_of(latency: Estimate, cell: Cell, metric: str) -> Estimate:
 
 
 def _table(results: Results, found: list[Cell], operation: str, metric: str) -> list[str]:
-    said = published.LATENCY if metric == "latency" else published.THROUGHPUT
+    thesis = published.LATENCY if metric == "latency" else published.THROUGHPUT
     lines = [f"## {TITLES[operation, metric]}", ""]
     lines += [
         "| pipeline | rows | runs | 1 core | 2 cores | change, % |",
@@ -66,7 +66,7 @@ def _table(results: Results, found: list[Cell], operation: str, metric: str) -> 
         of_one = (c for c in found if (c.store, c.system) == (store, system))
         for cell in dict.fromkeys(replace(cell, cores=1) for cell in of_one):
             lines.append(_line(results, cell, metric))
-    for pipeline, by_rows in said[operation].items():
+    for pipeline, by_rows in thesis[operation].items():
         for rows in sorted({cell.data.rows for cell in found} & by_rows.keys()):
             line = by_rows[rows]
             change = f"{line.changes[0]:+.1f}"
@@ -89,8 +89,8 @@ def _line(results: Results, cell: Cell, metric: str) -> str:
     if means[0] is not None and means[1] is not None:
         factor = means[1].mean / means[0].mean
         change = f"{(1 - factor if metric == 'latency' else factor - 1) * 100:+.1f}"
-    told = [f"{cell.system}, {cell.store}", f"{cell.data.rows:,}", " and ".join(map(str, runs))]
-    return f"| {' | '.join([*told, *shown, change])} |"
+    cells = [f"{cell.system}, {cell.store}", f"{cell.data.rows:,}", " and ".join(map(str, runs))]
+    return f"| {' | '.join([*cells, *shown, change])} |"
 
 
 def _estimate(found: Estimate | None, runs: int) -> str:

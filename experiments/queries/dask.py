@@ -12,7 +12,7 @@ import dask
 import dask.dataframe as dd
 import pandas as pd
 
-from experiments.queries.asked import asked
+from experiments.queries.arguments import parse_arguments
 
 GROUPS = 7
 """The number of row groups that are read together: about a tenth of lineitem at scale factor 1."""
@@ -22,7 +22,7 @@ MONEY = {"l_extendedprice", "l_discount", "l_quantity", "l_tax", "o_totalprice",
 Frame = Any
 Filter = list[tuple[str, str, Any]]
 
-this = asked()
+this = parse_arguments()
 
 
 def read(table: str, columns: str, filters: Filter | None = None) -> Frame:
@@ -158,11 +158,11 @@ def q10() -> Frame:
         [("c_custkey", "in", most.o_custkey.tolist())],
     ).compute()
     nations = read("nation", "n_nationkey n_name").compute()
-    told = most.merge(customers, left_on="o_custkey", right_on="c_custkey")
-    told = told.merge(nations, left_on="c_nationkey", right_on="n_nationkey")
-    told = told.sort_values("revenue", ascending=False)
+    rows = most.merge(customers, left_on="o_custkey", right_on="c_custkey")
+    rows = rows.merge(nations, left_on="c_nationkey", right_on="n_nationkey")
+    rows = rows.sort_values("revenue", ascending=False)
     names = "c_custkey c_name revenue c_acctbal n_name c_address c_phone c_comment"
-    return told[names.split()]
+    return rows[names.split()]
 
 
 def q12() -> Frame:
@@ -192,8 +192,8 @@ def q13() -> Frame:
     counts = orders.groupby("o_custkey").size().compute()
     customers = read("customer", "c_custkey").compute()
     of_each = counts.reindex(customers.c_custkey).fillna(0).astype("int64")
-    told = of_each.value_counts().rename("custdist").rename_axis("c_count").reset_index()
-    return told.sort_values(["custdist", "c_count"], ascending=False)
+    rows = of_each.value_counts().rename("custdist").rename_axis("c_count").reset_index()
+    return rows.sort_values(["custdist", "c_count"], ascending=False)
 
 
 def q14() -> Frame:
@@ -218,13 +218,13 @@ def q18() -> Frame:
         "o_orderkey o_custkey o_orderdate o_totalprice",
         [("o_orderkey", "in", large.l_orderkey.tolist())],
     ).compute()
-    told = orders.merge(large, left_on="o_orderkey", right_on="l_orderkey")
+    rows = orders.merge(large, left_on="o_orderkey", right_on="l_orderkey")
     customers = read(
-        "customer", "c_custkey c_name", [("c_custkey", "in", told.o_custkey.tolist())]
+        "customer", "c_custkey c_name", [("c_custkey", "in", rows.o_custkey.tolist())]
     ).compute()
-    told = told.merge(customers, left_on="o_custkey", right_on="c_custkey")
-    told = told.sort_values(["o_totalprice", "o_orderdate"], ascending=[False, True]).head(100)
-    return told[["c_name", "c_custkey", "o_orderkey", "o_orderdate", "o_totalprice", "sum_qty"]]
+    rows = rows.merge(customers, left_on="o_custkey", right_on="c_custkey")
+    rows = rows.sort_values(["o_totalprice", "o_orderdate"], ascending=[False, True]).head(100)
+    return rows[["c_name", "c_custkey", "o_orderkey", "o_orderdate", "o_totalprice", "sum_qty"]]
 
 
 def q21() -> Frame:

@@ -29,7 +29,7 @@ with (
         processes=False,
         n_workers=1,
         threads_per_worker=dask.this.threads,
-        local_directory=str(dask.this.out.parent),  # it goes with the run
+        local_directory=str(dask.this.out.parent),  # it is removed with the run
         dashboard_address=None,
     ) as cluster,
     Client(cluster),

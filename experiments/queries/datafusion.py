@@ -2,9 +2,9 @@
 
 from datafusion import SessionConfig, SessionContext
 
-from experiments.queries.asked import asked
+from experiments.queries.arguments import parse_arguments
 
-this = asked()
+this = parse_arguments()
 session = SessionContext(SessionConfig().with_target_partitions(this.threads))
 for name, path in this.tables.items():
     session.register_parquet(name, path)

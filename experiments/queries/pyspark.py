@@ -2,9 +2,9 @@
 
 from pyspark.sql import SparkSession
 
-from experiments.queries.asked import asked
+from experiments.queries.arguments import parse_arguments
 
-this = asked()
+this = parse_arguments()
 scratch = str(this.out.parent)
 spark = (
     SparkSession.builder.master(f"local[{this.threads}]")

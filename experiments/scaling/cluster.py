@@ -18,41 +18,41 @@ import psutil
 from pyarrow import flight
 
 from experiments.scaling import heartbeats, played_worker
-from experiments.scaling.executor import PlayedExecutor
-from experiments.scaling.measured import Said
+from experiments.scaling.executor import SimulatedExecutor
+from experiments.scaling.measured import Traffic
 from experiments.scaling.metadata import FIGURES, Asked
 from experiments.scaling.size import Size
 
-_PLAYED_THREADS = 8
+_WORKER_THREADS = 8
 _ENDS_WITHIN_S = 60.0
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
-class PlayedCluster:
+class SimulatedCluster:
     """The part of a cluster that a driver sees."""
 
     metadata: str
     metadata_pid: int
-    executor: PlayedExecutor
+    executor: SimulatedExecutor
     servers: Connection
     client: flight.FlightClient
 
-    def said(self) -> Said:
+    def traffic(self) -> Traffic:
         """The messages so far, of all to the metadata server and of the driver to workers."""
         (body,) = self.client.do_action((FIGURES, b""))
-        asked = msgspec.json.decode(body.body, type=Asked)
+        figures = msgspec.json.decode(body.body, type=Asked)
         calls = self.executor
-        return Said(
-            Counter(asked.messages) + calls.messages,
-            Counter(asked.received) + calls.sent,
-            Counter(asked.sent) + calls.received,
+        return Traffic(
+            Counter(figures.messages) + calls.messages,
+            Counter(figures.received) + calls.sent,
+            Counter(figures.sent) + calls.received,
         )
 
-    def tell_servers(self, told: object) -> None:
+    def notify_servers(self, message: object) -> None:
         """Send a message to the simulated servers, and wait until it is done."""
-        self.servers.send(told)
+        self.servers.send(message)
         self.servers.recv()
 
 
@@ -78,7 +78,7 @@ def metadata_server(journal: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def played_cluster(size: Size, journal: Path) -> Iterator[PlayedCluster]:
+def simulated_cluster(size: Size, journal: Path) -> Iterator[SimulatedCluster]:
     """Run all processes until the driver has ended."""
     with metadata_server(journal) as (location, pid):
         servers, theirs = _spawn.Pipe()
@@ -86,14 +86,14 @@ def played_cluster(size: Size, journal: Path) -> Iterator[PlayedCluster]:
         beating.start()
         calls, workers_end = _spawn.Pipe()
         working = _spawn.Process(
-            target=played_worker.play, args=(workers_end, size, _PLAYED_THREADS)
+            target=played_worker.play, args=(workers_end, size, _WORKER_THREADS)
         )
         working.start()
-        executor = PlayedExecutor(size.workers, calls)
+        executor = SimulatedExecutor(size.workers, calls)
         try:
             servers.recv()
             client = flight.FlightClient(location)
-            yield PlayedCluster(location, pid, executor, servers, client)
+            yield SimulatedCluster(location, pid, executor, servers, client)
             client.close()
             servers.send("end")
             executor.close()

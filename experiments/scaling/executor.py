@@ -24,7 +24,7 @@ class _Call(NamedTuple):
     future: Future[Any]
 
 
-class PlayedExecutor:
+class SimulatedExecutor:
     """Sends encoded calls of ``workers`` at a time, as to workers on Ray. It counts their bytes."""
 
     def __init__(self, workers: int, channel: Connection) -> None:

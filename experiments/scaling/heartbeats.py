@@ -17,7 +17,7 @@ _THREADS = 4
 """The threads that send the heartbeats of all servers. Each server has its own connection."""
 
 
-class PlayedServer:
+class SimulatedServer:
     """The membership of one data server: it registers and sends heartbeats."""
 
     def __init__(self, metadata: str, location: str) -> None:
@@ -46,14 +46,14 @@ class PlayedServer:
             self.location, list(tokens), 50 * 2**30, self._incarnation, list(tokens.values())
         )
         if not self._client.heartbeat(held).registered and not self._has_left:
-            raise AssertionError(f"{self.location} was given up, though it has beaten")
+            raise AssertionError(f"{self.location} was declared lost despite its heartbeats")
 
     def leave(self) -> None:
         """Unregister the server, as one that ends does.
 
         A killed one is declared lost after 10 s.
         """
-        self._has_left = True  # a beat may be under way
+        self._has_left = True  # a heartbeat may be on its way
         with Connections(self._connections.timeouts) as connections:
             client = MetadataClient(self._metadata, connections)
             client.unregister_server(self.location, self._incarnation)
@@ -65,19 +65,19 @@ def play(channel: Connection, metadata: str, count: int) -> None:
     The message ``hold`` names a shuffle and its token. After ``lose`` one of the servers leaves.
     Each message is answered when it is done.
     """
-    servers = [PlayedServer(metadata, _location(number)) for number in range(count)]
+    servers = [SimulatedServer(metadata, _location(number)) for number in range(count)]
     ending = threading.Event()
     with ThreadPoolExecutor(_THREADS) as threads:
-        list(threads.map(PlayedServer.register, servers))
+        list(threads.map(SimulatedServer.register, servers))
         channel.send("registered")
         beating = threading.Thread(target=_beat, args=[servers, ending, threads])
         beating.start()
-        while (told := channel.recv()) != "end":
-            if told == "lose":
+        while (message := channel.recv()) != "end":
+            if message == "lose":
                 servers.pop().leave()
             else:
                 for server in servers:
-                    server.hold(*told[1:])
+                    server.hold(*message[1:])
             channel.send("done")
         ending.set()
         beating.join()
@@ -89,10 +89,10 @@ def _location(number: int) -> str:
 
 
 def _beat(
-    servers: list[PlayedServer], ending: threading.Event, threads: ThreadPoolExecutor
+    servers: list[SimulatedServer], ending: threading.Event, threads: ThreadPoolExecutor
 ) -> None:
     """Send the heartbeats of all servers every `HEARTBEAT_S`."""
     due = time.monotonic()
     while not ending.wait(max(0.0, due - time.monotonic())):
         due = time.monotonic() + HEARTBEAT_S
-        list(threads.map(PlayedServer.beat, servers[:]))
+        list(threads.map(SimulatedServer.beat, servers[:]))

@@ -28,15 +28,15 @@ class Step(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Said:
+class Traffic:
     """The messages so far, their bytes, and the bytes of their answers."""
 
     messages: Counter[str]
     requests: Counter[str]
     answers: Counter[str]
 
-    def since(self, before: Said) -> Said:
-        return Said(
+    def since(self, before: Traffic) -> Traffic:
+        return Traffic(
             self.messages - before.messages,
             self.requests - before.requests,
             self.answers - before.answers,
@@ -48,7 +48,7 @@ class Steps:
     """Measures one step after another: this process, the driver's, and the metadata server's."""
 
     metadata_pid: int
-    said: Callable[[], Said]
+    traffic: Callable[[], Traffic]
     done: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,19 +57,19 @@ class Steps:
 
     def _begin(self) -> None:
         for process in self._processes:
-            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak is that of now
-        self._before = self.said(), [_cpu_s(process) for process in self._processes]
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # resets the peak
+        self._before = self.traffic(), [_cpu_s(process) for process in self._processes]
         self._began = time.monotonic()
 
     def end(self, name: str) -> None:
         """End the current step, and give it this name."""
         seconds = time.monotonic() - self._began
-        said, cpu = self._before
-        now = self.said().since(said)
+        earlier, cpu = self._before
+        now = self.traffic().since(earlier)
         driver, metadata = (_cpu_s(p) - was for p, was in zip(self._processes, cpu, strict=True))
         peaks = [_peak_bytes(process.pid) for process in self._processes]
-        said_now = dict(now.messages), dict(now.requests), dict(now.answers)
-        self.done.append(Step(name, seconds, driver, metadata, peaks[0], peaks[1], *said_now))
+        totals = dict(now.messages), dict(now.requests), dict(now.answers)
+        self.done.append(Step(name, seconds, driver, metadata, peaks[0], peaks[1], *totals))
         self._begin()
 
 

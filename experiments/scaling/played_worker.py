@@ -39,7 +39,7 @@ class _Described(Message, frozen=True, forbid_unknown_fields=False):
 
 
 @dataclass(frozen=True)
-class PlayedCalls:
+class SimulatedCalls:
     """Sends the messages of a task to the metadata server, and answers as if the task had run."""
 
     size: Size
@@ -52,7 +52,7 @@ class PlayedCalls:
         self, task: tasks.MapTask, attempt: int, shuffle: Shuffle, writer_id: str
     ) -> tasks.MapResult:
         """Ask where the partitions are, and commit, as `ShuffleWriter` does."""
-        rows, sizes = self.size.told(task.map_id)
+        rows, sizes = self.size.reported(task.map_id)
         request = DescribeShuffle(shuffle.id, task.map_id, shuffle.token)
         with Connections(shuffle.timeouts) as connections:
             client = MetadataClient(shuffle.metadata, connections, shuffle.timeouts.reconnect_s)
@@ -70,7 +70,7 @@ class PlayedCalls:
                 routing=f"{task.map_id:016x}",
             )
             winner, _ = client.commit_map(commit)
-        assert winner == MapAttempt(task.map_id, attempt, writer_id), "nobody else writes"
+        assert winner == MapAttempt(task.map_id, attempt, writer_id), "there is no other writer"
         total = sum(rows)
         return tasks.MapResult(total, total, total, 0)
 
@@ -106,7 +106,7 @@ def _stats(number: int, rows: int) -> str:
 def play(channel: Connection, size: Size, threads: int) -> None:
     """Answer numbered calls until a number below 0."""
     keep_idle()
-    played = PlayedCalls(size)
+    played = SimulatedCalls(size)
     known: dict[int, bytes] = {}
     sending = threading.Lock()
 

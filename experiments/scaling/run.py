@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.scaling.cluster import PlayedCluster, Resumed, played_cluster, resume
+from experiments.scaling.cluster import Resumed, SimulatedCluster, resume, simulated_cluster
 from experiments.scaling.measured import Step, Steps
 from experiments.scaling.played_worker import REDUCES_TO
 from experiments.scaling.size import SCHEMA, Size
@@ -63,14 +63,14 @@ class _Reported(ProgressReport):
     """Measures a job's stages as steps, and also the preparation of each stage."""
 
     steps: Steps
-    cluster: PlayedCluster
+    cluster: SimulatedCluster
     size: Size
 
     def begin(self, stage: str, tasks: int) -> None:
         self._stage = stage
         self.steps.end(_READY[stage])
         if stage == "reduce" and self.size.loses:
-            self.cluster.tell_servers("lose")
+            self.cluster.notify_servers("lose")
             self.steps.end("a server leaves")
 
     def advance(self) -> None: ...
@@ -84,8 +84,8 @@ class _Reported(ProgressReport):
 def run(size: Size, folder: Path) -> Run:
     """Run a job; raise AssertionError if its result is not what was sent."""
     journal = folder / "journal"
-    with played_cluster(size, journal) as cluster:
-        steps = Steps(cluster.metadata_pid, cluster.said)
+    with simulated_cluster(size, journal) as cluster:
+        steps = Steps(cluster.metadata_pid, cluster.traffic)
         spec = _spec(size)
         source = _source(spec, size, folder)
         sink = open_sink(spec.output, folder, {}, "scale", None)
@@ -134,7 +134,7 @@ def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
 
 @contextmanager
 def _moving(
-    size: Size, plan: JobPlan, writer: PartWriter, cluster: PlayedCluster, report: _Reported
+    size: Size, plan: JobPlan, writer: PartWriter, cluster: SimulatedCluster, report: _Reported
 ) -> Iterator[StageScheduler]:
     """Return the job, on a cluster that ends with it, so that no server has to drop its blocks."""
     timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)

@@ -53,9 +53,9 @@ class Size:
         rows = usual * (950 + _pattern(self.partitions, map_id % _PATTERN)) // 1000
         return rows, rows * ROW_BYTES + _BLOCK_BYTES
 
-    def told(self, map_id: int) -> tuple[list[int], list[int]]:
+    def reported(self, map_id: int) -> tuple[list[int], list[int]]:
         """Return the same as a commit reports it."""
-        return _told(self, map_id % _PATTERN)
+        return _reported(self, map_id % _PATTERN)
 
     def all_sent(self) -> tuple[Counts, Counts]:
         """Return the rows and bytes that all maps send to each partition."""
@@ -69,7 +69,7 @@ class Size:
 
 
 @lru_cache(_PATTERN)
-def _told(size: Size, offset: int) -> tuple[list[int], list[int]]:
+def _reported(size: Size, offset: int) -> tuple[list[int], list[int]]:
     rows, sizes = size.sent(offset)
     return rows.tolist(), sizes.tolist()
 

@@ -109,7 +109,8 @@ def _serve_metadata(folder: Path, data_servers: int) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c is the driver's, who then ends us
+    # Ctrl-C is for the driver, which then ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     match sys.argv[1:]:
         case ["metadata", folder, data_servers]:
             _serve_metadata(Path(folder), int(data_servers))

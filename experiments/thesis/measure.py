@@ -65,7 +65,7 @@ def run(
                 times[step.name] = StepTime(seconds, len(step.arguments))
             return RunTime(time.perf_counter() - started, times)
         finally:
-            if way == "parallel":  # the next run pays for its own processes, as this one did
+            if way == "parallel":  # so that the next run starts its own processes too
                 get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 

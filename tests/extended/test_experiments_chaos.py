@@ -27,7 +27,7 @@ from experiments import (
 )
 from experiments.chaos_faults import Target
 from experiments.chaos_outcome import Bench
-from experiments.chaos_plan import FAULTS, Moment, Scenario, Strike, plan, sooner
+from experiments.chaos_plan import FAULTS, Moment, Scenario, Strike, plan, with_earlier_faults
 from tests.support.experiments import ROOT, contents
 
 SEED = 519
@@ -76,7 +76,7 @@ KILL_LATER = Strike("driver", "kill", Moment("commit"), 0, 0.0)
         ((FREEZE,), ""),
         (
             (FREEZE, KILL_LATER),
-            f"{KILL_LATER.told}: the job hung before the driver told of its commit",
+            f"{KILL_LATER.description}: the job hung before the driver reported its commit",
         ),
     ],
     ids=["when all is done to it", "before a fault comes to it"],
@@ -139,19 +139,19 @@ TELLS = f"""map: 3 of 10
 
 def test_what_a_driver_tells_of_ends_is_wrong_unless_somebody_meant_it() -> None:
     kill = Strike("data", "kill", Moment("map"), 0, 1.0)
-    assert chaos_crashes.told_by(TELLS, [kill]) == []
-    assert chaos_crashes.told_by(TELLS, []) == [f"{METADATA} was killed by SIGKILL"]
+    assert chaos_crashes.unexpected_ends(TELLS, [kill]) == []
+    assert chaos_crashes.unexpected_ends(TELLS, []) == [f"{METADATA} was killed by SIGKILL"]
     ended = f"{DATA} ended with code 1 (MemoryError); data3 takes its place"
-    assert chaos_crashes.told_by(ended, [kill]) == [f"{DATA} ended with code 1"]
+    assert chaos_crashes.unexpected_ends(ended, [kill]) == [f"{DATA} ended with code 1"]
     forks = (
         "the process that servers and workers are forked from was killed by SIGKILL, and they end "
         "with it; it is started again"
     )
     kill_forks = Strike("forks", "kill", Moment("map"), 0, 1.0)
-    assert chaos_crashes.told_by(f"{forks}\n{TELLS}", [kill_forks]) == []
-    assert chaos_crashes.told_by(f"{forks}\n{TELLS}", []) == [forks]
+    assert chaos_crashes.unexpected_ends(f"{forks}\n{TELLS}", [kill_forks]) == []
+    assert chaos_crashes.unexpected_ends(f"{forks}\n{TELLS}", []) == [forks]
     crashed = "map 3 runs again: it crashed in native code, by SIGSEGV"
-    assert chaos_crashes.told_by(crashed, [kill]) == [crashed]
+    assert chaos_crashes.unexpected_ends(crashed, [kill]) == [crashed]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_a_driver_tells_of_ends_is_wrong_unless_somebody_meant_it() -> None
     [(0, False, 0), (-9, True, 0), (-9, False, 1), (-11, True, 1), (-6, False, 1), (1, True, 1)],
 )
 def test_a_process_ends_with_0_or_is_killed(code: int, was_killed: bool, wrong: int) -> None:
-    assert len(chaos_crashes.of_process("data0", code, was_killed)) == wrong
+    assert len(chaos_crashes.unexpected_end("data0", code, was_killed)) == wrong
 
 
 def test_a_seed_is_always_the_same_run_and_all_faults_come() -> None:
@@ -183,7 +183,9 @@ def test_a_seed_is_always_the_same_run_and_all_faults_come() -> None:
 def test_a_fault_that_came_too_late_comes_in_half_the_time() -> None:
     for seed in range(100):
         scenario = plan(seed, strikes=2)
-        for strike, earlier in zip(scenario.strikes, sooner(scenario).strikes, strict=True):
+        for strike, earlier in zip(
+            scenario.strikes, with_earlier_faults(scenario).strikes, strict=True
+        ):
             if earlier.moment.stage == strike.moment.stage:
                 assert earlier.moment.share == strike.moment.share / 2
                 assert earlier.moment.after_s == strike.moment.after_s / 2

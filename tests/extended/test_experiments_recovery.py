@@ -20,7 +20,7 @@ ROWS = 200_000
 ROUNDS = ["--rounds", 1, "--small-rounds", 1, "--fault-rounds", 1]
 
 
-def test_every_fault_hits_and_is_told(tmp_path: Path) -> None:
+def test_every_fault_hits_and_is_reported(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--parts", "faults", "--rows", ROWS, *ROUNDS, "--heartbeat-timeout", "2 s"]
     python(
@@ -31,7 +31,7 @@ def test_every_fault_hits_and_is_told(tmp_path: Path) -> None:
     assert made.keys() == FAULTS.keys()
     for name, (fault, _) in FAULTS.items():
         (run,) = made[name]
-        assert bool(run["hit"]) == bool(run["told"]) == (fault is not None), run
+        assert bool(run["hit"]) == bool(run["driver_log"]) == (fault is not None), run
         is_stopped = fault is not None and fault.is_stopped
         assert (run["wall_s"] > 2.0) or not is_stopped, run
         assert run["attempts"]["map"] >= 10, run
@@ -65,7 +65,7 @@ def test_the_undisturbed_job_is_compared_with_less_and_with_another_commit(tmp_p
     for rows in (SMALL_ROWS, ROWS):
         compared = made[f"before, {rows:,} rows"]
         assert compared.keys() == {"now", "before"}
-        assert all(run["told"] == [] and run["wall_s"] > 0 for (run,) in compared.values())
+        assert all(run["driver_log"] == [] and run["wall_s"] > 0 for (run,) in compared.values())
 
 
 def test_a_snapshot_is_what_is_imported(tmp_path: Path) -> None:

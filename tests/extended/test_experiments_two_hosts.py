@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.two_hosts_conditions import CONDITIONS, SERVERS_AFAR, undisturbed
-from experiments.two_hosts_network import A, B, alone
-from experiments.two_hosts_wire import Arming, Cut, Weather, Wire
+from experiments.two_hosts_conditions import CONDITIONS, SERVERS_REMOTE, baseline
+from experiments.two_hosts_network import A, B, exclusive
+from experiments.two_hosts_wire import Cut, CutTrigger, Impairment, Wire
 from tests.support.experiments import ROOT
 
 TIMEOUT_S = 110.0
@@ -86,13 +86,13 @@ def test_lost_packets_and_a_partition_lose_no_row(tmp_path: Path) -> None:
     assert partition["cut_off"] > 0
     assert partition["wall_s"] > 5.0, partition
     assert f"| {names[1]} |" in (tmp_path / "out" / "two_hosts.md").read_text()
-    with alone():
+    with exclusive():
         assert not any(path.exists() for path in NAMESPACES)
 
 
 def _left_by_a_killed_run() -> subprocess.Popen[bytes]:
     """A host of before, and somebody who still runs there."""
-    with alone():
+    with exclusive():
         subprocess.run(["ip", "netns", "add", A.namespace], check=True)
         return subprocess.Popen(A.inside(["sleep", "1000"]))
 
@@ -159,7 +159,7 @@ def test_a_wire_passes_packets_on_in_both_directions(joined: Joined) -> None:
 
 
 def test_a_late_packet_comes_late_and_in_its_order(joined: Joined) -> None:
-    joined.wire.have(Weather(delay_s=0.05))
+    joined.wire.apply(Impairment(delay_s=0.05))
     started = time.monotonic()
     for number in range(3):
         joined.send(0, number)
@@ -168,10 +168,10 @@ def test_a_late_packet_comes_late_and_in_its_order(joined: Joined) -> None:
 
 
 def test_as_many_packets_are_lost_as_were_to_be(joined: Joined) -> None:
-    joined.wire.have(Weather(loss=0.5))
+    joined.wire.apply(Impairment(loss=0.5))
     for _ in range(200):
         joined.send(0)
-    joined.wire.have(Weather())
+    joined.wire.apply(Impairment())
     joined.send(0, 255)
     while joined.received(1) != 255:
         pass
@@ -183,7 +183,7 @@ def test_as_many_packets_are_lost_as_were_to_be(joined: Joined) -> None:
 def test_an_armed_cut_comes_after_so_many_bytes_and_heals(joined: Joined) -> None:
     there, back = IPv4Network(A.address), IPv4Network(B.address)
     cut = Cut(A.network, B.network)
-    joined.wire.arm(Arming(cut, there, back, after_bytes=50, heals_after_s=0.2))
+    joined.wire.arm(CutTrigger(cut, there, back, after_bytes=50, heals_after_s=0.2))
     for number in range(2):  # 42 bytes
         joined.send(0, number)
         assert joined.received(1) == number
@@ -204,17 +204,17 @@ def test_an_armed_cut_comes_after_so_many_bytes_and_heals(joined: Joined) -> Non
 
 
 def test_a_cut_parts_only_its_own_addresses() -> None:
-    cut = Cut(B.network, SERVERS_AFAR.first)
-    first, other = SERVERS_AFAR.data
-    assert cut.parts(B.address, first)
-    assert cut.parts(first, B.address)
-    assert not cut.parts(B.address, other)
-    assert not cut.parts(A.address, B.address)
+    cut = Cut(B.network, SERVERS_REMOTE.first)
+    first, other = SERVERS_REMOTE.data
+    assert cut.separates(B.address, first)
+    assert cut.separates(first, B.address)
+    assert not cut.separates(B.address, other)
+    assert not cut.separates(A.address, B.address)
 
 
 def test_every_condition_has_one_to_be_held_against() -> None:
     for condition in CONDITIONS.values():
-        against = undisturbed(condition.layout)
+        against = baseline(condition.layout)
         assert against.layout == condition.layout
-        assert against.arming({}) is None
+        assert against.cut_trigger({}) is None
         assert condition.layout.first.network_address in A.network

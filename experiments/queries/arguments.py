@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Asked:
+class Arguments:
     query: Path
     """A file with SQL, which has the query's name."""
     data: Path
@@ -30,6 +30,6 @@ class Asked:
         return {path.stem: str(path) for path in sorted(self.data.glob("*.parquet"))}
 
 
-def asked() -> Asked:
+def parse_arguments() -> Arguments:
     query, data, out, threads = sys.argv[1:]
-    return Asked(Path(query), Path(data), Path(out), int(threads))
+    return Arguments(Path(query), Path(data), Path(out), int(threads))
