@@ -17,7 +17,7 @@ import msgspec
 import psutil
 from pyarrow import flight
 
-from experiments.scaling import heartbeats, played_worker
+from experiments.scaling import heartbeats, simulated_worker
 from experiments.scaling.executor import SimulatedExecutor
 from experiments.scaling.measured import Traffic
 from experiments.scaling.metadata import FIGURES, Asked
@@ -82,11 +82,11 @@ def simulated_cluster(size: Size, journal: Path) -> Iterator[SimulatedCluster]:
     """Run all processes until the driver has ended."""
     with metadata_server(journal) as (location, pid):
         servers, theirs = _spawn.Pipe()
-        beating = _spawn.Process(target=heartbeats.play, args=(theirs, location, size.servers))
+        beating = _spawn.Process(target=heartbeats.simulate, args=(theirs, location, size.servers))
         beating.start()
         calls, workers_end = _spawn.Pipe()
         working = _spawn.Process(
-            target=played_worker.play, args=(workers_end, size, _WORKER_THREADS)
+            target=simulated_worker.simulate, args=(workers_end, size, _WORKER_THREADS)
         )
         working.start()
         executor = SimulatedExecutor(size.workers, calls)

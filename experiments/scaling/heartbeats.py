@@ -59,7 +59,7 @@ class SimulatedServer:
             client.unregister_server(self.location, self._incarnation)
 
 
-def play(channel: Connection, metadata: str, count: int) -> None:
+def simulate(channel: Connection, metadata: str, count: int) -> None:
     """Simulate some servers in a process of its own until ``channel`` says ``end``.
 
     The message ``hold`` names a shuffle and its token. After ``lose`` one of the servers leaves.

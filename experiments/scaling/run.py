@@ -18,7 +18,7 @@ import msgspec
 
 from experiments.scaling.cluster import Resumed, SimulatedCluster, resume, simulated_cluster
 from experiments.scaling.measured import Step, Steps
-from experiments.scaling.played_worker import REDUCES_TO
+from experiments.scaling.simulated_worker import REDUCES_TO
 from experiments.scaling.size import SCHEMA, Size
 from mrflight.config.job_file import decode_job
 from mrflight.config.memory import divide_memory

@@ -103,16 +103,16 @@ def _stats(number: int, rows: int) -> str:
     )
 
 
-def play(channel: Connection, size: Size, threads: int) -> None:
+def simulate(channel: Connection, size: Size, threads: int) -> None:
     """Answer numbered calls until a number below 0."""
     keep_idle()
-    played = SimulatedCalls(size)
+    calls = SimulatedCalls(size)
     known: dict[int, bytes] = {}
     sending = threading.Lock()
 
     def make(number: int, call: bytes) -> None:
         function, args, kwargs = decode_call(call, known)
-        made = answer(encode_call(played.of(function), args, kwargs), lambda _: None)
+        made = answer(encode_call(calls.of(function), args, kwargs), lambda _: None)
         with sending:
             channel.send((number, made))
 
