@@ -1,4 +1,4 @@
-"""What every test can ask for, and how Hypothesis looks for examples."""
+"""Fixtures and options for every test, and the settings of Hypothesis."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether ``--all-on-ray`` leaves a file out; pytest does not ask of those that are named."""
+    """Return whether ``--all-on-ray`` leaves a file out. Files that are named always run."""
     if not config.getoption("--all-on-ray") or collection_path.suffix != ".py":
         return None
     return str(collection_path.relative_to(HERE)) not in ray_files.RUN or None

@@ -1,4 +1,4 @@
-"""What several files of these tests can ask for."""
+"""Fixtures that several files of fault tests use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def format(request: pytest.FixtureRequest) -> OutputFormat:
 
 @pytest.fixture(scope="module")
 def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Those that the hostile tests of a file share."""
+    """Yield the servers that the hostile tests of a file share."""
     with logging_servers(tmp_path_factory.mktemp("servers") / "log") as servers:
         yield servers
 
 
 @pytest.fixture
 def servers(shared_servers: Servers) -> Iterator[Servers]:
-    """Which a test is hostile to, and which it may not harm."""
+    """Yield the servers, and check that the test has not harmed them."""
     with unharmed(shared_servers):
         yield shared_servers

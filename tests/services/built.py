@@ -1,4 +1,4 @@
-"""What ``make services`` has put into the cache folder, and what to do where it has not."""
+"""Finds what ``make services`` has put into the cache folder, and says what to do if it has not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hdfs_class_path() -> str:
 
 
 def hopsfs_python() -> Path:
-    """That of the environment that has mrflight[hopsfs]."""
+    """Return the Python of the environment that has mrflight[hopsfs]."""
     if not (CACHE / "hopsfs" / ".installed").exists():
         _ask_for("the environment of mrflight[hopsfs]", "")
     return HOPSFS_PYTHON

@@ -18,7 +18,7 @@ from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
 
 @pytest.fixture(scope="session")
 def needs_minio() -> None:
-    """What MinIO is started from: without it the test is skipped, in CI it fails."""
+    """Skip the test if MinIO is not built; fail it in CI."""
     try:
         minio_program()
     except NotBuiltError as error:
@@ -27,7 +27,7 @@ def needs_minio() -> None:
 
 @pytest.fixture(scope="session")
 def needs_hdfs() -> None:
-    """What HDFS is started from: without it the test is skipped, in CI it fails."""
+    """Skip the test if HDFS is not installed; fail it in CI."""
     try:
         hdfs_class_path()
     except NotBuiltError as error:

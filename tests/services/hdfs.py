@@ -76,7 +76,7 @@ class Hdfs:
         return sorted(node.xferaddr for node in nodes.values() if node.capacity)
 
     def is_ready(self) -> bool:
-        """Whether it takes writes, on every data node."""
+        """Return whether every data node takes writes."""
         live = self.live_data_nodes()
         if len(live) < len(self.data_nodes) or not all(map(_listens, live)):
             return False
@@ -101,7 +101,7 @@ class Hdfs:
 
 
 class _State(msgspec.Struct):
-    """What the name node tells of itself, of either name."""
+    """The name node's state, under either name of its bean."""
 
     live_nodes: str = msgspec.field(name="LiveNodes", default="{}")
     fs_state: str = msgspec.field(name="FSState", default="")

@@ -1,1 +1,1 @@
-"""What tests share: jobs run through the real driver, real servers, and what they may leave."""
+"""Helpers of tests: jobs that the real driver runs, real servers, and checks of what they leave."""

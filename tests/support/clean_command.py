@@ -15,7 +15,7 @@ from mrflight.frontend import cli
 
 @dataclass(frozen=True)
 class Cleaned:
-    """How the command ended."""
+    """The result of the command."""
 
     returncode: int
     stdout: str
@@ -23,7 +23,7 @@ class Cleaned:
 
     @property
     def files(self) -> set[str]:
-        """What it lists."""
+        """The files that it lists."""
         return {line.split("  ")[0] for line in self.stdout.splitlines()}
 
 

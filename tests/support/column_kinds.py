@@ -84,7 +84,7 @@ KINDS = [
 
 
 def same(value: Any) -> Any:
-    """What equal values have in common: one NaN, one zero."""
+    """Return a value that equal values have in common: all NaNs are one, and both zeros are."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value + 0.0
     return value

@@ -27,7 +27,7 @@ ALWAYS: list[str] = []
 
 @dataclass(frozen=True)
 class DriverRun:
-    """How a run of the driver ended."""
+    """The result of a run of the driver."""
 
     code: int
     stdout: str
@@ -41,7 +41,7 @@ class DriverRun:
 
     @property
     def message(self) -> str:
-        """What the driver said when it refused or failed."""
+        """The message with which the driver refused or failed."""
         return self.stderr.partition("mrflight: ")[2]
 
 

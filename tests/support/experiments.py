@@ -1,4 +1,4 @@
-"""What the tests of the examples and of the experiments share."""
+"""Helpers of the tests of examples and experiments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(path: Path) -> ModuleType:
 
 
 def python(*words: object, timeout_s: float = 120.0) -> str:
-    """What ``python words`` prints; fails with all it said unless it exits with 0."""
+    """Return what ``python words`` prints; fail with its output unless it exits with 0."""
     command = [sys.executable, *map(str, words)]
     ended = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s

@@ -1,4 +1,4 @@
-"""What ``mrflight explain`` says of a job."""
+"""Returns what ``mrflight explain`` says about a job."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def opened(location: Location) -> Source:
 def check_reads_tell(
     sources: Sequence[Source], inputs: Sequence[Location], why: str, look_at: str
 ) -> None:
-    """Who reads, or plans, says that the store has failed, and why, and can be tried again."""
+    """Check that a reader, or the planner, says why the store has failed, and may be retried."""
     reads: list[Callable[[], object]] = [
         lambda source=source: [list(source.reader.read(split)) for split in source.splits]
         for source in sources

@@ -1,4 +1,4 @@
-"""What is done to a process of a job, and to what it has stored."""
+"""The faults: what is done to a process of a job, or to the data that it has stored."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.support.oracle import rows
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a job is stopped for its fault, and what it has done by then."""
+    """The moment at which a job is stopped for its fault, and what it has done by then."""
 
     map_function: str
     reduce: str
@@ -50,7 +50,7 @@ MOMENTS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What is done to whom and when; how many attempts that costs, and what the driver says."""
+    """One case: a fault, the process and the moment, the attempts that it costs, and a message."""
 
     who: str
     fault: str
@@ -78,22 +78,22 @@ SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
 
 
 def options_of(cell: Cell) -> tuple[str, ...]:
-    """Those with which its job does where it runs what it does here."""
+    """Return the options with which the job behaves in its place as it does on this machine."""
     return fault_place.PLACE.options_of(cell)
 
 
 def check_goes_on(cell: Cell, folder: Path) -> None:
-    """Do what the cell names to whom it names, and assert that all is as it says."""
+    """Run the cell's fault, and assert that the job succeeds as the cell says."""
     check(cell, done_after(cell, folder), folder)
 
 
 def check_fails(cell: Cell, folder: Path) -> None:
-    """Do what the cell names to whom it names, and assert that the job ends as it says."""
+    """Run the cell's fault, and assert that the job fails as the cell says."""
     check_failed(cell, done_after(cell, folder), folder)
 
 
 def done_after(cell: Cell, folder: Path) -> DriverRun:
-    """How the job ended that the fault was done to."""
+    """Run the job with its fault, and return its result."""
     with at_the_moment(folder, cell.when, *options_of(cell)) as (run, victims):
         hits = run.processes("worker") if cell.who == "workers" else [victims[cell.who]]
         hit(run, cell.when, lambda: [DO[cell.fault](run, victim) for victim in hits])
@@ -155,7 +155,7 @@ def check_table_untouched(folder: Path) -> None:
 
 
 def hit(run: FaultyRun, when: str, do: Callable[[], object], *, is_its_end: bool = False) -> None:
-    """Do it at the moment, and let the job go on, before it is done or then."""
+    """Call ``do`` at the moment, and let the job go on, before that or afterwards."""
     if when != "commit":
         do()
         run.go_on()
@@ -178,7 +178,7 @@ def at_the_moment(
     standing: str | None = None,
     lease_s: float | None = None,
 ) -> Iterator[tuple[FaultyRun, dict[str, psutil.Process]]]:
-    """A job that stands at a moment, and who may be hit then; it is to stop ``later`` as well."""
+    """Yield a job that stopped at a moment, and its processes; it stops at ``later`` as well."""
     moment = MOMENTS[when]
     job = faulty_job.write_faulty_job(folder, moment.map_function, moment.reduce)
     stops = (*moment.stops, *later)
@@ -238,7 +238,7 @@ def unlisted(folder: Path) -> set[str]:
 
 
 def clean(folder: Path, *options: str) -> str:
-    """What ``mrflight clean`` lists."""
+    """Return what ``mrflight clean`` lists."""
     done = run_clean(folder / "out", *options, "--older-than", "0 s")
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""Where jobs of tests run, and where their processes are found then."""
+"""The places where jobs of tests run, and how their processes are found there."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class ThisMachine:
-    """What a driver starts are its children, and have names."""
+    """Jobs on this machine: servers and workers are children of the driver, and have names."""
 
     options: tuple[str, ...] = ()
     """The options of every faulty job, which come before its own."""
     start_s = 0.0
-    """How much longer a job may take to begin."""
+    """The additional seconds that a job may take to begin."""
 
     def seen(self, run: FaultyRun) -> FaultyRun:
-        """The run as one that finds its processes where they are."""
+        """Return the run as one that finds its processes in this place."""
         return run
 
     def options_of(self, cell: Cell) -> tuple[str, ...]:
         return cell.options
 
     def said(self, words: str) -> str:
-        """What is said there where here it is ``words``; both are regular expressions."""
+        """Return the message there for the message ``words`` here; both are regular expressions."""
         return words
 
     def processes(self, kind: str) -> list[psutil.Process]:
-        """Those of this process's only job: ``metadata``, ``data``, ``worker``, or "" for all."""
+        """Return children of a kind: ``metadata``, ``data``, ``worker``, or "" for all."""
         return [
             process
             for process in psutil.Process(os.getpid()).children(recursive=True)

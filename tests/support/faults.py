@@ -35,7 +35,7 @@ DEADLINE_S = 40.0
 
 @contextmanager
 def slow_commit(table: Path) -> Iterator[Callable[[], None]]:
-    """Nobody can load the table, and so commit to it, until what this gives is called."""
+    """Keep processes from loading the table, and so from committing, until the result is called."""
     gate = table / "_delta_log" / "_last_checkpoint"  # which is looked for first
     os.mkfifo(gate)
     seem_made_anew(table)
@@ -73,7 +73,7 @@ def await_that(condition: Callable[[], T | None], what: str, deadline_s: float =
 
 @dataclass
 class FaultyRun:
-    """A job that runs, its places and its processes."""
+    """A running job, its places and its processes."""
 
     job: Path
     driver: subprocess.Popen[bytes]
@@ -90,23 +90,23 @@ class FaultyRun:
         return (self.folder / "stderr").read_text()
 
     def at(self, *places: str) -> list[psutil.Process]:
-        """Wait until the job is at all of these places; who is there."""
+        """Wait until the job is at all of these places; return the processes that are there."""
         for place in places:
             await_that(lambda at=place: self._is_at(at), place)  # type: ignore[misc]
         return [psutil.Process(int(os.readlink(self.folder / "places" / at))) for at in places]
 
     def go_on(self, *places: str) -> None:
-        """Let the functions go on from these places, or from wherever they are."""
+        """Let the functions go on from these places, or from all places."""
         for stop in (self.folder / "places").glob("stop at *"):
             if not places or stop.name.removeprefix("stop at ") in places:
                 stop.unlink()
 
     def has_said(self, text: str) -> None:
-        """Wait until the driver has said this."""
+        """Wait until the driver has printed this text."""
         await_that(lambda: self._lives() and text in self.stderr, f"{text!r} from the driver")
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Those of the job whose names begin so, in the order of their names."""
+        """Return the job's processes whose names begin with ``name``, ordered by name."""
         found = []
         for process in processes_of(self.mark):
             with suppress(psutil.NoSuchProcess):
@@ -115,31 +115,31 @@ class FaultyRun:
         return [process for *_, process in sorted(found, key=lambda each: each[:2])]
 
     def metadata(self) -> str:
-        """The location of the metadata server."""
+        """Return the location of the metadata server."""
         if self.standing is not None:
             return self.standing
         (socket,) = self.temporary.glob("mrflight-*/metadata.sock")
         return f"grpc+unix://{socket}"
 
     def shuffle(self) -> ShuffleStatus:
-        """What the metadata server knows of the job's shuffle."""
+        """Return the metadata server's status of the job's shuffle."""
         with mrflight.connect(self.metadata()) as cluster:
             (status,) = cluster.status().shuffles
         return status
 
     def read(self) -> set[int]:
-        """The partitions that have been read by a reduce."""
+        """Return the partitions that a reduce has read."""
         told = (self.folder / "places").glob("read *")
         return {int(path.name.split()[1]) for path in told}
 
     def server_of(self, partition: int) -> psutil.Process:
-        """The embedded data server that a partition is read from."""
+        """Return the embedded data server from which a partition is read."""
         with mrflight.connect(self.metadata()) as cluster:
             infos = cluster.open_shuffle(self.shuffle().id).layout()[1]
         return self.server_at(infos[partition].locations[0])
 
     def server_at(self, location: str) -> psutil.Process:
-        """The embedded data server that is there."""
+        """Return the embedded data server at a location."""
         (process,) = self.processes(Path(location).stem)
         return process
 
@@ -215,7 +215,7 @@ def _driver(lease_s: float | None) -> list[str]:
 
 
 def kill(process: psutil.Process) -> None:
-    """SIGKILL, and wait until it is dead."""
+    """Kill a process with SIGKILL, and wait until it is dead."""
     process.kill()
     dead = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
@@ -229,6 +229,6 @@ def kill(process: psutil.Process) -> None:
 
 
 def stop(process: psutil.Process) -> None:
-    """SIGSTOP, and wait until it stands still."""
+    """Stop a process with SIGSTOP, and wait until it is stopped."""
     process.send_signal(signal.SIGSTOP)
     await_that(lambda: process.status() == psutil.STATUS_STOPPED, f"{process.pid} to stop")

@@ -1,4 +1,4 @@
-"""What the faulty job calls: it is given a copy of this file beside its job file."""
+"""The functions of the faulty job, which has a copy of this file beside its job file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PARTITIONS = 8
 MAPS = 5
 
 PLACES = Path(__file__).parent / "places"
-"""Beside the copy."""
+"""The folder of places beside the copy."""
 
 
 def tell(what: str, text: str) -> bool:
-    """Tell something that is told once; whether this is the first to tell it."""
+    """Record something that is recorded once; return whether this call is the first."""
     try:
         os.symlink(text, PLACES / what)
     except FileExistsError:
@@ -32,7 +32,7 @@ def tell(what: str, text: str) -> bool:
 
 
 def reach(place: str) -> bool:
-    """Tell that this process is there, if it is the first; wait as long as it is to stop there."""
+    """Record that this process is at a place, if it is the first, and wait until it may go on."""
     if not tell(place, str(os.getpid())):
         return False
     wait_until(lambda: not (PLACES / f"stop at {place}").exists(), f"leave to go on from {place}")
@@ -53,13 +53,13 @@ def narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def wide(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """So much that blocks are sent before the map ends."""
+    """Add so many bytes that blocks are sent before the map ends."""
     batch = narrow(batch)
     return batch.append_column("pad", pa.repeat("x" * 1_500, batch.num_rows))
 
 
 def dies_once_committed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The worker of map 3 is killed when its attempt is committed, and has not told anybody."""
+    """Kill the worker of map 3 when its attempt is committed and not reported yet."""
 
     def look(frame: FrameType, event: str, argument: object) -> None:
         if event == "return" and frame.f_code.co_qualname == "ShuffleWriter.commit":
@@ -77,7 +77,7 @@ def watched(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def watch_rewrites() -> None:
-    """From now on this process stops once it has begun a file with rows of the table's own."""
+    """Let this process stop once it has begun a file with rows of the table."""
 
     def look(frame: FrameType, event: str, argument: object) -> None:
         has_written = event == "return" and frame.f_code.co_qualname == "OpenPartFile.write"
@@ -101,7 +101,7 @@ def dies(batch: pa.RecordBatch) -> None:
 
 
 def other_rows_each_time(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same sums, of more rows in every attempt of a map.
+    """Return the same sums from more rows in every attempt of a map.
 
     No second attempt goes on before all maps have one.
     """

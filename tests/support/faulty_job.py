@@ -1,4 +1,4 @@
-"""A job that stops at places of its functions: its input, its files, and what comes of it."""
+"""A job that stops at places of its functions: its input, its files and its result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FUNCTION = 'function = "functions:total"'
 
 
 def write_faulty_job(folder: Path, map_function: str = "narrow", reduce: str = FUNCTION) -> Path:
-    """The job, its input and its functions, and a table that it appends to."""
+    """Write the job, its input and its functions, and a table that it appends to."""
     (folder / "in").mkdir()
     for number in range(FILES):
         with pa.ipc.new_file(folder / "in" / f"{number}.arrow", batch_of(0, 0).schema) as file:
@@ -67,7 +67,7 @@ def write_faulty_job(folder: Path, map_function: str = "narrow", reduce: str = F
 
 
 def batch_of(file: int, part: int) -> pa.RecordBatch:
-    """One of the input's batches; ``v`` is another in every row of all of them."""
+    """Return one of the input's batches; ``v`` differs in every row of all of them."""
     start = (file * BATCHES + part) * ROWS
     numbers = range(start, start + ROWS)
     return pa.record_batch(
@@ -88,7 +88,7 @@ def key_of(row: int) -> int:
 
 @cache
 def _keys() -> list[int]:
-    """Such that partition 0 is the largest, and so the first to be reduced, and so on."""
+    """Return keys such that partition 0 is the largest and is reduced first, and so on."""
     numbers = pa.record_batch({"k": pa.array(range(2_000), pa.int64())})
     by_partition: dict[int, list[int]] = {}
     for key, partition in enumerate(partition_ids(numbers, ["k"], PARTITIONS).to_pylist()):
@@ -97,16 +97,16 @@ def _keys() -> list[int]:
 
 
 def value_of(row: int) -> int:
-    """Its 8 bytes are found nowhere else by chance, and quickly where there are zeros only."""
+    """Return a value whose 8 bytes occur nowhere else by chance, and are found quickly."""
     return 0x0001_5EED_5EED_0000 + row
 
 
 OF_A_VALUE = value_of(0).to_bytes(8, "little")[2:]
-"""What all of them have in common, as it lies in a block."""
+"""The bytes that all values have in common in a block."""
 
 
 def bytes_in(partition: int) -> bytes:
-    """A value of a row of map 0 in a partition, as it lies in a block."""
+    """Return the bytes in a block of a value of map 0 in a partition."""
     keys = pa.record_batch({"k": pa.array(map(key_of, range(ROWS)), pa.int64())})
     row = partition_ids(keys, ["k"], PARTITIONS).to_pylist().index(partition)
     return value_of(row).to_bytes(8, "little")

@@ -16,7 +16,7 @@ class FileContract(SourceContract):
     """The tests of a format whose input is a file, a folder or a glob."""
 
     rows_are_needed = False
-    """Whether a file without rows has no schema."""
+    """Whether a file needs rows to have a schema."""
     may_lack_columns = False
     shows_damage = True
     """Whether a truncated file is noticed; half of a text file is still a text file."""

@@ -136,7 +136,7 @@ class GatedDriver:
             pass
 
     def end(self, timeout_s: float = WAIT_S) -> DriverRun:
-        """How it ended; subprocess.TimeoutExpired where it did not in time."""
+        """Return the result; raise subprocess.TimeoutExpired if it does not end in time."""
         stdout, stderr = self.process.communicate(timeout=timeout_s)
         return DriverRun(self.process.returncode, stdout, stderr)
 
@@ -198,14 +198,14 @@ def lost_attempts(driver: GatedDriver) -> list[str]:
 
 
 def newest(table: Path) -> object:
-    """What changes in the moment of a commit."""
+    """Return a value that changes in the moment of a commit."""
     if (table / "_mrflight").exists():
         return newest_manifest(table)
     return len(list((table / "_delta_log").glob("*.json")))
 
 
 def commits_of(table: Path, app_id: str) -> int:
-    """How often a run was committed, as the log or the manifest says."""
+    """Return how often a run was committed according to the log or the manifest."""
     log = table / "_delta_log"
     if log.exists():
         return sum(entry.read_text().count(f'"appId":"{app_id}"') for entry in log.glob("*.json"))
@@ -213,7 +213,7 @@ def commits_of(table: Path, app_id: str) -> int:
 
 
 def unnamed_files(table: Path) -> set[str]:
-    """What the table's folder holds that its log, or its manifest, is not and does not name."""
+    """Return the files in the table's folder that its log or manifest does not name."""
     log = table / "_delta_log"
     kept = {
         *manifests(table),
@@ -232,7 +232,7 @@ def unnamed_files(table: Path) -> set[str]:
 
 
 def clean(table: Path, *options: str) -> set[str]:
-    """What ``mrflight clean`` lists, however young it is."""
+    """Return the files that ``mrflight clean`` lists, whatever their age."""
     done = run_clean(table, "--older-than", "0 s", *options)
     assert done.returncode == 0, done.stderr
     return done.files

@@ -30,7 +30,7 @@ def opened(table: Location, format: OutputFormat, job: str, run_id: str | None =
 
 
 def parts(sink: Sink, *numbers: int) -> Commit:
-    """What is written of a row each, uncommitted yet."""
+    """Return a commit of parts with one row each, which is not committed yet."""
     rows = pa.record_batch([list(numbers), ["x"] * len(numbers)], schema=SCHEMA)
     return Commit(tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, [rows])), SCHEMA)
 
@@ -64,10 +64,10 @@ def rows_of(table: Location) -> list[int]:
 
 
 def left_of(table: Location) -> set[str]:
-    """What ``mrflight clean`` would list, however young it is."""
+    """Return the files that ``mrflight clean`` lists, whatever their age."""
     return {file.path for file in find_orphan_files(table, _SOON).files}
 
 
 def remove_left(table: Location) -> None:
-    """What ``mrflight clean --remove`` would do then."""
+    """Remove these files as ``mrflight clean --remove`` does."""
     remove_orphan_files(table, find_orphan_files(table, _SOON))

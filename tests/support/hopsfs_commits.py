@@ -27,7 +27,7 @@ def start(python: Path, *commits: dict[str, Any]) -> subprocess.Popen[str]:
 
 
 def outcome(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """What it printed; it is waited for."""
+    """Wait for the end of a process, and return what it printed."""
     with process:
         told, _ = process.communicate(timeout=60)
     assert process.returncode == 0

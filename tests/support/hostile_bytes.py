@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 DEEP = 100_000
-"""How many brackets a value that is nested too deeply opens: no decoder may recurse so far."""
+"""The depth of a value that is nested too deeply: no decoder may recurse so far."""
 
 TOKENS: tuple[bytes, ...] = (
     *(b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xf4\x90\x80\x80", b"\r\n"),
@@ -24,14 +24,14 @@ TOKENS: tuple[bytes, ...] = (
     *(b"9", b"-1", b"9" * 19, b"9" * 400, b"9" * 5_000, b"1e999", b"0x", b"NaN", b"null", b"true"),
     "\u0661\u200b\U0001f4a3".encode(),
 )
-"""What text formats trip over."""
+"""Texts that are hard for text formats."""
 
 NUMBERS: tuple[bytes, ...] = tuple(
     (value % 2**64).to_bytes(8, "little")[:width]
     for width in (1, 2, 4, 8)
     for value in (0, 1, -1, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63)
 )
-"""What binary formats trip over, as lengths and offsets."""
+"""Numbers that are hard for binary formats, as lengths and offsets."""
 
 _DEEP_MARK = "<nested too deeply>"
 

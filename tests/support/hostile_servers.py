@@ -27,14 +27,14 @@ MAX_GROWTH_BYTES = 20 * 2**20
 """How much a server's memory may grow by all requests of a test. It grew by 0 to 13 MiB, and by at
 most 3 MiB more with four times as many requests."""
 MAX_POOLED_THREADS = 2
-"""That gRPC may keep for itself beyond those before: it has pools that grow with the load."""
+"""The threads that gRPC may keep in addition, because its pools grow with the load."""
 GRPCS_THREADS = ("event_engine", "grpc", "lifeguard")
-"""How their names begin. The others are Python's and Arrow's."""
+"""The beginnings of the names of gRPC's threads. The others are Python's and Arrow's."""
 BATCH = pa.record_batch({"n": pa.array([1, 2, None]), "text": ["a", None, "c"]})
 
 
 class Footprint(NamedTuple):
-    """What a process has taken of the system."""
+    """The resources that a process uses."""
 
     threads: int
     pooled_threads: int
@@ -135,7 +135,7 @@ def footprint(process: psutil.Process) -> Footprint:
 
 
 def thread_names(process: psutil.Process) -> Iterator[str]:
-    """As Linux tells them; one that ends meanwhile is left out."""
+    """Yield the names of a process's threads, without those that end meanwhile."""
     for thread in process.threads():
         with suppress(FileNotFoundError, ProcessLookupError):
             yield Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text()

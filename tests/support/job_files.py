@@ -38,7 +38,7 @@ def loader(folder: Path) -> Load:
 
 
 def refusal(load: Load, text: str, overrides: dict[str, Any] | None = None) -> str:
-    """What is said of a file that is none."""
+    """Return the message with which a job file is refused."""
     with pytest.raises(JobFileError) as refused:
         load(text, overrides)
     return str(refused.value)

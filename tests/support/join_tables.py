@@ -67,7 +67,7 @@ def joins(draw: st.DrawFn) -> tuple[Join, pa.Table, pa.Table]:
 
 
 def has_no_common_type(join: Join, left: pa.Table, right: pa.Table) -> bool:
-    """Whether the join is refused, as there is not a type for a column of both sides' keys."""
+    """Return whether the join is refused because keys of the two sides have no common type."""
     kinds = [
         {left.schema.field(a).type, right.schema.field(b).type}
         for a, b in zip(join.left_on, join.right_on, strict=True)

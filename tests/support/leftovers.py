@@ -1,4 +1,4 @@
-"""What a job may leave behind: its output, and nothing else."""
+"""Checks that a job leaves its output behind, and nothing else."""
 
 from __future__ import annotations
 

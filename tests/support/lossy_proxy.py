@@ -108,7 +108,7 @@ class LossyProxy:
     process: subprocess.Popen[str]
 
     def end(self) -> int:
-        """How many requests were lost."""
+        """End the proxy and return the number of requests that were lost."""
         self.process.kill()
         return self.process.communicate(timeout=10)[0].count("lost")
 

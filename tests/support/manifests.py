@@ -1,4 +1,4 @@
-"""What a folder of plain files says of itself, read by somebody who knows nothing of mrflight."""
+"""Reads the manifests of folders with plain means, without mrflight's own code."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def newest_manifest(table: Path) -> Path:
 
 
 def runs_of(table: Path) -> list[dict[str, Any]]:
-    """What was committed, the newest last."""
+    """Return the committed runs, the newest last."""
     runs: list[dict[str, Any]] = json.loads(newest_manifest(table).read_text())["runs"]
     return runs

@@ -11,7 +11,7 @@ import mrflight
 
 
 def batch(start: int, rows: int = 1_000) -> pa.RecordBatch:
-    """From a number on, each with a URL that is made of it."""
+    """Return rows with numbers from ``start`` on, each with a URL that is derived from it."""
     numbers = range(start, start + rows)
     return pa.record_batch({"url": [f"s{i}.com" for i in numbers], "n": pa.array(numbers)})
 
@@ -27,13 +27,13 @@ def numbers(shuffle: mrflight.Shuffle, partitions: int) -> list[int]:
 
 
 def held(shuffle: mrflight.Shuffle) -> list[int]:
-    """How many bytes each data server of a shuffle stores, of whatever."""
+    """Return the bytes that each data server of a shuffle stores, for all shuffles."""
     locations = {at for info in shuffle.layout()[1] for at in info.locations}
     return [stats(location)["size_bytes"] for location in sorted(locations)]
 
 
 def stats(location: str) -> dict[str, int]:
-    """What a data server says of itself to a plain Flight client."""
+    """Return the figures that a data server gives a plain Flight client."""
     with flight.FlightClient(location) as client:
         (answer,) = client.do_action(("stats", b"{}"))
         told: dict[str, int] = json.loads(answer.body.to_pybytes())

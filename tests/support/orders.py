@@ -76,7 +76,7 @@ def orders(draw: st.DrawFn, columns: Sequence[str]) -> tuple[SortKey, ...]:
 
 
 def sql_of(keys: Sequence[SortKey]) -> str:
-    """What ORDER BY takes."""
+    """Return the keys as ORDER BY takes them."""
     return ", ".join(
         f'"{key.column}" {"desc" if key.descending else "asc"} '
         f"nulls {'first' if key.nulls_first else 'last'}"
@@ -92,7 +92,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def asked(query: str, table: pa.Table) -> pa.Table:
-    """What a query of ``t`` comes to in DuckDB, which gives times the zone of the machine."""
+    """Return the result of a query of ``t`` in DuckDB, which gives times the machine's zone."""
     database = _database()
     database.register("t", table)
     found = database.sql(query).to_arrow_table()

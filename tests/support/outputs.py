@@ -82,7 +82,7 @@ class Output:
 
 
 def finish(sink: Sink, rows: Rows = NEW, schema: pa.Schema = SCHEMA) -> int | None:
-    """What the driver does with a sink that it opened."""
+    """Finish a sink as the driver does with a sink that it opened."""
     try:
         return sink.commit_and_cleanup(Commit(tuple(written(sink, rows, schema)), schema))
     finally:

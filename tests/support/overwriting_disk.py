@@ -66,21 +66,21 @@ class OverwritingDisk(Disk):
 
 
 class SleepingLock(CommitLock, frozen=True):
-    """That of a job whose process stands still after the store has looked: nothing is renewed."""
+    """The lock of a job that is stopped after the store has looked: no lease is renewed."""
 
     def _renewal(self, *_: object) -> NotAThread:  # type: ignore[override]
         return NotAThread()
 
 
 class NotAThread:
-    """What renews no lease."""
+    """A thread that renews no lease."""
 
     def start(self) -> None:
         return
 
 
 class HeldBackLock(CommitLock, frozen=True):
-    """That of a job which is held back when its commit is made, and not recorded yet."""
+    """The lock of a job that is held back after its commit is made and before it is recorded."""
 
     hold: Callable[[], None] = nothing
 

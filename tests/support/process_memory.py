@@ -37,7 +37,7 @@ def flip_in_memory(process: psutil.Process, needle: bytes) -> int:
 
 
 def _used(pid: int) -> Iterator[tuple[int, int]]:
-    """Where writable memory has been used, and how much of it: an arena of 1 GiB has some MiB."""
+    """Yield where writable memory has been used, and how much: an arena of 1 GiB has some MiB."""
     maps = Path(f"/proc/{pid}/smaps").read_text()
     used = r"^(\w+)-(\w+) rw(?:.*\n){1,5}?Rss: +[1-9]"
     with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:

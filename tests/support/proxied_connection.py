@@ -14,7 +14,7 @@ UNIX = "grpc+unix://"
 TCP = "grpc+tcp://"
 
 _HELD_BYTES = 1 << 20
-"""What is taken from one side before the other takes it; then the sender waits."""
+"""The bytes that are taken from one side before the other takes them; then the sender waits."""
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, no time
 
 
@@ -28,7 +28,7 @@ class Pipe:
         self.is_blocked = False
         """The sink takes no more at present."""
         self.free_at = 0.0
-        """When a throttle lets the next bytes go."""
+        """The time at which a throttle lets the next bytes go."""
         self.is_over = False
         self._sink = sink
         self._held: deque[tuple[float, memoryview]] = deque()
@@ -36,12 +36,12 @@ class Pipe:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the source is to be read."""
+        """Return whether the source should be read."""
         return not self.has_ended and self._held_bytes < _HELD_BYTES
 
     @property
     def due(self) -> float | None:
-        """When the next bytes may go, None where there are none or the sink takes none."""
+        """Return when the next bytes may go; None if there are none or the sink takes none."""
         return max(self._held[0][0], self.free_at) if self._held and not self.is_blocked else None
 
     def hold(self, chunk: bytes, due: float) -> None:

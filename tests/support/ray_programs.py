@@ -59,7 +59,7 @@ def read(shuffle: Shuffle, partition: int) -> tuple[list[int], list[str]]:
 
 
 def read_all(shuffle: Shuffle) -> dict[str, Any]:
-    """Whether all rows are there once, and all of a key in one place."""
+    """Return whether all rows are there once, and all rows of a key in one partition."""
     parts = ray.get([read.remote(shuffle, number) for number in range(PARTITIONS)])
     keys = Counter(key for _, keys in parts for key in keys)
     return {
@@ -155,7 +155,7 @@ def write_dataset(shuffle: Shuffle, tries: str, first_map_id: int | None = None)
 
 
 def _with_other_rows(number: int) -> pa.Table:
-    """As many with the same keys."""
+    """Return as many rows with the same keys and other numbers."""
     table = pa.table(rows_of(number))
     return table.set_column(1, "row", pc.negate(table["row"]))
 
@@ -175,7 +175,7 @@ def _written_twice(cluster: mrflight.Cluster) -> list[Any]:
 
 
 def told(folder: str) -> dict[str, Any]:
-    """What users get wrong."""
+    """Return the messages for mistakes that users make."""
     asked = {
         "memory": {"memory": "much"},
         "servers": {"data_servers": 0},

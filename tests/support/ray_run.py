@@ -23,7 +23,7 @@ TITLES = {
 }
 
 EMPTY_MIB = 128
-"""What a server declares beside what it may hold."""
+"""The MiB that a server declares in addition to what it may hold."""
 
 TWO = ("cluster.data_servers=2",)
 
@@ -49,10 +49,10 @@ IN_OTHER_WORDS = {
     r"/data\d\.sock": r":\d+",
     r".*\.sock": r"\S+:\d+",
 }
-"""Parts of what is said here, and there. First comes what others are a part of."""
+"""Parts of messages here and on Ray. Longer parts come before parts of them."""
 
 SAID_BY_WORKERS = "going on "
-"""How what is in Ray's logs, and not with the driver, begins."""
+"""The beginning of messages that are in Ray's logs and do not reach the driver."""
 
 
 class OnRay(ThisMachine):

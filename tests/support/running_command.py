@@ -12,7 +12,7 @@ from contextlib import contextmanager
 def running_command(
     command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Nobody reads what it says but the test; it is killed if it has not ended by itself."""
+    """Start a command whose output the test reads; kill it if it has not ended by itself."""
     with subprocess.Popen(
         command,
         env={**os.environ, **(environment or {})},

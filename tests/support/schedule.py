@@ -1,4 +1,4 @@
-"""How the tests of one run are divided between the workers of pytest-xdist, and what they cost.
+"""Divides the tests of one run between the workers of pytest-xdist, and reports slow files.
 
 A plugin of ``tests/conftest.py``, for ``--dist loadgroup``. A file goes to one worker as a whole,
 as its tests share fixtures; files that ask for the same HDFS or Ray go to the same worker, as each
@@ -19,10 +19,10 @@ import pytest
 HERE = Path(__file__).parents[1]
 DURATIONS = HERE / "durations.json"
 SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "ray_head": "ray"}
-"""Fixtures of servers that a session has one of, and the groups of their tests."""
+"""Fixtures of servers that a session has once, with the groups of their tests."""
 SLOWER = 2.0
 MIN_SLOWER_S = 10.0
-"""What is less may be due to the machine's other work."""
+"""A smaller difference may be due to other work of the machine."""
 BUDGET_S = 480.0
 """For all of `make test` on two cores; DESIGN: a change should not wait longer for its tests."""
 
@@ -76,7 +76,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _group_of(item: pytest.Item) -> str | None:
-    """The tests that go to one worker; None for a test that may go to any by itself."""
+    """Return the group of tests that go to one worker; None if the test may go to any worker."""
     for fixture in getattr(item, "fixturenames", ()):
         if fixture in SERVICES:
             return SERVICES[fixture]
@@ -86,7 +86,7 @@ def _group_of(item: pytest.Item) -> str | None:
 
 
 def _shares_fixtures(item: pytest.Item) -> bool:
-    """Whether a test uses a fixture that is made once for its file."""
+    """Return whether a test uses a fixture that is made once for its file."""
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info is not None else ()
     return any(each[-1].scope == "module" for each in found)

@@ -14,7 +14,7 @@ HOUR_S = 3600.0
 
 
 class ScriptedTask(msgspec.Struct, frozen=True):
-    """What each attempt does, in their order; those that come later succeed.
+    """A task with a script: what each of its attempts does, in order. Later attempts succeed.
 
     ``succeed``; ``raise``, an error that another attempt may not meet; ``refuse``, one that it
     will; ``crash``, an error of nobody's making; ``exit`` and ``kill`` of the process; ``hang``.

@@ -22,7 +22,7 @@ class Script:
         return self.process.stdout.readline().removesuffix("\n")
 
     def asked(self, line: str = "") -> str:
-        """What it says to a line."""
+        """Send a line and return the answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()

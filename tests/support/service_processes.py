@@ -1,4 +1,4 @@
-"""What is to be left of servers of ``tests/services``, and where they cannot start."""
+"""Checks what servers of ``tests/services`` leave, and where they cannot start."""
 
 from __future__ import annotations
 

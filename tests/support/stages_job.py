@@ -72,14 +72,14 @@ format = "parquet"
 
 
 def joined(rows: pa.Table) -> pa.Table:
-    """What `JOIN_JOB` makes of them, in the order of all columns."""
+    """Return the result of `JOIN_JOB`, sorted by all columns."""
     sums = rows.group_by("key").aggregate([("value", "sum")])
     found = sums.rename_columns(["key", "total"]).join(rows, "key", join_type="inner")
     return found.sort_by([(name, "ascending") for name in found.column_names])
 
 
 def write_rows(folder: Path, seed: int) -> pa.Table:
-    """What the job reads; keys and groups are random."""
+    """Write and return the job's input; keys and groups are random."""
     folder.mkdir()
     random = np.random.default_rng(seed)
     tables = []
@@ -95,7 +95,7 @@ def write_rows(folder: Path, seed: int) -> pa.Table:
 
 
 def expected(rows: pa.Table) -> pa.Table:
-    """What the job makes of them."""
+    """Return the result that the job should have."""
     sums = rows.group_by(["key", "group"]).aggregate([("value", "sum")])
     found = sums.group_by("group").aggregate([("value_sum", "max"), ("value_sum", "count")])
     named = found.select(["group", "value_sum_max", "value_sum_count"])
@@ -104,6 +104,6 @@ def expected(rows: pa.Table) -> pa.Table:
 
 
 def result_of(folder: Path) -> pa.Table:
-    """What it has made, in the order of the part files."""
+    """Return the rows that the job wrote, in the order of the part files."""
     paths = sorted((folder / "out").glob("part-*.parquet"))
     return pa.concat_tables([pq.read_table(path) for path in paths])

@@ -24,7 +24,7 @@ class StandingStore:
         self._writer: int | None = None
 
     def stand(self) -> None:
-        """From now on."""
+        """Stop answering from now on."""
         if self.gate.exists():
             self.gate.rename(self._aside)
         os.mkfifo(self.gate)
@@ -50,7 +50,7 @@ class StandingStore:
 
 
 def _opens_a_fifo(pid: int) -> bool:
-    """Whether one of its threads is where the kernel waits for somebody at the other end."""
+    """Return whether a thread of the process waits in the kernel for the other end of a FIFO."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # one that ended meanwhile
             if (thread / "wchan").read_text() == "wait_for_partner":
@@ -60,7 +60,7 @@ def _opens_a_fifo(pid: int) -> bool:
 
 @contextmanager
 def standing_store(table: Path) -> Iterator[StandingStore]:
-    """That of a table which is there; once it stands, nobody can load the table until the end."""
+    """Yield the store of an existing table; once it stands still, no process can load the table."""
     log = table / "_delta_log"
     store = StandingStore(log / "_last_checkpoint" if log.exists() else newest_manifest(table))
     try:

@@ -43,7 +43,7 @@ class Notices(QuietProgress):
 
 @dataclass
 class ClusterHarness:
-    """What a cluster is started in, and what it told."""
+    """The environment in which a cluster is started, and the messages that it gave."""
 
     folder: SocketFolder
     fork_server: ForkServer
@@ -67,7 +67,7 @@ class ClusterHarness:
         return found
 
     def is_empty(self) -> bool:
-        """Whether all have ended: one whose first thread has is a zombie, and holds its locks."""
+        """Return whether all have ended. A zombie with other threads that run holds its locks."""
         return psutil.Process(self.fork_server.pid).children() == []
 
     def server(self, name: str) -> psutil.Process:
@@ -80,7 +80,7 @@ class ClusterHarness:
         return f"grpc+unix://{self.folder.path}/{name}.sock"
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> str:
-        """What is told when a server was killed."""
+        """Kill a server and return the message about it."""
         process = self.server(name)
         killed = time.monotonic()
         process.send_signal(number)

@@ -44,15 +44,15 @@ _SLOW_STEP_S = 0.02
 
 
 class TransportCounts(msgspec.Struct, frozen=True):
-    """What a transport has done so far: a fault that hit nothing counts nothing."""
+    """What a transport has done so far. A fault that hit nothing is not counted."""
 
     connections: int = 0
-    """That were taken and forwarded."""
+    """The connections that were accepted and forwarded."""
     forwarded_bytes: int = 0
     delayed_bytes: int = 0
     throttled_bytes: int = 0
     stalled_bytes: int = 0
-    """That came in while nothing was forwarded."""
+    """The bytes that arrived while nothing was forwarded."""
     cut_connections: int = 0
     refused_connections: int = 0
     unreachable: int = 0
@@ -61,7 +61,7 @@ class TransportCounts(msgspec.Struct, frozen=True):
 
 
 class _Weather(msgspec.Struct, frozen=True):
-    """What is wrong at present."""
+    """The faults that a transport has at present."""
 
     delay_s: float = 0.0
     bytes_per_s: float | None = None
@@ -90,7 +90,7 @@ class FlakyTransport(Closeable):
         self._ordering = threading.Lock()
         self._listener = listen(at)
         self.location = location_of(self._listener, at)
-        """Where clients are to connect."""
+        """The location to which clients connect."""
         self._woken, self._wake = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         for end in (self._listener, self._woken):
@@ -150,11 +150,11 @@ class FlakyTransport(Closeable):
         self._order(healthy)
 
     def counts(self) -> TransportCounts:
-        """What was done up to now, or until it was closed."""
+        """Return the counts up to now, or until the transport was closed."""
         return self._counts if self._closed else self._order(lambda: self._counts)
 
     def open_connections(self) -> int:
-        """Those of clients that are forwarded at present."""
+        """Return the number of clients whose connections are forwarded at present."""
         return self._order(lambda: len(self._links))
 
     def close(self) -> None:

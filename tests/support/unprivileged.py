@@ -1,4 +1,4 @@
-"""What keeps a user from writing, and commands that it keeps also where the tests run as root."""
+"""Folders that a user cannot write to, and commands that run as such a user even under root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unprivileged(command: list[str]) -> list[str]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nobody who is `unprivileged` can make a file in the folder."""
+    """Keep `unprivileged` commands from creating files in the folder."""
     folder.chmod(0o555)
     try:
         yield

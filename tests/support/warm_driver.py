@@ -37,7 +37,7 @@ MODULES = [
     *("mrflight.sources.csv_source", "mrflight.sources.parquet_source"),
     *("mrflight.servers.metadata", "mrflight.servers.data"),
 ]
-"""What is missing is imported by the driver that needs it."""
+"""Modules that are loaded before a driver is forked. A driver imports what else it needs."""
 
 MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST"}
 """Variables that nothing looks at as it is imported."""
@@ -57,7 +57,7 @@ class WarmDriver:
             )
 
     def takes(self, environment: Mapping[str, str]) -> bool:
-        """Whether a driver would import the same in this environment."""
+        """Return whether a driver would import the same modules in this environment."""
         names = environment.keys() | self._environment.keys()
         return all(
             environment.get(name) == self._environment.get(name) for name in names - MAY_DIFFER

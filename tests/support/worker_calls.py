@@ -1,4 +1,4 @@
-"""What the workers of the executor's tests are asked to do."""
+"""The calls that tests of executors send to workers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_on(folder: str) -> None:
 
 
 def kill_at_the_gate(folder: Path) -> None:
-    """As `wait_at_the_gate`, and then the process is killed."""
+    """Do as `wait_at_the_gate`, and then kill the process."""
     wait_at_the_gate(folder)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -87,6 +87,6 @@ def leave_free(size_bytes: int) -> tuple[int, int]:
 
 
 def own_bytes() -> int:
-    """What this process holds without the pages of files."""
+    """Return the memory of this process without pages of files."""
     rollup = Path("/proc/self/smaps_rollup").read_text()
     return sum(int(kb) * 1024 for kb in re.findall(r"^Anonymous: +(\d+)", rollup, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""What several files of these tests can ask for."""
+"""Fixtures that several files of unit tests use."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where reductions work: empty at the end, whatever has happened."""
+    """Yield the folder of reductions, which must be empty at the end."""
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
 
@@ -80,6 +80,6 @@ def spilling(tmp_path: Path) -> Iterator[Spilling]:
 
 @pytest.fixture
 def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterHarness]:
-    """What a cluster of real servers is started in."""
+    """Yield the environment in which a cluster of real servers is started."""
     with surroundings(tmp_path / "spill", monkeypatch) as around:
         yield around
