@@ -54,6 +54,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -seconds[groups[item] or item.nodeid])
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fail if the groups have no effect: each worker would start servers of its own."""
+    if getattr(session.config.option, "loadgroup", False):
+        grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+        if not all("@" in item.nodeid for item in grouped):
+            raise pytest.UsageError("this pytest-xdist does not group tests with this pytest")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up the seconds of a file. With xdist that is done where all reports come together."""
     _seconds[report.nodeid.partition("::")[0]] += report.duration
