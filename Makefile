@@ -76,10 +76,11 @@ else
 endif
 
 # What a change seldom breaks and takes long to show: the smoke tests of the experiments, a soak with faults,
-# ten times as many drawn examples of whole jobs, and the jobs and faults that differ most on Ray.
+# programs and faults on Ray, ten times as many drawn examples of whole jobs, and jobs over the other executor.
 on_ray := $(addprefix tests/, \
 	contract/test_jobs_on_stores.py contract/test_merge_jobs.py \
 	integration/test_job.py integration/test_dataset_jobs.py integration/test_skew.py \
+	integration/test_examples_tpch.py \
 	fault/test_the_matrix.py fault/test_the_matrix_of_drivers.py fault/test_a_stage_that_is_lost.py \
 	fault/test_a_data_server_that_drains.py fault/test_the_commit_of_a_killed_driver.py)
 

@@ -6,7 +6,7 @@ import importlib.util
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,9 @@ import pytest
 
 import mrflight
 from tests.support.experiments import TPCH, load
-from tests.support.ray_head import RayHead
 
 SCALE = 0.1
 NAMES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
-
-ON_RAY = ("q1", "q12", "q18")
-"""A group-by, a join, and a job of several stages. The planner does not know where tasks run, and
-``--all-on-ray`` runs the other jobs on Ray, too."""
 
 NEAR = 1e-12
 """Relative, of doubles: a mean is a quotient, and who rounds what before it is not said."""
@@ -58,19 +53,7 @@ def database(example: Path) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_gives_what_duckdb_gives(name: str, example: Path, database: Any) -> None:
-    run_and_compare(name, example, database, {})
-
-
-@pytest.mark.parametrize("name", ON_RAY)
-def test_on_ray_it_gives_the_same(
-    name: str, example: Path, database: Any, ray_head: RayHead
-) -> None:
-    options = dict(each.split("=", 1) for each in ray_head.options)
-    run_and_compare(name, example, database, options)
-
-
-def run_and_compare(name: str, example: Path, database: Any, options: Mapping[str, str]) -> None:
-    result = mrflight.run(example / f"{name}.toml", options)
+    result = mrflight.run(example / f"{name}.toml")
     paths = sorted((example / "out" / name).glob("part-*.parquet"))
     table = pa.concat_tables([pq.read_table(path) for path in paths])
     expected = database.sql((TPCH / "queries" / f"{name}.sql").read_text()).to_arrow_table()

@@ -66,17 +66,13 @@ LEFT_OUT = {
     "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
     "fault/test_a_fork_server_that_is_killed.py": FORKED,
     "fault/test_a_fork_server_that_stands_still.py": FORKED,
-    "fault/test_a_node_of_ray_that_is_lost.py": ALWAYS,
     "fault/test_a_worker_that_stands_still.py": (
         "nobody ends a worker that stands still on Ray: docs/explanation/faults.md"
     ),
-    "fault/test_the_end_of_a_job_on_ray.py": ALWAYS,
     "fault/test_the_matrix_of_transports.py": (
         "takes the place of a unix socket; servers on Ray have ports"
     ),
-    "fault/test_the_matrix_on_ray.py": ALWAYS,
     "integration/test_a_job_on_ray.py": ALWAYS,
-    "integration/test_examples_tpch.py::test_on_ray_it_gives_the_same": ALWAYS,
     "integration/test_job_streams.py::test_what_a_map_prints_does_not_reach_the_result": PRINTS,
     "integration/test_job_streams.py::test_what_functions_print_is_for_people": PRINTS,
     "integration/test_memory.py::test_little_memory_changes_nothing_but_the_time": WEIGHS,
@@ -84,7 +80,6 @@ LEFT_OUT = {
         "integration/test_encoded_columns.py"
         "::test_a_later_stage_has_partitions_for_rows_as_wide_as_they_are_in_memory"
     ): WEIGHS,
-    "integration/test_on_ray.py": ALWAYS,
     (
         "integration/test_unwritable_outputs.py"
         "::test_a_name_node_that_forbids_it_fails_the_job_at_its_first_attempt"
