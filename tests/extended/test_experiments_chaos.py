@@ -106,7 +106,10 @@ def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(
 def test_a_server_that_crashes_by_itself_is_wrong_though_the_job_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run means to kill one, and it crashes first."""
+    """The run means to kill one, and it crashes first.
+
+    The job lasts long enough that its driver notices the end of the server.
+    """
     told = {}
 
     def crash(target: Target, what: Strike) -> str:
@@ -117,7 +120,7 @@ def test_a_server_that_crashes_by_itself_is_wrong_though_the_job_survives(
         return "crashed"
 
     monkeypatch.setattr(chaos_run, "strike", crash)
-    inputs = datasets.generate(datasets.DataSet("unique", 20_000, 4), tmp_path)
+    inputs = datasets.generate(datasets.DataSet("unique", 1_000_000, 4), tmp_path)
     bench = Bench(inputs, oracle.clicks_of(inputs), {}, hang_s=60.0)
     kill = Strike("data", "kill", Moment("map"), 0, 1.0)
     for cluster, how in {"embedded": "SIGSEGV", "standing": "signal 11"}.items():
