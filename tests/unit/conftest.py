@@ -1,4 +1,4 @@
-"""Fixtures that several files of unit tests use."""
+"""Fixtures that several files of unit tests share."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from tests.support.supervised_cluster import ClusterHarness, surroundings
 
 @pytest.fixture
 def clock() -> Clock:
-    """The registry's, which stands still until it is set."""
+    """Return the clock of the registry, which moves only when a test sets it."""
     return Clock()
 
 
 @pytest.fixture
 def registry(clock: Clock) -> Registry:
-    """Partitions 0, 1 and 2 of 'clicks' on a, b and c."""
+    """Return a registry with partitions 0, 1 and 2 of 'clicks' on servers a, b and c."""
     return registry_with_clicks(clock=clock)
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    """Plans a job over two csv files that are cut into several splits each."""
+    """Return a function that plans a job over two csv files with several splits each."""
     return planner(tmp_path)
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Writes a job file and loads it."""
+    """Return a function that writes a job file and loads it."""
     return loader(tmp_path)
 
 
 @pytest.fixture
 def clicks_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the inputs and the functions of `tests.support.explained.CLICKS`."""
+    """Return a folder with the inputs and the functions of `tests.support.explained.CLICKS`."""
     (tmp_path / "visits").mkdir()
     (tmp_path / "spilled").mkdir()
     for name in ("a", "b"):
@@ -71,10 +71,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def spilling(tmp_path: Path) -> Iterator[Spilling]:
-    """A store with little memory, whose files are gone once it is closed."""
-    made = Spilling(tmp_path)
-    yield made
-    made.close()
+    """Yield a store with little memory, and check that closing it removes its files."""
+    store = Spilling(tmp_path)
+    yield store
+    store.close()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""The documentation names what is there: keys, options, public names, files and links."""
+"""Tests that the documentation matches the code: keys, options, names, files and links."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def read(path: Path) -> str:
 
 
 def rows(text: str) -> Iterator[list[str]]:
-    """The cells of the rows of all tables."""
+    """Yield the cells of each row of the tables in a page."""
     for line in text.splitlines():
         if line.startswith("|"):
             yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
 
 
 def keys_in(section: str) -> dict[str, list[str]]:
-    """The rows of a section of the job file's reference by their keys."""
+    """Return the table rows of a section of the job file's reference, by key."""
     text = read(REFERENCE / "job-file.md")
     (body,) = re.findall(
         rf"^## `{re.escape(section)}`\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL
@@ -72,7 +72,7 @@ def keys_in(section: str) -> dict[str, list[str]]:
 def test_every_key_of_the_job_file_is_in_its_reference(section: str) -> None:
     fields = {field.name for field in msgspec.structs.fields(SECTIONS[section])}
     if section == "[inputs.NAME]":
-        fields.remove("csv")  # a section of its own
+        fields.remove("csv")  # it has a section of its own
     assert set(keys_in(section)) == fields
 
 
@@ -116,16 +116,16 @@ def test_every_option_of_a_command_is_in_its_reference(
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
-    assert {each for each in options if each not in _of_command(command)} == set()
+    assert {each for each in options if each not in _command_section(command)} == set()
 
 
 @pytest.mark.parametrize("command", SERVERS)
 def test_every_option_of_a_server_is_in_its_reference(command: str) -> None:
     options = set(re.findall(r"--[a-z][a-z-]+", SERVERS[command]().format_help())) - {"--help"}
-    assert {each for each in options if each not in _of_command(command)} == set()
+    assert {each for each in options if each not in _command_section(command)} == set()
 
 
-def _of_command(command: str) -> str:
+def _command_section(command: str) -> str:
     text = read(REFERENCE / "command-line.md")
     (found,) = re.findall(
         rf"^## mrflight {command}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
@@ -164,16 +164,18 @@ def test_every_key_of_the_result_is_in_the_reference() -> None:
 @pytest.mark.parametrize(
     "page", [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 )
-def test_files_that_a_page_names_are_there(page: Path) -> None:
+def test_files_that_a_page_names_exist(page: Path) -> None:
     named = {path for code in CODE.findall(read(page)) for path in PATH.findall(code)}
-    made = ("examples/clicks/out", "examples/tpch/data", "examples/tpch/out")
-    missing = [path for path in named if not (ROOT / path).exists() and not path.startswith(made)]
+    generated = ("examples/clicks/out", "examples/tpch/data", "examples/tpch/out")
+    missing = [
+        path for path in named if not (ROOT / path).exists() and not path.startswith(generated)
+    ]
     assert [path for path in missing if not (ROOT / f"{path}.py").exists()] == []
 
 
 @pytest.mark.parametrize("page", OUTSIDE_OF_THE_SITE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_relative_links_lead_somewhere(page: Path) -> None:
-    """Those of docs/ are checked by `make docs`, with their anchors."""
+def test_targets_of_relative_links_exist(page: Path) -> None:
+    """`make docs` checks the links inside docs/, with their anchors."""
     text = FENCE.sub("", read(page))
     links = [first or second for first, second in LINK.findall(text)]
     targets = [link.partition("#")[0] for link in links if "://" not in link]
@@ -190,7 +192,7 @@ def drawings() -> ModuleType:
     return module
 
 
-def test_the_drawings_are_those_of_their_script(
+def test_the_committed_drawings_are_up_to_date(
     drawings: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawings, "ASSETS", tmp_path)
@@ -199,7 +201,7 @@ def test_the_drawings_are_those_of_their_script(
     assert drawn == {path.name: read(path) for path in (DOCS / "assets").glob("*.svg")}
 
 
-def test_the_drawing_has_all_rooms(drawings: ModuleType) -> None:
+def test_the_drawing_shows_every_room(drawings: ModuleType) -> None:
     rooms = {path.parent.name for path in ROOT.glob("mrflight/*/__init__.py")}
     assert {name for name, *_ in drawings.ROOMS} == rooms
 
@@ -215,7 +217,7 @@ def test_every_action_of_the_servers_is_in_the_wire_contract() -> None:
     assert {action for action in actions if f"`{action}`" not in text} == set()
 
 
-def test_the_renamed_errors_of_the_changelog_are_found_by_their_old_names() -> None:
+def test_errors_renamed_in_the_changelog_keep_their_old_names() -> None:
     text = read(ROOT / "CHANGELOG.md")
     (entry,) = re.findall(r"^- Renamed errors: (.*?)\n-", text, re.MULTILINE | re.DOTALL)
     renamed = dict(re.findall(r"`(\w+)`\s+is\s+`(\w+)`", entry))
@@ -225,19 +227,19 @@ def test_the_renamed_errors_of_the_changelog_are_found_by_their_old_names() -> N
             assert getattr(errors, old) is getattr(errors, new)
 
 
-def test_every_step_of_a_dataset_is_in_its_guide() -> None:
+def test_every_method_of_a_dataset_is_in_its_guide() -> None:
     text = read(DOCS / "how-to/python-jobs.md")
-    steps = [
+    methods = [
         name
         for name in dir(mrflight.Dataset)
         if not name.startswith("_")
         and not (getattr(mrflight.Dataset, name).__doc__ or "").startswith("Deprecated")
     ]
-    assert [name for name in steps if not re.search(rf"\b{name}\b[(`]", text)] == []
+    assert [name for name in methods if not re.search(rf"\b{name}\b[(`]", text)] == []
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """The code of this language on all pages, with the name of its page."""
+    """Return the code blocks in a language on all pages, each with the name of its page."""
     pages = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
     fence = re.compile(rf"^```{language}\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
     return [(page.name, code) for page in pages for code in fence.findall(read(page))]
@@ -251,7 +253,7 @@ MINIMAL = {
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("toml"))
-def test_the_jobs_of_all_pages_decode(page: str, code: str) -> None:
+def test_the_job_files_of_all_pages_are_valid(page: str, code: str) -> None:
     document = tomllib.loads(code)
     decode_job(
         {
@@ -266,8 +268,8 @@ def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
     compile(code, page, "exec")
 
 
-def test_the_commands_of_all_pages_have_these_options() -> None:
-    """Each ``mrflight`` command in a code block, with its options, is in the reference."""
+def test_the_options_of_commands_on_all_pages_exist() -> None:
+    """Look up the options of each ``mrflight`` command in a code block in the reference."""
     command = re.compile(
         r"\bmrflight (run|explain|status|clean|maintain|serve (?:metadata|data)) ?"
     )
@@ -276,7 +278,7 @@ def test_the_commands_of_all_pages_have_these_options() -> None:
             for line in code.replace("\\\n", " ").splitlines():
                 if found := command.search(line):
                     options = re.findall(r"--[a-z][a-z-]+", line[found.end() :])
-                    known = _of_command(found[1]) + _of_command("serve metadata")
+                    known = _command_section(found[1]) + _command_section("serve metadata")
                     assert [each for each in options if each not in known] == [], (page, line)
 
 
@@ -296,11 +298,11 @@ QUOTED = {
     "reference/errors.md": ["in the commit"],
     "reference/storage-options.md": ["unknown key; ", "did you mean"],
 }
-"""Words of messages that pages quote; the tutorial's are compared with what it prints."""
+"""Parts of messages that pages quote. Another test runs the tutorial and compares its output."""
 
 
 @pytest.mark.parametrize("page", QUOTED)
-def test_the_messages_that_a_page_quotes_are_those_of_the_code(page: str) -> None:
+def test_messages_that_a_page_quotes_are_in_the_code(page: str) -> None:
     code = "".join(read(path) for path in (ROOT / "mrflight").rglob("*.py"))
     for words in QUOTED[page]:
         assert words in read(DOCS / page)

@@ -1,4 +1,4 @@
-"""Imports go one way: a room knows itself and the rooms below it."""
+"""Tests of the import rule: a module imports only from its own room and the rooms below it."""
 
 from __future__ import annotations
 
@@ -43,23 +43,24 @@ ROOMS = [
     "on_ray",
     "servers",
 ]
-"""From the lowest to the highest. A folder stands for its modules but those named elsewhere."""
+"""From lowest to highest. A folder stands for those of its modules that are not listed."""
 
 AT_THE_TOP = {"__init__", "__main__"}
-"""They load what is asked of them by name, from wherever it is."""
+"""Modules that may import from any room, because they load public names on demand."""
 
 NOT_FOR_SERVERS = {"tasks", "planner", "runtime", "scheduler", "driver", "frontend"}
 
 STORAGE_LIBRARIES = {"deltalake", "pyarrow.fs"}
 STORAGE_FOLDERS = {"storage", "sinks", "sources"}
-"""Which may name what they are handed; deltalake only for type checking."""
+"""Rooms that may import these libraries, to name the types of what they are given. Only `storage`
+imports deltalake at runtime."""
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
-"""But for `planned_query`, which reads nothing by it: as such a table DataFusion takes ours."""
+"""Only `planned_query` imports `pyarrow.dataset`, to hand a table to DataFusion, not to read."""
 WITH_RAY = {"gateway", "losses", "server", "worker", "workers", "serving", "datasets"}
-"""Modules of `runtime.ray` that run in processes of Ray, in the one that speaks to it, or in its
-users'; others run where there may be no Ray."""
+"""Modules of `runtime.ray` that may import Ray: they run in Ray's processes, in the process that
+connects to Ray, or in programs of its users. The others also run where Ray is not installed."""
 
 IMPORTS = """
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def f():
 
 @dataclass(frozen=True)
 class Module:
-    """A source file; ``name`` is without ``mrflight.`` in front."""
+    """A source file; ``name`` is its module name without the prefix ``mrflight.``."""
 
     name: str
     path: Path
@@ -91,7 +92,7 @@ class Module:
 
     @property
     def package(self) -> list[str]:
-        """The parts of the package that relative imports start from."""
+        """Return the parts of the package name that relative imports start from."""
         parts = f"mrflight.{self.name}".split(".")
         return parts[:-1] if self.path.name != "__init__.py" or self.name == "__init__" else parts
 
@@ -101,8 +102,8 @@ class Module:
 
     @cached_property
     def imports_at_runtime(self) -> set[str]:
-        """Without what is only for type checking."""
-        return imports_of(self, _run(self.tree))
+        """Return the imports without those for type checking."""
+        return imports_of(self, _nodes_at_runtime(self.tree))
 
     @property
     def room(self) -> str:
@@ -123,9 +124,9 @@ NAMES = {module.name for module in MODULES} | {"_kernel"}
 
 
 def imports_of(module: Module, nodes: Iterator[ast.AST]) -> set[str]:
-    """The full names that a module imports anywhere, in functions as well.
+    """Return the full names that a module imports anywhere, also inside functions.
 
-    ``from package import name`` gives ``package.name`` where that may be a module.
+    ``from package import name`` gives ``package.name``, because that may be a module.
     """
     found: set[str] = set()
     for node in nodes:
@@ -138,16 +139,16 @@ def imports_of(module: Module, nodes: Iterator[ast.AST]) -> set[str]:
     return found
 
 
-def _run(tree: ast.AST) -> Iterator[ast.AST]:
-    """What `ast.walk` gives, but for what stands under ``if TYPE_CHECKING``."""
+def _nodes_at_runtime(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of `ast.walk` without those under ``if TYPE_CHECKING``."""
     yield tree
-    is_unrun = isinstance(tree, ast.If) and ast.unparse(tree.test) in TYPE_CHECKING
-    for child in tree.orelse if is_unrun else ast.iter_child_nodes(tree):
-        yield from _run(child)
+    is_skipped = isinstance(tree, ast.If) and ast.unparse(tree.test) in TYPE_CHECKING
+    for child in tree.orelse if is_skipped else ast.iter_child_nodes(tree):
+        yield from _nodes_at_runtime(child)
 
 
 def library_imports_of(module: Module) -> set[str]:
-    """The modules of ours that a module imports, without ``mrflight.`` in front."""
+    """Return the modules of mrflight that a module imports, without the prefix ``mrflight.``."""
     found = set()
     for name in module.all_imports:
         package, _, inner = name.partition(".")
@@ -162,8 +163,8 @@ def library_imports_of(module: Module) -> set[str]:
 
 
 def level_of(name: str) -> int:
-    """The number of a module's room, by its name or the longest folder of it that has one."""
-    if name in ("__init__", "_kernel"):  # the version, and what is built for `compute.kernel`
+    """Return the position in `ROOMS` of a module, or of the innermost folder that has one."""
+    if name in ("__init__", "_kernel"):  # the version, and the compiled `compute.kernel`
         return 0
     while name:
         if name in ROOMS:
@@ -181,7 +182,7 @@ def imports_any(imports: set[str], libraries: set[str]) -> set[str]:
 
 
 def offenders(found: Iterator[tuple[Module, set[str]]]) -> dict[str, list[str]]:
-    """Where a rule is broken: the names that break it, by module."""
+    """Return the names that break a rule, by module."""
     return {module.name: sorted(names) for module, names in found if names}
 
 
@@ -193,13 +194,13 @@ def test_the_root_holds_rooms_and_few_modules() -> None:
     assert rooms | files == in_order | AT_THE_TOP
 
 
-def test_every_room_says_what_is_in_it() -> None:
-    silent = [
+def test_every_room_has_a_docstring() -> None:
+    undocumented = [
         module.name
         for module in MODULES
         if module.path.name == "__init__.py" and not ast.get_docstring(module.tree)
     ]
-    assert silent == []
+    assert undocumented == []
 
 
 def test_no_module_imports_from_above() -> None:
@@ -213,10 +214,10 @@ def test_no_module_imports_from_above() -> None:
     )
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     imports = {module.name: library_imports_of(module) for module in MODULES}
     before = 0
-    while before != len(imports):  # take away what imports nothing, and what nothing imports
+    while before != len(imports):  # drop modules that import none of the rest, or that none imports
         before = len(imports)
         wanted = set().union(*imports.values()) if imports else set()
         imports = {
@@ -227,7 +228,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert {name: sorted(names) for name, names in imports.items()} == {}
 
 
-def test_servers_know_nothing_of_jobs() -> None:
+def test_servers_do_not_import_the_code_of_jobs() -> None:
     of_jobs = (
         (module, {n for n in library_imports_of(module) if n.partition(".")[0] in NOT_FOR_SERVERS})
         for module in MODULES
@@ -236,7 +237,7 @@ def test_servers_know_nothing_of_jobs() -> None:
     assert offenders(of_jobs) == {}
 
 
-def test_storage_libraries_stay_behind_their_door() -> None:
+def test_storage_libraries_are_imported_only_in_their_rooms() -> None:
     for module in MODULES:
         found = set()
         if module.room not in STORAGE_FOLDERS:
@@ -249,7 +250,7 @@ def test_storage_libraries_stay_behind_their_door() -> None:
         assert found == set(), module.name
 
 
-def test_an_import_is_run_unless_it_is_for_type_checking(tmp_path: Path) -> None:
+def test_imports_for_type_checking_are_not_imports_at_runtime(tmp_path: Path) -> None:
     path = tmp_path / "sinks.py"
     path.write_text(IMPORTS)
     module = Module("sinks.some", path)
@@ -258,12 +259,12 @@ def test_an_import_is_run_unless_it_is_for_type_checking(tmp_path: Path) -> None
     assert run == {f"deltalake.{name}" for name in "bde"}
 
 
-def test_ray_is_for_its_own_modules() -> None:
+def test_only_the_listed_modules_import_ray() -> None:
     others = [m for m in MODULES if m.name not in {f"runtime.ray.{name}" for name in WITH_RAY}]
     assert offenders((module, imports_any(module.all_imports, {"ray"})) for module in others) == {}
 
 
-def test_nobody_imports_the_gateway_to_ray() -> None:
+def test_no_module_imports_the_gateway_to_ray() -> None:
     users = {m.name for m in MODULES if library_imports_of(m) & {"runtime.ray.gateway"}}
     assert users == set()
 
@@ -281,7 +282,7 @@ def test_nothing_prints() -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The modules in a fresh interpreter after a statement."""
+    """Return the modules that a statement loads in a fresh interpreter."""
     code = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
@@ -290,7 +291,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", ["mrflight", "mrflight.errors", "mrflight.driver"])
-def test_importing_costs_nothing_that_is_not_used(module: str) -> None:
+def test_importing_does_not_load_optional_or_slow_libraries(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert module in loaded
     assert loaded & {"deltalake", "pandas", "pyarrow.dataset", "ray", "rich"} == set()

@@ -1,4 +1,4 @@
-"""With CI=true what is skipped fails, whoever skips it; xfail is something else."""
+"""With CI=true a skipped test fails, however it is skipped; an expected failure does not."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ FILE = 'import pytest; pytest.importorskip("no_such_module")'
 REASONS = ["by a mark", "by itself", "by a fixture", "No module named 'no_such_module'"]
 
 
-def run(folder: Path, ci: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on a folder, with the hooks of our tests."""
+def run(folder: Path, ci: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on a folder, with the hooks of this suite."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml"]
     return subprocess.run(
-        [*command, "-p", "no:cacheprovider", *words, str(folder)],
+        [*command, "-p", "no:cacheprovider", *options, str(folder)],
         cwd=ROOT,
         env={**os.environ, "CI": ci},
         capture_output=True,
@@ -51,16 +51,16 @@ def run(folder: Path, ci: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [["-n0"], ["-n1"]], ids=["one process", "xdist"])
-def test_what_is_skipped_fails_in_ci_with_its_reason(tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("options", [["-n0"], ["-n1"]], ids=["one process", "xdist"])
+def test_a_skipped_test_fails_in_ci_with_its_reason(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_file.py").write_text(FILE)
-    words = [*words, "--continue-on-collection-errors"]
-    done = run(tmp_path, "true", *words)
+    options = [*options, "--continue-on-collection-errors"]
+    done = run(tmp_path, "true", *options)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed, 2 xfailed, 3 errors" in done.stdout
     for reason in REASONS:
         assert f"{reason}; with CI=true nothing may be skipped" in done.stdout
-    done = run(tmp_path, "", *words)
+    done = run(tmp_path, "", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed, 4 skipped, 2 xfailed" in done.stdout

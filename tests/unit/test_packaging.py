@@ -1,4 +1,4 @@
-"""What is installed is what is there: the folders, the exact versions, the way to them."""
+"""Tests of the installed package: its folders, its exact dependencies, and how it is found."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_every_dependency_has_an_exact_version() -> None:
     assert [pin for pin in pins if not exact.fullmatch(pin)] == []
     project = PYPROJECT["project"]
     extras = project["optional-dependencies"].values()
-    wanted = [*project["dependencies"], *(wanted for extra in extras for wanted in extra)]
-    names = {re.split(r"[^a-z0-9-]", requirement)[0] for requirement in wanted}
+    requirements = [*project["dependencies"], *(each for extra in extras for each in extra)]
+    names = {re.split(r"[^a-z0-9-]", requirement)[0] for requirement in requirements}
     assert names <= {pin.partition("==")[0] for pin in pins}
 
 
@@ -39,8 +39,8 @@ def test_the_kernels_crates_come_from_crates_io() -> None:
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Path:
-    """A folder that a clone named mrflight lies in."""
+def parent_of_clone(tmp_path: Path) -> Path:
+    """Return a folder that contains a clone named mrflight."""
     (tmp_path / "mrflight").symlink_to(ROOT)
     return tmp_path
 
@@ -56,16 +56,18 @@ def python(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_servers_are_found_from_anywhere(beside: Path) -> None:
-    for here in (ROOT, Path("/"), beside):
+def test_the_servers_are_found_from_anywhere(parent_of_clone: Path) -> None:
+    for here in (ROOT, Path("/"), parent_of_clone):
         done = python(here, "-m", "mrflight.servers.metadata", "--help")
         assert done.returncode == 0, (here, done.stderr)
         assert "--port" in done.stdout
 
 
-def test_a_clone_beside_the_user_is_not_taken_for_the_package(beside: Path) -> None:
+def test_a_clone_in_the_working_directory_does_not_hide_the_package(parent_of_clone: Path) -> None:
     done = python(
-        beside, "-c", "import mrflight.compute.kernel; mrflight.connect, mrflight.partition_ids"
+        parent_of_clone,
+        "-c",
+        "import mrflight.compute.kernel; mrflight.connect, mrflight.partition_ids",
     )
     assert done.returncode == 0, f"{done.stderr}\nwas `make install` run?"
 

@@ -1,4 +1,4 @@
-"""The list of what runs on Ray names tests that are there, and all that have jobs."""
+"""Tests of the list of what runs on Ray: its tests exist, and every file with jobs is in it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_each_file_with_jobs_is_in_the_list_once() -> None:
     assert [name for name in listed if not (TESTS / name).is_file()] == []
 
 
-def test_each_test_that_is_left_out_is_there_and_says_why() -> None:
-    for name, why in LEFT_OUT.items():
+def test_each_excluded_test_exists_and_has_a_reason() -> None:
+    for name, reason in LEFT_OUT.items():
         path, _, test = name.partition("::")
-        assert why
+        assert reason
         if test:
             assert path in RUN
             parsed = ast.parse((TESTS / path).read_text())

@@ -36,7 +36,7 @@ def test_json_has_the_documented_keys() -> None:
     assert document["error"] is None
 
 
-def test_json_comes_back_as_the_same_result() -> None:
+def test_json_decodes_to_the_same_result() -> None:
     assert msgspec.json.decode(msgspec.json.encode(RESULT), type=JobResult) == RESULT
 
 
@@ -45,7 +45,7 @@ def test_json_is_one_line() -> None:
     assert b"\n" not in msgspec.json.encode(failed)
 
 
-def test_the_summary_reads_well() -> None:
+def test_the_summary_of_a_committed_job() -> None:
     assert RESULT.summary() == (
         "1,234,567 rows in, 1,000 rows out, 20 partitions, 3.0 MiB shuffled\n"
         "3.46 s: start 0.50, map 1.50, reduce 1.25, commit 0.12; at most 2.5 GiB of memory\n"
@@ -71,5 +71,5 @@ def test_a_result_does_not_change() -> None:
 def test_the_summary_names_the_versions_that_were_read() -> None:
     read = msgspec.structs.replace(RESULT, input_versions={"visits": 3, "pages": 0})
     before, _, last = RESULT.summary().rpartition("\n")
-    told = f"read visits, version 3, pages, version 0, wrote {last}"
-    assert read.summary() == f"{before}\n{told}"
+    expected = f"read visits, version 3, pages, version 0, wrote {last}"
+    assert read.summary() == f"{before}\n{expected}"

@@ -1,4 +1,4 @@
-"""Sizes and times are parsed to bytes and seconds; other texts are a ValueError."""
+"""Sizes and times are parsed to bytes and seconds; any other text raises a ValueError."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ examples = settings(max_examples=200, derandomize=True)
         ("9 EB", 9 * 10**18),
     ],
 )
-def test_a_size_is_its_bytes(text: str, size: int) -> None:
+def test_a_size_is_parsed_to_bytes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
 
 
@@ -49,7 +49,7 @@ def test_a_size_is_its_bytes(text: str, size: int) -> None:
         ("3 secs", 3.0),
     ],
 )
-def test_a_time_is_its_seconds(text: str, seconds: float) -> None:
+def test_a_time_is_parsed_to_seconds(text: str, seconds: float) -> None:
     assert parse_seconds(text) == seconds
 
 
@@ -69,7 +69,7 @@ def test_a_text_that_is_not_a_time_is_refused_with_an_example(text: str) -> None
 
 
 @pytest.mark.parametrize("unit", ["day", "days"])
-def test_days_are_a_time_like_hours(unit: str) -> None:
+def test_days_are_a_unit_of_time(unit: str) -> None:
     assert parse_seconds(f"2 {unit}") == 2 * 86400
 
 
@@ -85,7 +85,7 @@ def test_a_time_of_more_than_100_years_is_too_long(text: str) -> None:
         parse_seconds(text)
 
 
-def test_the_longest_time_can_be_waited_for() -> None:
+def test_the_longest_time_is_a_valid_timeout() -> None:
     assert parse_seconds("36500 days") < threading.TIMEOUT_MAX
 
 
@@ -120,7 +120,7 @@ def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
         (2**63, "8.0 EiB"),
     ],
 )
-def test_sizes_read_well(size: int, text: str) -> None:
+def test_sizes_are_formatted_with_their_unit(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
@@ -130,6 +130,6 @@ def test_a_formatted_size_is_parsed_back_within_its_rounding(size: int) -> None:
     assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=0.06, abs=0.5)
 
 
-def test_one_of_a_thing_is_in_the_singular() -> None:
+def test_a_count_of_one_is_singular() -> None:
     shown = [format_count(number, "file") for number in (0, 1, 2, 1000)]
     assert shown == ["0 files", "1 file", "2 files", "1,000 files"]
