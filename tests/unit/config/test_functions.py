@@ -18,7 +18,7 @@ Write = Callable[[str, str], None]
 
 
 @pytest.fixture(autouse=True)
-def _imports_as_before() -> Iterator[None]:
+def _restore_imports() -> Iterator[None]:
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
@@ -28,7 +28,7 @@ def _imports_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a module of the user into the job file's folder."""
+    """Return a function that writes a user's module into the job file's folder."""
 
     def write_module(name: str, text: str) -> None:
         path = tmp_path / name
@@ -52,24 +52,24 @@ def reason(ref: FunctionRef) -> str:
     return str(refused.value)
 
 
-def test_a_module_beside_the_job_file(write: Write, ref: Ref) -> None:
+def test_a_module_beside_the_job_file_is_loaded(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "def weigh(batch): return ('weighed', batch)")
     assert ref("users_clicks:weigh").load()(1) == ("weighed", 1)
 
 
-def test_a_module_beside_the_job_file_that_imports_its_neighbour(write: Write, ref: Ref) -> None:
+def test_a_module_beside_the_job_file_may_import_another(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "from users_helpers import weigh")
     write("users_helpers.py", "def weigh(batch): return batch + 1")
     assert ref("users_clicks:weigh").load()(1) == 2
 
 
-def test_a_module_in_a_package(write: Write, ref: Ref) -> None:
+def test_a_module_in_a_package_is_loaded(write: Write, ref: Ref) -> None:
     write("users_package/__init__.py", "")
     write("users_package/clicks.py", "class Weights:\n    @staticmethod\n    def one(b): return 1")
     assert ref("users_package.clicks:Weights.one").load()(None) == 1
 
 
-def test_an_installed_module(ref: Ref) -> None:
+def test_an_installed_module_is_loaded(ref: Ref) -> None:
     assert ref("math:sqrt").load() is math.sqrt
 
 
@@ -114,10 +114,10 @@ def test_a_module_is_loaded_once(write: Write, ref: Ref) -> None:
 
 def test_the_reference_is_pickled_and_not_the_function(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "def weigh(batch): return 3")
-    again = pickle.loads(pickle.dumps(ref("users_clicks:weigh")))
-    assert str(again) == "users_clicks:weigh"
-    assert again.load()(None) == 3
-    assert len(pickle.dumps(again)) < 1000
+    copy = pickle.loads(pickle.dumps(ref("users_clicks:weigh")))
+    assert str(copy) == "users_clicks:weigh"
+    assert copy.load()(None) == 3
+    assert len(pickle.dumps(copy)) < 1000
 
 
 def test_a_check_loads_the_function(write: Write, ref: Ref) -> None:

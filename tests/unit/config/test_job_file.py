@@ -81,8 +81,8 @@ def test_every_documented_key_is_known(load: Load) -> None:
 
 
 def test_a_spec_shows_no_secret(load: Load) -> None:
-    told = {"aws_secret_access_key": "HUSH", "aws_access_key_id": "HUSH", "aws_region": "here"}
-    shown = repr(msgspec.structs.replace(load(MINIMAL), storage=told))
+    options = {"aws_secret_access_key": "HUSH", "aws_access_key_id": "HUSH", "aws_region": "here"}
+    shown = repr(msgspec.structs.replace(load(MINIMAL), storage=options))
     assert "storage={'aws_secret_access_key': '...', 'aws_access_key_id': '...'" in shown
     assert "'aws_region': 'here'}" in shown
     assert "HUSH" not in shown

@@ -1,4 +1,4 @@
-"""``--set``: a key of the job file on the command line, checked like the file, and no secret."""
+"""Tests of ``--set``: overrides are checked like the job file, and may not hold a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that are locations, and texts that are not."""
+"""Tests of which texts are locations of servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mrflight.errors import JobError
     "text",
     ["grpc+tcp://127.0.0.1:5005", "grpc://host:1", "grpc+tls://h:443", "grpc+unix:///tmp/a.sock"],
 )
-def test_a_location(text: str) -> None:
+def test_a_location_is_accepted(text: str) -> None:
     assert is_location(text)
     mrflight.connect(text).close()
 
@@ -22,7 +22,7 @@ def test_a_location(text: str) -> None:
     "text",
     ["", "127.0.0.1:5005", "http://h:1", "grpc+tcp://h", "grpc+tcp://\0:1", "grpc+unix://a.sock"],
 )
-def test_a_text_that_is_not_a_location(text: str) -> None:
+def test_a_text_that_is_not_a_location_is_refused(text: str) -> None:
     assert not is_location(text)
     with pytest.raises(JobError, match=r"is not a location such as grpc\+tcp://127.0.0.1:5005"):
         mrflight.connect(text)

@@ -1,4 +1,4 @@
-"""How a job's memory is divided."""
+"""Tests of how a job's memory is divided."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB = 1024 * MIB
 @pytest.mark.parametrize("total", [512 * MIB, 2 * GIB, 64 * GIB, 2**50])
 @pytest.mark.parametrize("workers", [1, 2, 16])
 @pytest.mark.parametrize("data_servers", [0, 1, 4])
-def test_the_parts_are_not_more_than_the_total(total: int, workers: int, data_servers: int) -> None:
+def test_the_parts_do_not_exceed_the_total(total: int, workers: int, data_servers: int) -> None:
     total = max(total, min_memory(workers, data_servers))
     plan = divide_memory(total, workers, data_servers)
     task = max(plan.writer + plan.combiner, plan.reducer + plan.encoder)
@@ -42,14 +42,14 @@ def test_a_rewrite_also_gets_the_memory_of_the_data_servers() -> None:
     assert set_by_hand.rewriter == plan.rewriter
 
 
-def test_the_memory_of_sql_is_not_divided() -> None:
-    taken = (54 + 2 * 13) * MIB
+def test_the_memory_of_sql_is_set_aside_before_the_division() -> None:
+    sql_bytes = (54 + 2 * 13) * MIB
     sections = {"cluster": {"memory": "640 MiB"}}
     output = {"table": "out", "mode": "merge", "keys": ["id"]}
     assert plan_memory(job(**sections, output=output), 2, 1) == divide_memory(640 * MIB, 2, 1)
     with_sql = plan_memory(job(**sections, output={**output, "delete_when": "op = 'D'"}), 2, 1)
-    assert with_sql == replace(divide_memory(640 * MIB - taken, 2, 1), total=640 * MIB)
-    assert min_memory(2, 1, with_sql=True) == min_memory(2, 1) + taken
+    assert with_sql == replace(divide_memory(640 * MIB - sql_bytes, 2, 1), total=640 * MIB)
+    assert min_memory(2, 1, with_sql=True) == min_memory(2, 1) + sql_bytes
 
 
 def test_the_servers_get_what_the_job_file_sets() -> None:
@@ -60,7 +60,7 @@ def test_the_servers_get_what_the_job_file_sets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "said"),
+    ("sections", "message"),
     [
         ({"cluster": {"memory": "much"}}, "^cluster.memory: 'much' is not a size such as"),
         ({"shuffle": {"memory": "1 XB"}}, "^shuffle.memory: '1 XB' is not a size such as"),
@@ -75,19 +75,19 @@ def test_the_servers_get_what_the_job_file_sets() -> None:
         ),
     ],
 )
-def test_invalid_memory_is_refused(sections: dict[str, object], said: str) -> None:
-    with pytest.raises(JobFileError, match=said):
+def test_invalid_memory_is_refused(sections: dict[str, object], message: str) -> None:
+    with pytest.raises(JobFileError, match=message):
         plan_memory(job(**sections), workers=2, data_servers=1)
 
 
-def test_the_least_memory_is_enough() -> None:
-    least = min_memory(workers=2, data_servers=1)
-    assert plan_memory(job(cluster={"memory": str(least)}), 2, 1).total == least
+def test_the_minimum_memory_is_accepted() -> None:
+    minimum = min_memory(workers=2, data_servers=1)
+    assert plan_memory(job(cluster={"memory": str(minimum)}), 2, 1).total == minimum
     with pytest.raises(JobFileError):
-        plan_memory(job(cluster={"memory": str(least - 1)}), 2, 1)
+        plan_memory(job(cluster={"memory": str(minimum - 1)}), 2, 1)
 
 
-def test_the_default_leaves_the_machine_its_half() -> None:
+def test_the_default_is_at_most_half_of_the_machines_memory() -> None:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < default_memory() <= physical // 2
     assert plan_memory(job(), 2, 1).total >= min_memory(2, 1)

@@ -20,7 +20,7 @@ from mrflight.errors import UserFunctionError
 
 
 @pytest.fixture(autouse=True)
-def _imports_as_before() -> Iterator[None]:
+def _restore_imports() -> Iterator[None]:
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
@@ -29,7 +29,7 @@ def _imports_as_before() -> Iterator[None]:
 
 
 class Times:
-    """A callable with a state."""
+    """A callable with state."""
 
     def __init__(self, factor: int) -> None:
         self.factor = factor
@@ -46,7 +46,7 @@ def ref(text: str) -> FunctionRef:
     return FunctionRef.parse(text, "inputs.visits.map", "/nowhere")
 
 
-def test_a_lambda_a_closure_an_object_and_a_part_of_a_call() -> None:
+def test_lambdas_closures_objects_and_partials_are_pickled() -> None:
     factor = 3
 
     def times(number: int) -> int:
@@ -60,7 +60,7 @@ def test_messages_name_a_function() -> None:
     def inner(number: int) -> int:
         return number
 
-    unnamed = lambda number: number  # noqa: E731 - what it is called is the test
+    unnamed = lambda number: number  # noqa: E731 - the test needs an unnamed function
     line = unnamed.__code__.co_firstlineno
     where = f"<lambda> (test_pickled_functions.py, line {line})"
     assert name_of(unnamed) == where
@@ -78,11 +78,11 @@ def test_a_function_is_loaded_once_per_process() -> None:
 
 def test_references_are_equal_if_their_functions_are() -> None:
     text = pickle_function(Times(3), "map")
-    again = pickle.loads(pickle.dumps(ref(text)))
-    assert again == ref(text)
-    assert hash(again) == hash(ref(text))
-    assert ref(pickle_function(Times(4), "map")) != again
-    assert again.load()(2) == 6
+    copy = pickle.loads(pickle.dumps(ref(text)))
+    assert copy == ref(text)
+    assert hash(copy) == hash(ref(text))
+    assert ref(pickle_function(Times(4), "map")) != copy
+    assert copy.load()(2) == 6
 
 
 def test_a_function_is_pickled_in_its_present_state() -> None:
@@ -126,7 +126,7 @@ def test_bytes_that_are_not_a_callable_are_reported(body: str) -> None:
 
 @pytest.fixture
 def weigh(tmp_path: Path) -> str:
-    """The text of a function of a module beside a script, which is not imported any more."""
+    """Return a pickled function from a module beside a script, which is no longer imported."""
     (tmp_path / "users_weights.py").write_text("def weigh(number):\n    return number * 5\n")
     sys.path.insert(0, str(tmp_path))
     text = pickle_function(import_module("users_weights").weigh, "map")

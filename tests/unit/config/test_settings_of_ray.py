@@ -54,18 +54,18 @@ def test_defaults_come_from_the_nodes_of_ray(tmp_path: Path) -> None:
     settings = RunSettings.of(spec(executor="ray"), tmp_path, machines)
     assert (settings.workers, settings.data_servers) == (24, 6)
     assert settings.memory.total == 50 << 30
-    told = spec(executor="ray", workers=3, memory="2 GiB")
-    settings = RunSettings.of(told, tmp_path, machines)
+    limited = spec(executor="ray", workers=3, memory="2 GiB")
+    settings = RunSettings.of(limited, tmp_path, machines)
     assert (settings.workers, settings.memory.total) == (3, 2048 * MIB)
 
 
 @pytest.mark.usefixtures("needs_ray")
 def test_an_address_that_does_not_answer_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and does not listen
+        bound.bind(("127.0.0.1", 0))  # without listening
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        said = rf"^cluster\.ray_address: nothing answers at {address}: .*; start that Ray"
-        with pytest.raises(JobFailedError, match=said):
+        message = rf"^cluster\.ray_address: nothing answers at {address}: .*; start that Ray"
+        with pytest.raises(JobFailedError, match=message):
             mrflight.run(write_job(tmp_path, JOB), overrides={"cluster.ray_address": address})
 
 
