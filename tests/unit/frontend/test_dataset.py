@@ -1,4 +1,4 @@
-"""A job written in Python is the same as that of the corresponding job file."""
+"""A job written in Python is the same as the job of the corresponding job file."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ CASES: list[tuple[Dataset, str]] = [
 
 
 @pytest.mark.parametrize(("rows", "text"), CASES, ids=[str(number) for number in range(len(CASES))])
-def test_the_job_is_that_of_the_job_file(rows: Dataset, text: str) -> None:
+def test_a_dataset_gives_the_job_of_a_job_file(rows: Dataset, text: str) -> None:
     spec = rows.job("out/clicks")
     assert spec == job_file(text)
     assert list(spec.stages) == list(job_file(text).stages)
@@ -209,12 +209,12 @@ def test_a_stage_that_two_others_read_runs_once() -> None:
     assert spec.stages["distinct_rows"].inputs["grouped"].stage == "grouped"
 
 
-def test_the_options_of_the_output_are_those_of_write() -> None:
+def test_the_output_has_the_options_of_write() -> None:
     spec = VISITS.job(
         Path("out") / "users", mode="merge", keys="id", order_by="at", partition_by=None
     )
     assert (spec.output.mode, spec.output.keys, spec.output.order_by) == ("merge", ["id"], "at")
-    assert spec.shuffle.partitioner == "hash"  # by the output's keys
+    assert spec.shuffle.partitioner == "hash"  # because the output has keys
     assert (spec.output.table, spec.job.name) == ("out/users", "users")
 
 
@@ -240,16 +240,16 @@ def test_any_sequence_of_steps_is_a_job(steps: list[Callable[[Dataset], Dataset]
     for step in steps:
         before = rows.job("out")
         after = step(rows)
-        assert rows.job("out") == before  # which is left as it is
+        assert rows.job("out") == before  # the step has not changed it
         rows = after
     spec = rows.job("out")
-    told = {stage.section for stage in build_stages(spec)}  # all are read, none by itself
-    assert told == {"", *(f"stages.{name}." for name in spec.stages)}
+    sections = {stage.section for stage in build_stages(spec)}  # refuses unread stages and cycles
+    assert sections == {"", *(f"stages.{name}." for name in spec.stages)}
     assert decode_job(_document(spec)) == spec
 
 
 def _document(spec: JobSpec) -> dict[str, Any]:
-    """Return what the job file of a spec would be parsed into."""
+    """Return the parsed document of the job file that a spec corresponds to."""
 
     def without_none(value: Any) -> Any:
         if isinstance(value, dict):
@@ -280,9 +280,9 @@ def test_callables_are_sent_with_the_job() -> None:
 
 def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
     lock = threading.Lock()
-    for given_to in (VISITS.map, VISITS.reduce):
+    for step_with in (VISITS.map, VISITS.reduce):
         with pytest.raises(UserFunctionError, match=r"<lambda> \(.*cannot pickle '_thread.lock'"):
-            given_to(lambda rows: (rows, lock))
+            step_with(lambda rows: (rows, lock))
     with pytest.raises(UserFunctionError, match="map: 3 is neither a callable nor a text such as"):
         VISITS.map(3)  # type: ignore[arg-type]
 

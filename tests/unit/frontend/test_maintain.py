@@ -1,4 +1,4 @@
-"""The command ``mrflight maintain`` and its errors."""
+"""Tests of the command ``mrflight maintain`` and its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.leftovers import tree
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """A table of two files, from which one was removed."""
+    """Return a table of two files, and a third that an overwrite removed."""
     write_deltalake(tmp_path / "t", pa.table({"n": [0]}))
     write_deltalake(tmp_path / "t", pa.table({"n": [1]}), mode="overwrite")
     write_deltalake(tmp_path / "t", pa.table({"n": [2]}), mode="append")
@@ -26,13 +26,13 @@ def table(tmp_path: Path) -> str:
 def maintain(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
     """Return the exit code, stdout and stderr."""
     code = cli.main(["maintain", *options])
-    out, told = capsys.readouterr()
-    return code, out, told
+    out, err = capsys.readouterr()
+    return code, out, err
 
 
-def test_it_reports_what_it_did(table: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, told = maintain(capsys, table)
-    assert (code, told) == (0, "")
+def test_the_work_is_reported(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = maintain(capsys, table)
+    assert (code, err) == (0, "")
     assert re.fullmatch(
         r"compact     2 files, \d+ B, written as 1, \d+ B\n"
         r"vacuum      nothing to do\n"
@@ -66,7 +66,7 @@ def test_work_that_is_switched_off_is_not_done(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--target-size", "much"], "--target-size: 'much' is not a size such as '512 MiB'"),
         (["--target-size", "0"], "--target-size must be more than 0; use --no-compact"),
@@ -75,13 +75,13 @@ def test_work_that_is_switched_off_is_not_done(
     ],
 )
 def test_a_mistake_is_reported_and_nothing_is_done(
-    table: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    table: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(Path(table))
-    code, out, said = maintain(capsys, table, *options)
+    code, out, err = maintain(capsys, table, *options)
     assert (code, out) == (2, "")
-    assert said.startswith("mrflight: ")
-    assert told in said
+    assert err.startswith("mrflight: ")
+    assert message in err
     assert tree(Path(table)) == before
 
 
@@ -90,6 +90,6 @@ def test_a_store_that_fails_is_not_a_mistake_of_the_user(
 ) -> None:
     for entry in (Path(table) / "_delta_log").glob("*.json"):
         entry.write_text("{")
-    code, _, told = maintain(capsys, table)
+    code, _, err = maintain(capsys, table)
     assert code == 1
-    assert told.startswith(f"mrflight: the Delta table {table} cannot be read: ")
+    assert err.startswith(f"mrflight: the Delta table {table} cannot be read: ")

@@ -1,4 +1,4 @@
-"""If the client of a store is missing, the error says what to install."""
+"""Tests that the error for a missing client of a store says what to install."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.pems import Authority
 
 
-def said_without(module: str, call: str) -> str:
+def error_without(module: str, call: str) -> str:
     """Return the error of a call in a process that cannot import a module."""
     script = f"""
 import sys
@@ -34,7 +34,7 @@ except JobError as error:
 
 
 @pytest.mark.parametrize(
-    ("module", "call", "told"),
+    ("module", "call", "message"),
     [
         (
             "deltalake",
@@ -61,14 +61,16 @@ except JobError as error:
         ),
     ],
 )
-def test_a_store_without_its_client_says_what_to_install(module: str, call: str, told: str) -> None:
-    assert said_without(module, call) == told
+def test_a_store_without_its_client_says_what_to_install(
+    module: str, call: str, message: str
+) -> None:
+    assert error_without(module, call) == message
 
 
-def test_certificates_are_checked(tmp_path: Path) -> None:
+def test_a_check_of_certificates_needs_cryptography(tmp_path: Path) -> None:
     pems = Authority().write_pems(tmp_path / "pems", "demo__ann")
     call = f"hopsfs.client_environment({{'pem_dir': {str(pems)!r}}}, Path('/'), datetime.now(UTC))"
-    assert said_without("cryptography", call) == (
+    assert error_without("cryptography", call) == (
         "JobFileError: storage.pem_dir: checking the certificates needs cryptography, which is not "
         "installed: pip install 'mrflight[hopsfs]'"
     )

@@ -1,4 +1,4 @@
-"""The names that users import, pinned: each is there, documented and typed."""
+"""Tests of the public names: the list is fixed, and each exists, is documented and typed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_public_name_exists(name: str) -> None:
 
 def test_unknown_names_are_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'mrflight' has no attribute 'rnu'"):
-        mrflight.rnu  # noqa: B018 - asking for it is the test
+        mrflight.rnu  # noqa: B018 - the access raises
 
 
 def test_all_public_names_can_be_imported_at_once() -> None:
@@ -60,7 +60,7 @@ def test_the_command_prints_its_version(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == f"mrflight {version('mrflight')}\n"
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert (Path(mrflight.__file__).parent / "py.typed").is_file()
 
 

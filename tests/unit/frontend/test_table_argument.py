@@ -1,4 +1,4 @@
-"""The option ``--storage`` of the commands on tables, and what it refuses."""
+"""Tests of the option ``--storage`` of the commands on tables, and of its errors."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ HDFS = "hdfs://127.0.0.1:1/t"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_of_hopsfs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_variables_of_hopsfs(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert cli.main(arguments) == 2
-    out, told = capsys.readouterr()
+    out, err = capsys.readouterr()
     assert out == ""
-    return told
+    return err
 
 
 @COMMANDS
 def test_deltalake_does_not_connect_to_hopsfs(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = refused(capsys, command, "hopsfs://127.0.0.1/t")
-    assert told.startswith("mrflight: hopsfs://127.0.0.1/t needs hops-deltalake")
+    message = refusal(capsys, command, "hopsfs://127.0.0.1/t")
+    assert message.startswith("mrflight: hopsfs://127.0.0.1/t needs hops-deltalake")
 
 
 @COMMANDS
-def test_options_are_those_of_a_job(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_checked_like_those_of_a_job(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ("--storage", "aws_region=here", "--storage", "pem_dir=pems")
-    told = refused(capsys, command, HDFS, *options)
-    assert told.startswith(f"mrflight: storage.pem_dir, for a connection to {HDFS}, needs hops-")
+    message = refusal(capsys, command, HDFS, *options)
+    assert message.startswith(f"mrflight: storage.pem_dir, for a connection to {HDFS}, needs hops-")
 
 
 @COMMANDS
@@ -51,8 +53,8 @@ def test_options_reach_the_store(
 ) -> None:
     (tmp_path / "t").mkdir()
     monkeypatch.chdir(tmp_path)
-    told = refused(capsys, command, "t", "--storage", "pem_dir=pems")
-    assert f"storage.pem_dir: {tmp_path}/pems/ca_chain.pem cannot be read" in told
+    message = refusal(capsys, command, "t", "--storage", "pem_dir=pems")
+    assert f"storage.pem_dir: {tmp_path}/pems/ca_chain.pem cannot be read" in message
     assert VARIABLES["pem_dir"] not in os.environ
 
 
@@ -67,19 +69,21 @@ def test_options_reach_the_store(
 def test_a_secret_must_be_in_the_environment(
     command: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = refused(capsys, command, HDFS, "--storage", f"{key}=hush")
-    assert told.startswith(f"mrflight: --storage {key}: a secret must not be an argument")
-    assert "AWS_SECRET_ACCESS_KEY" in told
-    assert "hush" not in told
+    message = refusal(capsys, command, HDFS, "--storage", f"{key}=hush")
+    assert message.startswith(f"mrflight: --storage {key}: a secret must not be an argument")
+    assert "AWS_SECRET_ACCESS_KEY" in message
+    assert "hush" not in message
 
 
 @COMMANDS
 def test_a_misspelled_option_is_reported_with_the_nearest(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = refused(capsys, command, "s3://bucket/t", "--storage", "aws_regoin=hush")
-    assert told.startswith("mrflight: --storage aws_regoin: unknown key; did you mean 'aws_region'")
-    assert "hush" not in told
+    message = refusal(capsys, command, "s3://bucket/t", "--storage", "aws_regoin=hush")
+    assert message.startswith(
+        "mrflight: --storage aws_regoin: unknown key; did you mean 'aws_region'"
+    )
+    assert "hush" not in message
 
 
 @COMMANDS
@@ -87,6 +91,6 @@ def test_a_misspelled_option_is_reported_with_the_nearest(
 def test_a_text_that_is_not_an_option_is_not_shown(
     command: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(capsys, command, HDFS, "--storage", text) == (
+    assert refusal(capsys, command, HDFS, "--storage", text) == (
         "mrflight: --storage: write KEY=VALUE\n"
     )
