@@ -1,4 +1,4 @@
-"""``mrflight explain``: the plans of small jobs, and mistakes as ``run`` reports them."""
+"""Tests of ``mrflight explain``: plans of small jobs, and the same errors as those of ``run``."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ spill_dir = "spilled"
 
 
 def test_a_job_of_one_stage(clicks_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, told = explained(clicks_folder, capsys, CLICKS)
-    assert (code, told) == (0, "")
+    code, out, err = explained(clicks_folder, capsys, CLICKS)
+    assert (code, err) == (0, "")
     assert out == textwrap.dedent(
         """\
         job:            clicks, 1 stage
@@ -72,8 +72,8 @@ def test_a_job_of_one_stage(clicks_folder: Path, capsys: pytest.CaptureFixture[s
 def test_a_stage_that_reads_another(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, told = explained(clicks_folder, capsys, STAGES)
-    assert (code, told) == (0, "")
+    code, out, err = explained(clicks_folder, capsys, STAGES)
+    assert (code, err) == (0, "")
     assert out == textwrap.dedent(
         """\
         job:            top, 2 stages
@@ -113,7 +113,7 @@ def test_a_stage_that_reads_another(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["shuffle.partitions=0"], "shuffle.partitions must be from 1 to 100000"),
         (["inputs.visits.path=nothing/*.csv"], "inputs.visits.path: nothing matches"),
@@ -124,11 +124,11 @@ def test_a_stage_that_reads_another(
     ],
 )
 def test_a_mistake_is_reported_as_by_run(
-    clicks_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+    clicks_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    code, out, said = explained(clicks_folder, capsys, CLICKS, "--set", *options)
+    code, out, err = explained(clicks_folder, capsys, CLICKS, "--set", *options)
     assert (code, out) == (2, "")
-    assert said.startswith(f"mrflight: {told}")
+    assert err.startswith(f"mrflight: {message}")
 
 
 def test_a_standing_cluster_has_its_own_memory(
@@ -143,7 +143,7 @@ def test_a_standing_cluster_has_its_own_memory(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "cluster"),
     [
         (["cluster.executor=ray"], "started and ended by the job"),
         (
@@ -153,11 +153,11 @@ def test_a_standing_cluster_has_its_own_memory(
     ],
 )
 def test_a_job_on_ray(
-    clicks_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+    clicks_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], cluster: str
 ) -> None:
     code, out, _ = explained(clicks_folder, capsys, CLICKS, *(f"--set={each}" for each in options))
     assert code == 0
-    assert f"\nray:            {told}\nworkers:        2\n" in out
+    assert f"\nray:            {cluster}\nworkers:        2\n" in out
 
 
 def test_values_that_ray_decides_are_marked(
@@ -174,11 +174,9 @@ def test_values_that_ray_decides_are_marked(
 def test_a_function_of_a_later_stage_is_checked(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, told = explained(
-        clicks_folder, capsys, STAGES, "--set", "inputs.urls.map=clicks:wiegh"
-    )
+    code, _, err = explained(clicks_folder, capsys, STAGES, "--set", "inputs.urls.map=clicks:wiegh")
     assert code == 2
-    assert told == "mrflight: inputs.urls.map: module 'clicks' has no function 'wiegh'\n"
+    assert err == "mrflight: inputs.urls.map: module 'clicks' has no function 'wiegh'\n"
 
 
 def test_a_committed_run_is_reported(

@@ -1,4 +1,4 @@
-"""What ``mrflight explain`` says of joins and sql."""
+"""Tests of what ``mrflight explain`` prints about joins and sql."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ table = "out"
         ),
     ],
 )
-def test_joins_and_limits(
+def test_joins_and_limits_are_explained(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], lines: list[str]
 ) -> None:
     (clicks_folder / "visits" / "a.csv").write_text("url,visitor\n3,1\n")
     (clicks_folder / "visits" / "b.csv").unlink()
-    code, out, told = explained(clicks_folder, capsys, JOIN, *(f"--set={each}" for each in options))
-    assert (code, told) == (0, "")
-    told_lines = iter(out.splitlines())
-    assert [line for line in lines if line not in told_lines] == []  # in this order
+    code, out, err = explained(clicks_folder, capsys, JOIN, *(f"--set={each}" for each in options))
+    assert (code, err) == (0, "")
+    printed = iter(out.splitlines())
+    assert [line for line in lines if line not in printed] == []  # in this order
 
 
 SKEW = "a large partition is split into slices of {}{}{}"
@@ -99,8 +99,8 @@ SKEW = "a large partition is split into slices of {}{}{}"
             3,
             "visits",
         ),
-        ({"reduce": {"join": "inner"}}, 1, None),  # it is not larger than others
-        ({"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}}, 3, None),  # as many files
+        ({"reduce": {"join": "inner"}}, 1, None),  # a single partition is not skewed
+        ({"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}}, 3, None),  # sets 3 files
         (
             {"reduce": {"join": "inner"}, "shuffle": {"partitions": 3}, "output": {"table": ""}},
             3,
@@ -111,7 +111,7 @@ SKEW = "a large partition is split into slices of {}{}{}"
 def test_which_inputs_of_a_join_are_sliced(
     tmp_path: Path, sections: dict[str, Any], partitions: int, names: str | None
 ) -> None:
-    """``names`` are the sliceable inputs, and after a comma those with an outer remainder."""
+    """``names`` has the sliceable inputs, and after a comma those with an outer remainder."""
     files = {"visits": "visits.csv", "users": "more.csv"}
     inputs = {
         name: {"path": path, "key": ["url"], "broadcast": False} for name, path in files.items()
@@ -123,11 +123,11 @@ def test_which_inputs_of_a_join_are_sliced(
         name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in spec.inputs
     }
     others = "; each task reads the other inputs whole" if len(spec.inputs) > 1 else ""
-    words = dict(StageExplanation(Stage("", "", spec), planned, sources).lines())
-    shared, _, leaving = (names or "").partition(", ")
-    rest = f"; if {leaving} is sliced, one more task returns the other's unmatched rows"
-    told = SKEW.format(shared, others, rest if leaving else "")
-    assert words.get("skew") == (told if names else None)
+    explained_lines = dict(StageExplanation(Stage("", "", spec), planned, sources).lines())
+    sliceable, _, with_remainder = (names or "").partition(", ")
+    remainder = f"; if {with_remainder} is sliced, one more task returns the other's unmatched rows"
+    expected = SKEW.format(sliceable, others, remainder if with_remainder else "")
+    assert explained_lines.get("skew") == (expected if names else None)
 
 
 def test_sql_that_needs_rows_of_other_keys_is_refused(
@@ -137,13 +137,13 @@ def test_sql_that_needs_rows_of_other_keys_is_refused(
     text = CLICKS[: CLICKS.index("[reduce]")] + CLICKS[CLICKS.index("[output]") :]
     text = text.replace('map = "clicks:weigh"\n', 'key = ["url"]\n')
     sql = "select visitor, count(*) n from visits group by visitor"
-    code, out, told = explained(clicks_folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
+    code, out, err = explained(clicks_folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
     assert (code, out) == (2, "")
-    assert "reduce.sql: this sql runs over a partition at a time, of visits by url, but it" in told
+    assert "reduce.sql: this sql runs over a partition at a time, of visits by url, but it" in err
     text = text.replace("partitions = 7", "partitions = 1")
-    code, out, told = explained(clicks_folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
-    assert (code, told) == (0, "")
+    code, out, err = explained(clicks_folder, capsys, f'{text}[reduce]\nsql = "{sql}"\n')
+    assert (code, err) == (0, "")
     keyless = text.replace("partitions = 1", "partitions = 7").replace('key = ["url"]\n', "")
-    code, out, told = explained(clicks_folder, capsys, f'{keyless}[reduce]\nsql = "{sql}"\n')
-    assert (code, told) == (0, "")
+    code, out, err = explained(clicks_folder, capsys, f'{keyless}[reduce]\nsql = "{sql}"\n')
+    assert (code, err) == (0, "")
     assert "1 (sql without a key sees all rows)" in out

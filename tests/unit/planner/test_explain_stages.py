@@ -1,4 +1,4 @@
-"""What ``mrflight explain`` says of one stage."""
+"""Tests of what ``mrflight explain`` prints about one stage."""
 
 from __future__ import annotations
 
@@ -41,33 +41,35 @@ from tests.support.plans import MEMORY, Plan, job, planner
         ),
     ],
 )
-def test_what_a_stage_does(tmp_path: Path, sections: dict[str, Any], line: str) -> None:
-    assert any(each.startswith(line) for each in words_of(planner(tmp_path), tmp_path, sections))
+def test_the_parts_of_a_stage_are_explained(
+    tmp_path: Path, sections: dict[str, Any], line: str
+) -> None:
+    assert any(each.startswith(line) for each in lines_of(planner(tmp_path), tmp_path, sections))
 
 
-def test_one_row_of_all_rows(tmp_path: Path) -> None:
+def test_an_aggregate_of_all_rows_is_explained(tmp_path: Path) -> None:
     sections = {"inputs": {"visits": {"path": "visits.csv"}}}
     reduce = {"aggregate": {"n": "count(*)", "w": "count_distinct(weight)"}}
-    words = words_of(planner(tmp_path), tmp_path, {**sections, "reduce": reduce})
-    assert "shuffle      to one partition" in words
-    assert "partitions   1 (one row is made of all rows)" in words
-    assert "reduce       aggregate all rows: n = count(*), w = count_distinct(weight)" in words
-    (combined,) = (each for each in words if each.startswith("combine"))
+    lines = lines_of(planner(tmp_path), tmp_path, {**sections, "reduce": reduce})
+    assert "shuffle      to one partition" in lines
+    assert "partitions   1 (one row is made of all rows)" in lines
+    assert "reduce       aggregate all rows: n = count(*), w = count_distinct(weight)" in lines
+    (combined,) = (each for each in lines if each.startswith("combine"))
     assert combined.endswith("may come from several maps); columns sent: weight")
 
 
-def words_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
+def lines_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
     spec = job(**sections)
     source = open_source("visits", spec.inputs["visits"], folder, {}, 100)
-    words = StageExplanation(Stage("", "", spec), plan(spec), {"visits": source})
-    return [f"{label.strip():<12} {text}" for label, text in words.lines()]
+    explanation = StageExplanation(Stage("", "", spec), plan(spec), {"visits": source})
+    return [f"{label.strip():<12} {text}" for label, text in explanation.lines()]
 
 
 MIB = 2**20
 
 
 @pytest.mark.parametrize(
-    ("rows_bytes", "workers", "why"),
+    ("rows_bytes", "workers", "start"),
     [
         (MIB, 4, "by size: about 1.0 MiB of rows, up to 64.0 MiB each"),
         (640 * MIB, 4, "by size: about 640.0 MiB of rows, up to 64.0 MiB each"),
@@ -80,8 +82,8 @@ MIB = 2**20
         (2**50, MAX_PARTITIONS + 1, "the most that a shuffle can have: about 1.0 PiB of rows"),
     ],
 )
-def test_why_so_many_partitions(rows_bytes: int, workers: int, why: str) -> None:
-    assert explain_count(count_partitions(job(), rows_bytes, workers, MEMORY)).startswith(why)
+def test_the_number_of_partitions_is_explained(rows_bytes: int, workers: int, start: str) -> None:
+    assert explain_count(count_partitions(job(), rows_bytes, workers, MEMORY)).startswith(start)
 
 
 @pytest.mark.parametrize("reason", get_args(Reason))
@@ -94,7 +96,7 @@ def test_every_reason_is_explained(reason: Reason) -> None:
     [
         ({"reduce": {"group_by": ["url"]}}, ["columns      url"]),
         ({"reduce": {"aggregate": {"w": "sum(weight)"}}}, ["columns      weight"]),
-        ({"reduce": {"aggregate": {"n": "count(*)"}}}, ["columns      url"]),  # some column
+        ({"reduce": {"aggregate": {"n": "count(*)"}}}, ["columns      url"]),  # to count rows
         ({}, []),
     ],
 )
@@ -104,5 +106,5 @@ def test_columns_are_listed_if_some_are_not_read(
     pq.write_table(pa.table({"url": ["a"], "weight": [1]}), tmp_path / "visits.parquet")
     key = [] if "aggregate" in sections.get("reduce", {}) else ["url"]
     sections = {**sections, "inputs": {"visits": {"path": "visits.parquet", "key": key}}}
-    words = words_of(planner(tmp_path), tmp_path, sections)
-    assert [each for each in words if each.startswith("columns")] == columns
+    lines = lines_of(planner(tmp_path), tmp_path, sections)
+    assert [each for each in lines if each.startswith("columns")] == columns

@@ -1,4 +1,4 @@
-"""The plan of a stage: from its spec and the inputs that were found to tasks."""
+"""Tests of the plan of a stage: the tasks that follow from its spec and its inputs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_plan_follows_the_job_file(plan: Plan) -> None:
 
 def test_tasks_can_be_pickled(plan: Plan) -> None:
     for task in plan(job()).map_tasks:
-        again = pickle.loads(pickle.dumps(task))
-        assert (again.map_id, again.split, again.partitioner) == (
+        copy = pickle.loads(pickle.dumps(task))
+        assert (copy.map_id, copy.split, copy.partitioner) == (
             task.map_id,
             task.split,
             task.partitioner,
@@ -82,7 +82,7 @@ def test_the_users_functions_are_listed_once(plan: Plan) -> None:
     }
 
 
-def test_a_few_large_splits_are_cut_so_that_every_worker_has_several(
+def test_a_few_large_splits_are_divided_so_that_every_worker_has_several(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 20)
@@ -90,11 +90,11 @@ def test_a_few_large_splits_are_cut_so_that_every_worker_has_several(
     whole = tmp_path / "whole.csv.gz"
     whole.write_bytes(gzip.compress((tmp_path / "visits.csv").read_bytes()))
     visits = {"path": "visits.csv", "key": ["url"]}
-    cut = [task.split for task in plan(job(inputs={"visits": visits})).map_tasks]
-    assert 4 * WORKERS <= len(cut) <= 6 * WORKERS
-    assert [split.start for split in cut[1:]] == [split.stop for split in cut[:-1]]
-    assert (cut[0].start, cut[-1].stop) == (0, 811)
-    assert max(split.size_bytes for split in cut) <= 811 / len(cut) * 1.5
+    splits = [task.split for task in plan(job(inputs={"visits": visits})).map_tasks]
+    assert 4 * WORKERS <= len(splits) <= 6 * WORKERS
+    assert [split.start for split in splits[1:]] == [split.stop for split in splits[:-1]]
+    assert (splits[0].start, splits[-1].stop) == (0, 811)
+    assert max(split.size_bytes for split in splits) <= 811 / len(splits) * 1.5
     visits["path"] = whole.name
     assert len(plan(job(inputs={"visits": visits})).map_tasks) == 1
 
@@ -104,7 +104,7 @@ def test_a_few_large_splits_are_cut_so_that_every_worker_has_several(
     [
         ({"partitioner": "hash"}, True),
         ({"partitioner": "range"}, True),
-        ({"partitioner": "clicks:place"}, False),  # which may look at any column
+        ({"partitioner": "clicks:place"}, False),  # it may use any column
     ],
 )
 def test_maps_combine_if_the_partitioner_uses_the_group_columns_only(
@@ -130,7 +130,7 @@ def test_maps_combine_if_the_partitioner_uses_the_group_columns_only(
         ),
     ],
 )
-def test_a_function_knows_the_key_by_which_a_partition_may_be_cut(
+def test_a_reduce_function_gets_the_key_by_which_a_partition_may_be_divided(
     plan: Plan, sections: dict[str, Any], key: tuple[str, ...]
 ) -> None:
     planned = plan(job(reduce={"function": "clicks:reduce"}, **sections))

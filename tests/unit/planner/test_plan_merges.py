@@ -1,4 +1,4 @@
-"""What a merge requires of the sections of a job."""
+"""Tests of what a merge requires from the sections of a job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ MERGE = {"table": "out", "mode": "merge", "keys": ["url"]}
 INPUT = {"path": "visits.csv", "key": ["url"]}
 
 
-def test_the_key_of_the_merge_is_that_of_inputs_without_one(plan: Plan) -> None:
+def test_inputs_without_a_key_use_the_keys_of_the_merge(plan: Plan) -> None:
     planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, output=MERGE))
     assert planned.map_tasks[0].partitioner.key == ("url",)
     assert planned.reduce_spec.unique is not None
-    assert not planned.reduce_spec.keeps_rows  # or a heavy partition's key would be shared out
+    # If it kept rows, slices of a skewed partition could divide the rows of a key.
+    assert not planned.reduce_spec.keeps_rows
 
 
-def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
+def test_a_range_keeps_the_rows_of_a_key_together(plan: Plan) -> None:
     planned = plan(job(shuffle={"partitioner": "range"}, output=MERGE))
     assert planned.reduce_spec.sort_by == ascending(["url"])
     assert not planned.reduce_spec.sorts_rows
@@ -75,13 +76,15 @@ def test_ranges_do_not_spread_the_rows_of_one_key(plan: Plan) -> None:
         ),
     ],
 )
-def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], start: str) -> None:
+def test_each_mistake_is_reported_with_its_key(
+    plan: Plan, sections: dict[str, Any], start: str
+) -> None:
     with pytest.raises(JobFileError) as refused:
         plan(job(**sections))
     assert str(refused.value).startswith(start)
 
 
-def test_columns_that_are_missing_in_the_result(plan: Plan) -> None:
+def test_columns_that_are_missing_in_the_result_are_refused(plan: Plan) -> None:
     without_key = {"visits": {"path": "visits.csv"}}
     with pytest.raises(ColumnNotFoundError, match=r"output.keys: inputs.visits has no column 'id'"):
         plan(job(inputs=without_key, output={**MERGE, "keys": ["id"]}))

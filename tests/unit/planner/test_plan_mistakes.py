@@ -1,4 +1,4 @@
-"""Mistakes in a job are found before it runs, and named by their key."""
+"""Mistakes in a job are found before it runs, and are reported with their key."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ from tests.support.plans import Plan, job
         ),
     ],
 )
-def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], start: str) -> None:
+def test_each_mistake_is_reported_with_its_key(
+    plan: Plan, sections: dict[str, Any], start: str
+) -> None:
     spec = job(**sections)
     with pytest.raises(JobFileError) as refused:
         plan(spec)
@@ -110,7 +112,7 @@ def test_each_mistake_is_named_by_its_key(plan: Plan, sections: dict[str, Any], 
         ),
     ],
 )
-def test_an_invalid_function_is_named_by_its_key(
+def test_an_invalid_function_is_reported_with_its_key(
     plan: Plan, sections: dict[str, Any], start: str
 ) -> None:
     spec = job(**sections)
@@ -127,20 +129,20 @@ def test_columns_of_unmapped_inputs_are_checked(plan: Plan) -> None:
         plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
 
 
-def test_a_missing_column_is_named_with_the_key_that_selects_columns(plan: Plan) -> None:
+def test_a_missing_column_is_reported_with_the_key_that_selects_columns(plan: Plan) -> None:
     visits = {"path": "visits.csv", "key": ["url"], "columns": ["url"]}
     reduce = {"group_by": ["url"], "aggregate": {"n": "sum(weight)"}}
     with pytest.raises(ColumnNotFoundError) as raised:
         plan(job(inputs={"visits": visits}, reduce=reduce))
-    told = "what inputs.visits.columns reads has no column 'weight'; it has 'url'"
-    assert str(raised.value) == f"reduce.aggregate.n: {told}"
+    reason = "what inputs.visits.columns reads has no column 'weight'; it has 'url'"
+    assert str(raised.value) == f"reduce.aggregate.n: {reason}"
     with pytest.raises(ColumnNotFoundError) as raised:
         plan(job(inputs={"visits": {**visits, "key": ["weight"]}}))
-    assert str(raised.value) == f"inputs.visits.key: {told}"
+    assert str(raised.value) == f"inputs.visits.key: {reason}"
     with pytest.raises(ColumnNotFoundError) as raised:
         plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
-    told = "inputs.visits has no column 'wait'; it has 'url', 'weight'"
-    assert str(raised.value) == f"reduce.aggregate.n: {told}"
+    reason = "inputs.visits has no column 'wait'; it has 'url', 'weight'"
+    assert str(raised.value) == f"reduce.aggregate.n: {reason}"
 
 
 def test_columns_of_mapped_inputs_are_not_checked(plan: Plan) -> None:
@@ -156,7 +158,7 @@ def test_a_key_without_a_hash_is_refused(plan: Plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("group_by", [["url", "url"], ["url", "weight", "weight"]])
-def test_a_group_column_is_named_once(plan: Plan, group_by: list[str]) -> None:
+def test_a_group_column_that_is_named_twice_is_refused(plan: Plan, group_by: list[str]) -> None:
     spec = job(reduce={"group_by": group_by})
     with pytest.raises(JobFileError, match=r"^reduce\.group_by: .*twice"):
         plan(spec)

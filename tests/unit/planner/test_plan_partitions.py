@@ -1,4 +1,4 @@
-"""The number of partitions: set by the job, or by its input, workers and memory."""
+"""Tests of the number of partitions, set by the job or by its input, workers and memory."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_auto_partitions_follow_the_input_and_the_workers(
 
 
 def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
-    little = divide_memory(min_memory(2, 1), 2, data_servers=1)
-    counted = count_partitions(job(), 2**30, 2, little)
-    assert counted.each_bytes == little.reducer // 4 < AUTO_PARTITION_BYTES
-    assert 2**30 / counted.number <= little.reducer / 4
+    minimum = divide_memory(min_memory(2, 1), 2, data_servers=1)
+    counted = count_partitions(job(), 2**30, 2, minimum)
+    assert counted.each_bytes == minimum.reducer // 4 < AUTO_PARTITION_BYTES
+    assert 2**30 / counted.number <= minimum.reducer / 4
 
 
 def test_compressed_files_are_larger_in_memory(plan: Plan, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_job_may_set_the_number_of_partitions(partitions: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "rows_bytes", "compression"),
+    ("setting", "rows_bytes", "compression"),
     [
         ("auto", 2**28 - 1, "none"),
         ("auto", 2**28, "lz4"),
@@ -94,6 +94,6 @@ def test_the_job_may_set_the_number_of_partitions(partitions: int) -> None:
     ],
 )
 def test_blocks_of_large_shuffles_are_compressed(
-    asked: str, rows_bytes: int, compression: str
+    setting: str, rows_bytes: int, compression: str
 ) -> None:
-    assert choose_compression(job(shuffle={"compression": asked}), rows_bytes) == compression
+    assert choose_compression(job(shuffle={"compression": setting}), rows_bytes) == compression

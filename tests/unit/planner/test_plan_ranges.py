@@ -1,4 +1,4 @@
-"""Ranges are planned with a sample of the whole input, and their rows are sorted."""
+"""Ranges are planned from a sample of the whole input, and their rows are sorted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mrflight.config.sort_key import ascending
 from tests.support.plans import Plan, job
 
 
-def test_ranges_are_sampled_over_the_whole_input(plan: Plan) -> None:
+def test_the_sample_for_ranges_covers_the_whole_input(plan: Plan) -> None:
     planned = plan(job(shuffle={"partitioner": "range", "partitions": 3}))
     samples, maps = planned.sample_tasks, planned.map_tasks
     assert {sample.split.path for sample in samples} == {task.split.path for task in maps}
@@ -16,7 +16,7 @@ def test_ranges_are_sampled_over_the_whole_input(plan: Plan) -> None:
     assert len(samples) < 2 * 64
 
 
-def test_ranges_are_sorted_inside_by_the_key(plan: Plan) -> None:
+def test_the_rows_of_a_range_are_sorted_by_the_key(plan: Plan) -> None:
     spec = job(
         inputs={"visits": {"path": "visits.csv", "key": ["weight", "url"]}},
         shuffle={"partitioner": "range", "partitions": 3},
@@ -25,7 +25,7 @@ def test_ranges_are_sorted_inside_by_the_key(plan: Plan) -> None:
     assert plan(job()).reduce_spec.sort_by == ()
 
 
-def test_more_partitions_take_more_sampled_rows(plan: Plan) -> None:
+def test_more_partitions_need_a_larger_sample(plan: Plan) -> None:
     def sampled(partitions: int) -> int:
         spec = job(shuffle={"partitioner": "range", "partitions": partitions})
         return sum(sample.rows for sample in plan(spec).sample_tasks)

@@ -1,4 +1,4 @@
-"""Which partitions are coalesced into a reduce task or a part file, and which are split."""
+"""Tests of which partitions are coalesced into a reduce task or part file, and which are split."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sliced(tasks: list[ReduceTaskPlan]) -> list[tuple[int, PartitionSlice | None
     return [(task.partition.partition, task.partition_slice) for task in tasks]
 
 
-def test_large_partitions_are_a_task_each_largest_first() -> None:
+def test_each_large_partition_is_a_task_and_the_largest_comes_first() -> None:
     tasks = plan_reduce_tasks(partitions(100 * MIB, 300 * MIB, 200 * MIB), 2, coalesces=False)
     assert numbers(tasks) == [[[1]], [[2]], [[0]]]
 
@@ -47,7 +47,7 @@ def test_many_small_neighbours_are_coalesced_into_tasks_but_not_into_files() -> 
     assert sorted(numbers(tasks)) == [[[p], [p + 1]] for p in range(0, 64, 2)]
 
 
-def test_a_few_small_partitions_are_a_task_each() -> None:
+def test_each_of_a_few_small_partitions_is_a_task() -> None:
     tasks = plan_reduce_tasks(partitions(*[1000] * 32), 2, coalesces=False)
     assert sorted(numbers(tasks)) == [[[p]] for p in range(32)]
 
@@ -92,15 +92,15 @@ def test_every_partition_with_rows_is_reduced_once_and_in_order(
 
 
 def test_a_partition_with_half_of_all_rows_is_split() -> None:
-    heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
-    assert sliced(split_skewed(heavy, 2)) == [(2, PartitionSlice(n, 5)) for n in range(5)]
+    skewed = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
+    assert sliced(split_skewed(skewed, 2)) == [(2, PartitionSlice(n, 5)) for n in range(5)]
 
 
 def test_more_workers_make_more_slices_but_none_below_the_minimum() -> None:
-    heavy = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
-    assert len(split_skewed(heavy, 4)) == 10
-    assert len(split_skewed(heavy, 64)) == 17  # of 16 MiB at least
-    assert len(split_skewed(heavy, 64, min_bytes=300 * MIB)) == 0
+    skewed = partitions(40 * MIB, 40 * MIB, 280 * MIB, 40 * MIB, 40 * MIB)
+    assert len(split_skewed(skewed, 4)) == 10
+    assert len(split_skewed(skewed, 64)) == 17  # each has at least 16 MiB
+    assert len(split_skewed(skewed, 64, min_bytes=300 * MIB)) == 0
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_more_workers_make_more_slices_but_none_below_the_minimum() -> None:
         ([400 * MIB], 8),
         ([0, 0, 400 * MIB, 0], 8),
         ([100 * MIB] * 19 + [190 * MIB], 8),
-        ([10 * MIB] * 100 + [50 * MIB], 2),  # four times the others, and soon done
+        ([10 * MIB] * 100 + [50 * MIB], 2),  # five times as large as the others, but soon read
         ([], 2),
         ([0, 0], 2),
     ],
@@ -119,10 +119,10 @@ def test_nothing_is_split_if_no_partition_is_skewed(sizes: list[int], workers: i
     assert split_skewed(partitions(*sizes), workers) == []
 
 
-def test_slices_are_ordered_by_their_own_size() -> None:
-    heavy = partitions(100 * MIB, 200 * MIB, 2000 * MIB)
+def test_slices_are_ordered_by_their_size() -> None:
+    skewed = partitions(100 * MIB, 200 * MIB, 2000 * MIB)
     tasks = largest_first(
-        [*plan_reduce_tasks(heavy[:2], 2, coalesces=False), *split_skewed(heavy, 2)]
+        [*plan_reduce_tasks(skewed[:2], 2, coalesces=False), *split_skewed(skewed, 2)]
     )
     assert sliced(tasks) == [*((2, PartitionSlice(n, 6)) for n in range(6)), (1, None), (0, None)]
     assert [task.position for task in sorted(tasks, key=lambda task: task.position)] == [
@@ -131,7 +131,7 @@ def test_slices_are_ordered_by_their_own_size() -> None:
     ]
 
 
-def of_two_sides(*sizes: tuple[int, int]) -> list[StagePartition]:
+def two_sided(*sizes: tuple[int, int]) -> list[StagePartition]:
     """Return partitions whose two sides have these sizes, with a row for each byte."""
     return [
         StagePartition(
@@ -142,7 +142,7 @@ def of_two_sides(*sizes: tuple[int, int]) -> list[StagePartition]:
 
 
 @pytest.mark.parametrize(
-    ("heavy", "leaves_rest", "side", "rests"),
+    ("skewed", "has_remainder", "side", "remainders"),
     [
         ((280 * MIB, MIB), {0: True, 1: True}, 0, 1),
         ((MIB, 280 * MIB), {0: True, 1: True}, 1, 1),
@@ -151,34 +151,37 @@ def of_two_sides(*sizes: tuple[int, int]) -> list[StagePartition]:
         ((280 * MIB, 0), {0: True, 1: True}, 0, 0),  # the other side has no rows
     ],
 )
-def test_one_more_task_makes_the_outer_remainder_of_a_side(
-    heavy: tuple[int, int], leaves_rest: dict[int, bool], side: int, rests: int
+def test_one_more_task_returns_the_outer_remainder_of_a_side(
+    skewed: tuple[int, int], has_remainder: dict[int, bool], side: int, remainders: int
 ) -> None:
-    partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, heavy)
-    tasks = split_skewed(partitions, 2, leaves_rest)
-    shares = len(tasks) - rests
-    assert shares > 1
+    partitions = two_sided(*[(10 * MIB, 10 * MIB)] * 4, skewed)
+    tasks = split_skewed(partitions, 2, has_remainder)
+    slices = len(tasks) - remainders
+    assert slices > 1
     assert [task.side_slice for task in tasks] == [
-        SideSlice(number, shares, side) for number in range(shares + rests)
+        SideSlice(number, slices, side) for number in range(slices + remainders)
     ]
     assert [task.partition_slice for task in tasks] == [
-        *(PartitionSlice(number, shares) for number in range(shares)),
-        *[None] * rests,
+        *(PartitionSlice(number, slices) for number in range(slices)),
+        *[None] * remainders,
     ]
-    assert [task.position for task in tasks] == [(4, number) for number in range(shares + rests)]
-    if rests:
-        assert tasks[-1].size_bytes == sum(heavy)  # it reads everything, and begins first
+    assert [task.position for task in tasks] == [
+        (4, number) for number in range(slices + remainders)
+    ]
+    if remainders:
+        # It reads the whole partition, so it starts first.
+        assert tasks[-1].size_bytes == sum(skewed)
         assert largest_first(tasks)[0] is tasks[-1]
 
 
-def test_a_partition_that_was_written_again_has_other_slices_and_the_same_remainder() -> None:
-    partitions = of_two_sides(*[(10 * MIB, 10 * MIB)] * 4, (280 * MIB, MIB))
-    heavy = partitions[4]
-    again = heavy._replace(infos=(replace(heavy.infos[0], generation=2), heavy.infos[1]))
+def test_a_rewritten_partition_has_other_slices_and_the_same_remainder() -> None:
+    partitions = two_sided(*[(10 * MIB, 10 * MIB)] * 4, (280 * MIB, MIB))
+    skewed = partitions[4]
+    rewritten = skewed._replace(infos=(replace(skewed.infos[0], generation=2), skewed.infos[1]))
     tasks = split_skewed(partitions, 2, {0: True, 1: True})
-    now = [task.with_partitions({4: again}) for task in tasks]
-    cut_anew = [after.has_other_slices(task) for after, task in zip(now, tasks, strict=True)]
-    assert cut_anew == [True] * (len(tasks) - 1) + [False]
+    now = [task.with_partitions({4: rewritten}) for task in tasks]
+    changed = [after.has_other_slices(task) for after, task in zip(now, tasks, strict=True)]
+    assert changed == [True] * (len(tasks) - 1) + [False]
     assert all(after.has_moved(task) for after, task in zip(now, tasks, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The order of the stages of a job, and mistakes in them."""
+"""Tests of the order of a job's stages, and of mistakes in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_job_without_stages_has_one_stage() -> None:
     assert (only.name, only.section, only.reads) == ("", "", set())
 
 
-def test_a_stage_runs_after_those_that_it_reads_and_once() -> None:
+def test_a_stage_runs_once_and_after_the_stages_that_it_reads() -> None:
     diamond = {"left": stage("root"), "root": stage(), "right": stage("root")}
     assert order(job("right", "left", stages=diamond)) == ["root", "right", "left", ""]
 
@@ -48,12 +48,12 @@ def test_a_stage_runs_after_those_that_it_reads_and_once() -> None:
 def test_a_sorted_result_takes_two_stages() -> None:
     reduce = {"group_by": ["k"], "sort_by": ["k desc"], "limit": 3}
     spec = job("first", stages={"first": stage(reduce=reduce)}, reduce=reduce)
-    made = {each.name: each for each in build_stages(spec)}
-    assert list(made) == ["first.rows", "first", "job.rows", ""]
-    assert [each.section for each in made.values()] == ["stages.first."] * 2 + [""] * 2
-    assert made["job.rows"].reads == {"first"}
-    assert made[""].reads == {"job.rows"}
-    rows, sorted_rows = made["job.rows"].spec.reduce, made[""].spec.reduce
+    stages = {each.name: each for each in build_stages(spec)}
+    assert list(stages) == ["first.rows", "first", "job.rows", ""]
+    assert [each.section for each in stages.values()] == ["stages.first."] * 2 + [""] * 2
+    assert stages["job.rows"].reads == {"first"}
+    assert stages[""].reads == {"job.rows"}
+    rows, sorted_rows = stages["job.rows"].spec.reduce, stages[""].spec.reduce
     assert rows is not None
     assert sorted_rows is not None
     assert (rows.group_by, rows.sort_by, rows.limit) == (["k"], [], None)
@@ -145,8 +145,12 @@ def test_an_input_is_a_path_or_a_stage(section: dict[str, Any], message: str) ->
 )
 def test_keys_for_files_are_refused_for_stages(key: str, value: Any) -> None:
     stages: dict[str, Any] = {"a": {"inputs": {"x": {"path": "x"}}}}
-    told = f"inputs.a.{key} only applies to files, and inputs.a is the result of stage a; remove it"
-    with pytest.raises(JobFileError, match=f"^{told}, and select or cast columns in sql or a map$"):
+    message = (
+        f"inputs.a.{key} only applies to files, and inputs.a is the result of stage a; remove it"
+    )
+    with pytest.raises(
+        JobFileError, match=f"^{message}, and select or cast columns in sql or a map$"
+    ):
         job(inputs={"a": {"stage": "a", key: value}}, stages=stages)
     stages["b"] = {"inputs": {"a": {"stage": "a", key: value}}}
     with pytest.raises(
@@ -160,7 +164,7 @@ def test_a_stage_without_inputs_is_refused() -> None:
         job("a", stages={"a": {"inputs": {}}})
 
 
-def test_messages_name_their_stage() -> None:
+def test_messages_have_the_key_of_their_stage() -> None:
     first, last = build_stages(job("a", stages={"a": stage()}))
     missing = "inputs.file.key: what inputs.file.columns reads has no column 'k'"
     with pytest.raises(ColumnNotFoundError) as raised, with_key_prefix(first):
