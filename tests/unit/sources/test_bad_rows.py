@@ -52,7 +52,7 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         f"a.csv, line 3: 3 fields for 2 columns: '2,y,z'; {DELIMITER}",
     ),
-    "blank lines count": (
+    "blank lines are counted": (
         "\n\nn,s\n\n1,x\n\n\n2\n",
         {},
         f"a.csv, line 8: 1 field for 2 columns: '2'; {DELIMITER}",
@@ -77,7 +77,7 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         f"a.csv, line 2: 3 fields for 2 columns: '1,{'x' * 98}...'; {DELIMITER}",
     ),
-    "a value of another type than set": (
+    "a value that is not of the set type": (
         "n,s\n1,x\nabc,y\n",
         {"types": {"n": "int32"}},
         "a.csv, line 3: column 'n' has 'abc', but inputs.visits.types.n is int32; "
@@ -101,7 +101,7 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         "a.csv, line 3: column 't' has '2020-13-01', but inputs.visits.types.t is date32[day]; "
         "correct one of them",
     ),
-    "no UTF-8": (
+    "not UTF-8": (
         b"n,s\n1,x\n2,\xff\n",
         {},
         "a.csv, line 3: column 's' has b'\\xff', which is not UTF-8; convert the file, or set "
@@ -118,7 +118,7 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         "a.csv, line 3: '2,y\\rz' cannot be read: CSV parse error: Row #3: Expected 2 columns, "
         "got 1: z",
     ),
-    "no UTF-8 without a header": (
+    "not UTF-8 without a header": (
         b"\xff,1\n",
         {"csv": CsvOptions(header=False)},
         "a.csv, line 1: column 'f0' has b'\\xff', which is not UTF-8; convert the file, or set "
@@ -159,7 +159,9 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("data", "spec", "expected"), CSV.values(), ids=CSV)
-def test_csv(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: str) -> None:
+def test_a_bad_row_in_csv_is_reported(
+    tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: str
+) -> None:
     assert message(tmp_path, "a.csv", data, **spec) == expected
 
 
@@ -221,12 +223,12 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         "a.json, line 2: '{\"n\":1,\"n\":2}' has the field 'n' twice; rename one",
     ),
-    "no UTF-8": (
+    "not UTF-8": (
         b'{"n":1}\n{"n":2,"s":"\xff"}\n',
         {},
         'a.json, line 2: \'{"n":2,"s":"\ufffd"}\' is not UTF-8; convert the file',
     ),
-    "a value of another type than set": (
+    "a value that is not of the set type": (
         '{"n":1}\n{"n":"x"}\n',
         {"types": {"n": "int64"}},
         "a.json, line 2: column 'n' has \"x\", but inputs.visits.types.n is int64; "
@@ -254,7 +256,9 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("data", "spec", "expected"), JSON.values(), ids=JSON)
-def test_json(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: str) -> None:
+def test_a_bad_row_in_json_is_reported(
+    tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected: str
+) -> None:
     assert message(tmp_path, "a.json", data, **spec) == expected
 
 
@@ -283,7 +287,7 @@ def test_json(tmp_path: Path, data: str | bytes, spec: dict[str, Any], expected:
     ],
 )
 @pytest.mark.parametrize("split_bytes", [100_000, 1 << 30])
-def test_json_that_differs_from_its_first_lines(
+def test_a_json_row_that_differs_from_the_first_lines_is_reported(
     tmp_path: Path, last: str, expected: str, split_bytes: int
 ) -> None:
     lines = '{"n":1,"o":{"p":[{"q":1}]}}\n' * 60_000

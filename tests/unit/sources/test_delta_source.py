@@ -1,4 +1,4 @@
-"""Tests of Delta inputs: what only the log knows, and tables that cannot be read as parquet."""
+"""Tests of Delta inputs: what only the log has, and tables that must not be read as parquet."""
 
 from __future__ import annotations
 
@@ -146,6 +146,6 @@ def test_column_mapping_is_refused_if_it_is_used(tmp_path: Path) -> None:
 
 def test_unknown_reader_features_are_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1]}))
-    commit(tmp_path, protocol("timestampNtz", "rowsInRhyme"))
-    with pytest.raises(InputError, match="rowsInRhyme"):
+    commit(tmp_path, protocol("timestampNtz", "unknownFeature"))
+    with pytest.raises(InputError, match="unknownFeature"):
         open_table(tmp_path)

@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table with one version a day; the row has the version's number."""
+    """Return a table with one version a day, whose only row is the version's number."""
     for n in range(4):
         write_deltalake(tmp_path, pa.table({"n": [n]}), mode="overwrite")
         at = (FIRST + n * DAY).timestamp()
@@ -33,12 +33,12 @@ def table(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def open_table(path: Path, **asked: Any) -> Source:
-    return open_source("rows", InputSpec(path=str(path), **asked), Path("/"), {}, 1 << 30)
+def open_table(path: Path, **options: Any) -> Source:
+    return open_source("rows", InputSpec(path=str(path), **options), Path("/"), {}, 1 << 30)
 
 
-def read(path: Path, **asked: Any) -> tuple[int | None, list[int]]:
-    source = open_table(path, **asked)
+def read(path: Path, **options: Any) -> tuple[int | None, list[int]]:
+    source = open_table(path, **options)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
     return source.version, [n for batch in batches for n in batch["n"].to_pylist()]
 
@@ -68,9 +68,9 @@ def test_a_timestamp_selects_the_version_of_that_time(
     assert read(table, timestamp=time) == (version, [version])
 
 
-def refused(kind: type[Exception], path: Path, **asked: Any) -> str:
+def refused(kind: type[Exception], path: Path, **options: Any) -> str:
     with pytest.raises(kind) as raised:
-        open_table(path, **asked)
+        open_table(path, **options)
     return str(raised.value)
 
 
@@ -85,14 +85,16 @@ def test_the_error_for_a_missing_version_lists_the_available_ones(table: Path) -
         "no version 1; its log has versions 2 to 3"
     )
     assert read(table, version=2) == (2, [2])
-    told = refused(InputError, table, timestamp=FIRST + DAY)
-    assert told.startswith("inputs.rows.timestamp: 2026-01-02T00:00:00Z is before 2026-01-03T00:")
-    assert f"when version 2, the first in the log of {table}, was committed" in told
+    message = refused(InputError, table, timestamp=FIRST + DAY)
+    assert message.startswith(
+        "inputs.rows.timestamp: 2026-01-02T00:00:00Z is before 2026-01-03T00:"
+    )
+    assert f"when version 2, the first in the log of {table}, was committed" in message
 
 
 def test_a_time_before_the_first_version_is_refused(table: Path) -> None:
-    told = refused(InputError, table, timestamp=FIRST - timedelta(seconds=1))
-    assert told == (
+    message = refused(InputError, table, timestamp=FIRST - timedelta(seconds=1))
+    assert message == (
         "inputs.rows.timestamp: 2025-12-31T23:59:59Z is before 2026-01-01T00:00:00Z, when "
         f"version 0, the first in the log of {table}, was committed"
     )
@@ -104,18 +106,18 @@ def test_invalid_versions_and_timestamps_are_refused(table: Path) -> None:
     )
     both = refused(JobFileError, table, version=1, timestamp=FIRST)
     assert both == "inputs.rows.version and timestamp cannot both be set; remove one"
-    zoneless = refused(JobFileError, table, timestamp=FIRST.replace(tzinfo=None))
-    assert zoneless.endswith("00:00:00 has no time zone; write 2026-01-01T00:00:00Z for UTC")
+    without_zone = refused(JobFileError, table, timestamp=FIRST.replace(tzinfo=None))
+    assert without_zone.endswith("00:00:00 has no time zone; write 2026-01-01T00:00:00Z for UTC")
     assert "is in the future" in refused(JobFileError, table, timestamp=datetime.now(UTC) + DAY)
     (table / "x.csv").write_text("n\n1\n")
-    told = refused(JobFileError, table / "x.csv", version=1)
-    assert told == "inputs.rows.version is only for Delta tables; csv files have no versions"
+    message = refused(JobFileError, table / "x.csv", version=1)
+    assert message == "inputs.rows.version is only for Delta tables; csv files have no versions"
 
 
 def test_a_vacuumed_version_is_refused(table: Path) -> None:
     DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    told = refused(InputError, table, version=1)
-    assert re.match(rf"version 1 of {table} cannot be read any more: a vacuum", told)
+    message = refused(InputError, table, version=1)
+    assert re.match(rf"version 1 of {table} cannot be read any more: a vacuum", message)
     assert read(table, version=3) == (3, [3])
 
 
@@ -131,8 +133,8 @@ def test_the_error_for_an_invalid_timestamp_shows_a_valid_one(value: object) -> 
     job = {"job": {"name": "j"}, "inputs": {"rows": rows}, "output": {"table": "out"}}
     with pytest.raises(JobFileError) as raised:
         decode_job(job)
-    told = f"inputs.rows.timestamp: {str(value)!r} is not a time such as '2026-11-21T10:00:00Z'"
-    assert str(raised.value) == told
+    message = f"inputs.rows.timestamp: {str(value)!r} is not a time such as '2026-11-21T10:00:00Z'"
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(

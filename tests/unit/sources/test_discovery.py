@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
         ("by_year/year=2024/month=01", ["by_year/year=2024/month=01/a.csv"]),
     ],
 )
-def test_files_of_a_path(folder: Path, path: str, found: list[str]) -> None:
+def test_a_path_is_resolved_to_its_files(folder: Path, path: str, found: list[str]) -> None:
     assert names(folder, path) == found
     assert names(folder, str(folder / path)) == found
     assert names(folder, f"file://{folder}/{path}") == found
@@ -154,7 +154,7 @@ def test_a_folder_with_only_ignored_files_is_refused(folder: Path) -> None:
         ("x.csv/part-0", None, None, False),
     ],
 )
-def test_format_and_compression_by_suffix(
+def test_the_suffix_determines_format_and_compression(
     name: str, format: str | None, compression: str | None, tabs: bool
 ) -> None:
     assert format_of(f"/data/{name}") == format
@@ -201,7 +201,7 @@ def test_a_delta_table_is_recognised_by_its_log(folder: Path) -> None:
 
 
 def test_a_file_that_is_emptied_after_it_was_found_is_refused(tmp_path: Path) -> None:
-    """An empty file is left out of the input, and then no task would notice the lost rows."""
+    """An empty file is left out of the input, so no task would notice that its rows are lost."""
     (tmp_path / "a.csv").write_text("k\n1\n")
     (tmp_path / "b.csv").write_text("k\n2\n")
     found = find(tmp_path, "*.csv")

@@ -140,7 +140,7 @@ def test_byte_splits_cover_a_file(size: int, split_bytes: int) -> None:
         ([0, 0, 0], [(0, 3)]),
     ],
 )
-def test_runs_are_as_long_as_the_limit_allows(
+def test_runs_are_as_large_as_the_limit_allows(
     sizes: list[int], runs: list[tuple[int, int]]
 ) -> None:
     splits = split_runs("x", FileVersion(sum(sizes)), sizes, 10)

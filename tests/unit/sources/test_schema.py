@@ -131,10 +131,10 @@ def test_declared_types_of_csv(tmp_path: Path) -> None:
 
 def test_missing_columns_and_invalid_types_are_refused(tmp_path: Path) -> None:
     files = {"a.csv": "n,s\n1,x\n"}
-    told = rf"{tmp_path}/a\.csv has no column 'm'; it has 'n', 's'"
-    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.types: {told}"):
+    reason = rf"{tmp_path}/a\.csv has no column 'm'; it has 'n', 's'"
+    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.types: {reason}"):
         open_files(tmp_path, files, types={"m": "int64"})
-    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.columns: {told}"):
+    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.columns: {reason}"):
         open_files(tmp_path, files, columns=["m"])
     with pytest.raises(
         JobFileError, match=r"inputs\.visits\.types\.n: 'integer' is not a type; known"
@@ -218,8 +218,8 @@ def test_strings_are_read_with_the_layout_of_the_first_file(
     write_arrow(tmp_path / "b.arrow", pa.table({"s": text(["y", None], other)}))
     source = open_folder(tmp_path)
     has_dictionary = pa.types.is_dictionary(first) or pa.types.is_dictionary(other)
-    joined = pa.string() if first != other and has_dictionary else first
-    assert source.reader.schema.field("s").type == joined
+    unified = pa.string() if first != other and has_dictionary else first
+    assert source.reader.schema.field("s").type == unified
     assert [row["s"] for row in rows(source)] == ["x", None, "y", None]
 
 
@@ -232,7 +232,7 @@ def write_arrow(path: Path, table: pa.Table, chunk: int | None = None) -> None:
         writer.write_table(table, max_chunksize=chunk)
 
 
-def test_dictionaries_too_large_for_the_first_index_type(tmp_path: Path) -> None:
+def test_dictionaries_may_be_too_large_for_the_first_index_type(tmp_path: Path) -> None:
     narrow = pa.dictionary(pa.int8(), pa.string())
     wide = pa.dictionary(pa.int32(), pa.string())
     many = [str(i) for i in range(1000)]
@@ -241,7 +241,7 @@ def test_dictionaries_too_large_for_the_first_index_type(tmp_path: Path) -> None
     assert [row["s"] for row in rows(open_folder(tmp_path))] == ["x", *many]
 
 
-def test_nulls_metadata_and_nullability_are_no_mismatch(tmp_path: Path) -> None:
+def test_nulls_metadata_and_nullability_may_differ(tmp_path: Path) -> None:
     strict = pa.schema([pa.field("n", pa.int64(), nullable=False)], metadata={"by": "hand"})
     pa.parquet.write_table(pa.table({"n": pa.nulls(2)}), tmp_path / "a.parquet")
     pa.parquet.write_table(pa.table({"n": [1]}, schema=strict), tmp_path / "b.parquet")
@@ -252,7 +252,7 @@ def test_nulls_metadata_and_nullability_are_no_mismatch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_nested_fields_that_are_not_nullable_in_one_file(tmp_path: Path, first: str) -> None:
+def test_nested_fields_may_be_not_nullable_in_one_file_only(tmp_path: Path, first: str) -> None:
     strict = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     loose = pa.struct([pa.field("x", pa.int64())])
     second = "b" if first == "a" else "a"
@@ -342,7 +342,7 @@ duration[ms] decimal128(12,2) list<int8> struct<a:int8,b:list<string>>
 
 
 @pytest.mark.parametrize("text", NAMES.split())
-def test_type_names(text: str) -> None:
+def test_a_type_name_is_parsed(text: str) -> None:
     type = parse_type(text)
     assert parse_type(str(type)) == type
 
@@ -367,7 +367,7 @@ def test_type_names(text: str) -> None:
         ),
     ],
 )
-def test_type_names_with_parameters(text: str, type: pa.DataType) -> None:
+def test_a_type_name_with_parameters_is_parsed(text: str, type: pa.DataType) -> None:
     assert parse_type(text) == type
 
 
