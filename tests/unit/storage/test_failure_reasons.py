@@ -26,15 +26,15 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "says"), WRONG)
+@pytest.mark.parametrize(("key", "value", "part_of_message"), WRONG)
 def test_the_error_names_the_option_that_the_client_refuses(
-    tmp_path: Path, key: str, value: str, says: str
+    tmp_path: Path, key: str, value: str, part_of_message: str
 ) -> None:
     with pytest.raises(JobError) as caught:
         locate("s3://bucket/x", tmp_path, {**BUCKET, key: value}).read_bytes()
     message = str(caught.value)
     assert message.startswith(f"storage.{key} cannot be used for s3://bucket: ")
-    assert says in message
+    assert part_of_message in message
     assert [part for part in ("SE", "CR", "ET", "\n", "Debug") if part in message] == []
     assert caught.value.__suppress_context__
 
@@ -48,19 +48,23 @@ def test_the_error_names_one_of_several_refused_options(tmp_path: Path) -> None:
     assert "SECRET" not in str(caught.value)
 
 
-OF_DELTALAKE = ("max_retries", 'SE"CR ET', '("max_retries", "Generic DeltaTable error: failed to')
+DELTALAKE_OPTION = (
+    "max_retries",
+    'SE"CR ET',
+    '("max_retries", "Generic DeltaTable error: failed to',
+)
 
 
-@pytest.mark.parametrize(("key", "value", "says"), [*WRONG[1:4], OF_DELTALAKE])
+@pytest.mark.parametrize(("key", "value", "part_of_message"), [*WRONG[1:4], DELTALAKE_OPTION])
 def test_an_error_of_deltalake_does_not_show_the_value(
-    tmp_path: Path, key: str, value: str, says: str
+    tmp_path: Path, key: str, value: str, part_of_message: str
 ) -> None:
     table = locate("s3://bucket/x", tmp_path, {**BUCKET, key: value})
     with pytest.raises(CommitError) as caught, delta_errors("the table"):
         is_table(table)
     message = str(caught.value)
     assert message.startswith("the table: ")
-    assert says in message
+    assert part_of_message in message
     assert [part for part in ("SE", "CR", "ET") if part in message] == []
 
 

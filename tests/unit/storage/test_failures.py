@@ -1,4 +1,4 @@
-"""Tests of whether an error of a client means a failing store or a wrong request."""
+"""Tests of which errors of a client mean a failing store, and which a wrong request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER = "Generic S3 error: Error performing GET http://s3/b - Server returned n
 
 
 @pytest.mark.parametrize(
-    ("told", "is_transient"),
+    ("message", "is_transient"),
     [
         (f"{ANSWER}: 404 Not Found: NoSuchBucket", False),
         (f"{ANSWER}: 400 Bad Request", False),
@@ -28,8 +28,8 @@ ANSWER = "Generic S3 error: Error performing GET http://s3/b - Server returned n
         ("Operation not supported: x", False),
     ],
 )
-def test_which_failures_are_transient(told: str, is_transient: bool) -> None:
-    error = failure_of("s3://b/x", OSError(told))
+def test_which_failures_are_transient(message: str, is_transient: bool) -> None:
+    error = failure_of("s3://b/x", OSError(message))
     assert has_failed(error) == is_transient
     copy = pickle.loads(pickle.dumps(error))
     assert isinstance(copy, StoreCallError)
@@ -40,13 +40,13 @@ def test_which_failures_are_transient(told: str, is_transient: bool) -> None:
 def test_a_failing_disk_is_a_store_error() -> None:
     """On any Linux, reads from the start of this file fail with EIO."""
     file = locate("/proc/self/mem", Path("/"))
-    why = r"^/proc/self/mem cannot be read, as its store failed: .*Input/output"
-    with pytest.raises(StoreError, match=why) as told, translate_read_errors("csv", file):
+    message = r"^/proc/self/mem cannot be read, as its store failed: .*Input/output"
+    with pytest.raises(StoreError, match=message) as raised, translate_read_errors("csv", file):
         file.open_input().read(10)
-    assert told.value.retryable
-    assert isinstance(told.value.__cause__, OSError)
-    assert told.value.__cause__.errno == errno.EIO
-    assert "check the disk" in str(told.value)
+    assert raised.value.retryable
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__.errno == errno.EIO
+    assert "check the disk" in str(raised.value)
 
 
 def test_opening_a_folder_as_a_file_is_an_input_error(tmp_path: Path) -> None:

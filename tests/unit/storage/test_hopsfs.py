@@ -1,4 +1,4 @@
-"""Tests that the options for HopsFS are checked, so that its client cannot fall back to no TLS."""
+"""Tests that the options for HopsFS are checked, as its client connects without TLS otherwise."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def pems(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(folder: Path) -> str:
+def refusal(folder: Path) -> str:
     with pytest.raises(JobFileError) as caught:
         client_environment({"pem_dir": str(folder)}, folder, NOW)
     return str(caught.value)
@@ -94,11 +94,11 @@ def test_valid_options_become_variables_of_the_client(pems: Path) -> None:
 @pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE, CLIENT_KEY])
 def test_a_missing_or_unreadable_file_is_refused(pems: Path, name: str) -> None:
     (pems / name).unlink()
-    said = refused(pems)
-    assert said.startswith(f"storage.pem_dir: {pems / name} cannot be read (No such file")
-    assert said.endswith("without it the client would connect unencrypted")
+    message = refusal(pems)
+    assert message.startswith(f"storage.pem_dir: {pems / name} cannot be read (No such file")
+    assert message.endswith("without it the client would connect unencrypted")
     (pems / name).mkdir()
-    assert f"{name} cannot be read (Is a directory)" in refused(pems)
+    assert f"{name} cannot be read (Is a directory)" in refusal(pems)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_a_file_without_certificates_or_key_is_refused(
     pems: Path, name: str, what: str, text: bytes
 ) -> None:
     (pems / name).write_bytes(text)
-    assert re.match(rf"storage\.pem_dir: .*{name} contains no {what}", refused(pems))
+    assert re.match(rf"storage\.pem_dir: .*{name} contains no {what}", refusal(pems))
 
 
 @pytest.mark.parametrize(
-    ("begins", "ends", "says"),
+    ("begins", "ends", "reason"),
     [
         (NOW - 9 * DAY, NOW - DAY, "expired on 2026-05-31"),
         (NOW + DAY, NOW + 9 * DAY, "is not valid before 2026-06-02"),
@@ -122,7 +122,7 @@ def test_a_file_without_certificates_or_key_is_refused(
 )
 @pytest.mark.parametrize("name", [CA_CHAIN, CLIENT_CERTIFICATE])
 def test_an_expired_or_future_certificate_is_refused(
-    pems: Path, name: str, begins: datetime, ends: datetime, says: str
+    pems: Path, name: str, begins: datetime, ends: datetime, reason: str
 ) -> None:
     key = new_key()
     (pems / CLIENT_KEY).write_bytes(key_text(key))
@@ -130,8 +130,8 @@ def test_an_expired_or_future_certificate_is_refused(
     old = certificate("the old one", key, begins, ends)
     before = (pems / name).read_bytes() if name == CA_CHAIN else b""
     (pems / name).write_bytes(before + old)
-    told = f"storage.pem_dir: {pems / name}: the certificate of CN=the old one {says}"
-    assert refused(pems) == told
+    expected = f"storage.pem_dir: {pems / name}: the certificate of CN=the old one {reason}"
+    assert refusal(pems) == expected
 
 
 def other_key(pems: Path) -> bytes:
@@ -143,17 +143,17 @@ def encrypted_key(pems: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("key", "says"),
+    ("key", "reason"),
     [
         (other_key, f"is not the key of {CLIENT_CERTIFICATE}"),
         (encrypted_key, "is encrypted; the client needs an unencrypted key"),
     ],
 )
 def test_a_key_that_the_client_cannot_use_is_refused(
-    pems: Path, key: Callable[[Path], bytes], says: str
+    pems: Path, key: Callable[[Path], bytes], reason: str
 ) -> None:
     (pems / CLIENT_KEY).write_bytes(key(pems))
-    assert refused(pems) == f"storage.pem_dir: {pems / CLIENT_KEY} {says}"
+    assert refusal(pems) == f"storage.pem_dir: {pems / CLIENT_KEY} {reason}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests that the installed client matches the URLs and options, and of its one set of settings."""
+"""Tests that the installed client must match URLs and options, and has one set of settings."""
 
 from __future__ import annotations
 
@@ -115,19 +115,19 @@ def test_all_settings_reach_the_client(
 def test_certificates_in_the_environment_are_always_checked(
     hops: None, pems: Path, url: str
 ) -> None:
-    """The client always looks there, and connects without TLS if it finds nothing."""
+    """The client always reads them, and connects without TLS if there are none."""
     os.environ["PEMS_DIR"] = str(pems)
     prepare({}, ["in.csv", url], HERE)
     (pems / CLIENT_KEY).unlink()
     with pytest.raises(JobFileError) as caught:
         prepare({}, ["in.csv", url], HERE)
-    told = str(caught.value)
-    assert told.startswith(f"storage.pem_dir: {pems / CLIENT_KEY} cannot be read")
-    assert told.endswith(
+    message = str(caught.value)
+    assert message.startswith(f"storage.pem_dir: {pems / CLIENT_KEY} cannot be read")
+    assert message.endswith(
         "PEMS_DIR in the environment names that folder: correct it, or unset "
         "PEMS_DIR to connect without TLS"
     )
-    prepare({}, ["in.csv", "s3://bucket/t"], HERE)  # the client of S3 does not look there
+    prepare({}, ["in.csv", "s3://bucket/t"], HERE)  # the client of S3 does not read them
 
 
 def test_the_jobs_certificates_replace_those_in_the_environment(hops: None, pems: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_job_without_settings_uses_the_original_environment(hops: None, pems: 
 
 
 def test_the_settings_of_a_client_made_without_a_job_cannot_change(hops: None) -> None:
-    """This is so in a worker, which has the environment of its job."""
+    """A worker makes such a client, with the environment of its job."""
     os.environ["LIBHDFS_DEFAULT_USER"] = "demo__ann"
     hopsfs.client_settings.freeze()
     prepare({}, ["hopsfs://node/t"], HERE)
@@ -200,11 +200,11 @@ def run(folder: Path, settings: str, url: str, environment: dict[str, str]) -> D
 def test_a_job_with_the_wrong_client_is_refused_first(
     tmp_path: Path, pems: Path, folder: str
 ) -> None:
-    """Even with valid certificates, because the client takes none."""
+    """It is refused even with valid certificates, because the client does not use them."""
     done = run(tmp_path, f'storage.pem_dir = "{folder}"', "hdfs://127.0.0.1:1/table", {})
     assert done.code == 2
-    told = "storage.pem_dir, for a connection to hdfs://127.0.0.1:1/table, needs hops-deltalake"
-    assert done.message.startswith(told)
+    message = "storage.pem_dir, for a connection to hdfs://127.0.0.1:1/table, needs hops-deltalake"
+    assert done.message.startswith(message)
     assert UNINSTALL in done.message
 
 

@@ -15,7 +15,7 @@ from mrflight.storage.disk import Disk
 
 
 class Busy:
-    """The local file system, with another job that removes each folder as soon as it is made."""
+    """The local file system, with another job that removes each folder as soon as it is created."""
 
     def __init__(self, folder: Location, times: int) -> None:
         self._disk = fs.LocalFileSystem()
@@ -32,7 +32,7 @@ class Busy:
         return self._disk.open_output_stream(path)
 
 
-def test_a_folder_that_is_removed_before_its_file_exists_is_made_again(
+def test_a_folder_that_is_removed_before_its_file_exists_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = locate("t/k=a", tmp_path)
@@ -86,7 +86,7 @@ SAME = [
     ("hdfs://[::1]/data", "hdfs://[::1]:8020/data"),
     ("/data", "file:///data"),
 ]
-APART = [
+DIFFERENT = [
     ("s3://bucket/data", "s3://other/data"),
     ("s3://bucket/data", "/data"),
     ("s3://node/data", "hdfs://node/data"),
@@ -95,11 +95,11 @@ APART = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), [*SAME, *APART])
+@pytest.mark.parametrize(("one", "other"), [*SAME, *DIFFERENT])
 def test_locations_are_the_same_only_in_the_same_store(
     tmp_path: Path, one: str, other: str
 ) -> None:
-    """The options by which a store is reached do not matter."""
+    """The options for reaching a store do not matter."""
     are_same = (one, other) in SAME
     here = locate(one, tmp_path, {"aws_access_key_id": "1"})
     there = locate(other, tmp_path)
@@ -151,10 +151,10 @@ def test_a_file_url_without_slashes_is_a_relative_path(tmp_path: Path) -> None:
 def test_a_file_url_with_a_host_is_refused_with_a_correction(tmp_path: Path) -> None:
     with pytest.raises(JobError) as caught:
         locate("file://out/clicks", tmp_path)
-    told = str(caught.value)
-    assert told.startswith("file://out/clicks: what follows file:// is a host, and 'out' ")
-    assert "write file:///out/clicks for" in told
-    assert "or out/clicks for a relative one" in told
+    message = str(caught.value)
+    assert message.startswith("file://out/clicks: what follows file:// is a host, and 'out' ")
+    assert "write file:///out/clicks for" in message
+    assert "or out/clicks for a relative one" in message
 
 
 @pytest.mark.parametrize("url", ["file://", "file://localhost"])

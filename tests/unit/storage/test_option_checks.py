@@ -21,7 +21,7 @@ TO_BUCKET = MINIMAL.replace("out/clicks", BUCKET)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_variables_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
 
@@ -100,10 +100,10 @@ def test_commands_check_the_options(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.main([command, BUCKET, "--storage", "aws_conditional_put=disabled"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("mrflight: --storage aws_conditional_put must not be disabled: ")
+    err = capsys.readouterr().err
+    assert err.startswith("mrflight: --storage aws_conditional_put must not be disabled: ")
     monkeypatch.setenv("AWS_ENDPOINT_URL", HTTP["aws_endpoint_url"])
     assert cli.main([command, BUCKET]) == 2
-    told = capsys.readouterr().err
-    assert "is an http:// URL, so requests would go without TLS" in told
-    assert "HUSH" not in told
+    err = capsys.readouterr().err
+    assert "is an http:// URL, so requests would go without TLS" in err
+    assert "HUSH" not in err

@@ -22,7 +22,7 @@ STORES = [BUCKET, "s3a://bucket/t", HDFS, HOPSFS]
 TO_BUCKET = MINIMAL.replace("out/clicks", BUCKET)
 
 
-def told(key: str, *paths: str) -> str:
+def error_for(key: str, *paths: str) -> str:
     with pytest.raises(JobFileError) as caught:
         check_options(["aws_region", key], ["in.csv", *paths])
     return str(caught.value)
@@ -45,13 +45,13 @@ def told(key: str, *paths: str) -> str:
 def test_the_error_for_a_misspelled_key_suggests_the_nearest(
     path: str, key: str, meant: str
 ) -> None:
-    assert told(key, path) == (
+    assert error_for(key, path) == (
         f"storage.{key}: unknown key; did you mean {meant!r}? All are in {PAGE}"
     )
 
 
 def test_the_error_for_an_unknown_key_names_the_page_of_all_keys() -> None:
-    assert told("secret", BUCKET) == f"storage.secret: unknown key; all are in {PAGE}"
+    assert error_for("secret", BUCKET) == f"storage.secret: unknown key; all are in {PAGE}"
 
 
 @pytest.mark.parametrize("path", STORES)
@@ -63,7 +63,9 @@ def test_keys_of_every_client_are_accepted_with_paths_of_any_store(path: str) ->
 def test_hadoop_properties_are_accepted_with_hdfs() -> None:
     check_options(["dfs.nameservices"], [HDFS])
     check_options(["fs.any"], [BUCKET, HOPSFS])
-    assert told("dfs.nameservices", BUCKET).startswith("storage.dfs.nameservices: unknown key; ")
+    assert error_for("dfs.nameservices", BUCKET).startswith(
+        "storage.dfs.nameservices: unknown key; "
+    )
 
 
 def test_keys_are_not_checked_if_all_paths_are_on_disks() -> None:

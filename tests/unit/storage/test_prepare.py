@@ -1,4 +1,4 @@
-"""Tests that settings reach the workers, which take them from the environment."""
+"""Tests that settings reach the workers, which read them from the environment."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ def test_settings_of_hopsfs_are_refused_with_a_running_ray(key: str, tmp_path: P
     }
     with pytest.raises(JobFileError) as caught:
         prepare_storage(decode_job(document), tmp_path)
-    told = str(caught.value)
-    assert told.startswith(f"storage.{key} (or {VARIABLES[key]} in the environment) does not reach")
-    assert ("without TLS" in told) == (key == "pem_dir")
-    assert "remove cluster.ray_address, so that the job starts its own Ray" in told
+    message = str(caught.value)
+    assert message.startswith(
+        f"storage.{key} (or {VARIABLES[key]} in the environment) does not reach"
+    )
+    assert ("without TLS" in message) == (key == "pem_dir")
+    assert "remove cluster.ray_address, so that the job starts its own Ray" in message
 
 
 def test_pems_dir_in_the_environment_is_refused_with_a_running_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client of this process looks there by itself, for ``hdfs://`` as well."""
+    """The client of this process reads the variable by itself, also for ``hdfs://``."""
     monkeypatch.setattr(hopsfs, "_is_installed", lambda name: name == "hops-deltalake")
     monkeypatch.setenv("PEMS_DIR", str(tmp_path))
     document = {
