@@ -1,4 +1,4 @@
-"""Failing disks: real processes that write, and a real data server that spills."""
+"""Tests of failing disks, with real processes that write and a data server that spills."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.support.failing_disk import (
 from tests.support.scripts import Script, running_script
 
 WAIT_S = 20.0
-"""For what takes some milliseconds."""
+"""The timeout of steps that take some milliseconds."""
 MIB = 2**20
 ROWS = 2_000_000
 LARGE = 2**40
-"""Small numbers would travel in fewer bytes."""
+"""Rows start at this number, as small numbers would be encoded in fewer bytes."""
 
 WRITER = """
 import os, sys
@@ -53,7 +53,7 @@ for line in sys.stdin:
 
 
 class Writer(Script):
-    """A process that appends to files as it is told."""
+    """A process that appends to files on request."""
 
     def append(self, path: Path, size: int) -> tuple[str, int]:
         word, number = self.asked(f"{path} {size}").split()
@@ -61,13 +61,13 @@ class Writer(Script):
 
 
 @contextlib.contextmanager
-def writer(user: str = "us") -> Iterator[Writer]:
-    """``user``: "us", or "nobody", which is us as well unless we are root."""
+def writer(user: str = "current") -> Iterator[Writer]:
+    """Start a writer; "nobody" is another ``user`` than "current" only if the tests run as root."""
     with running_script(WRITER, user) as script:
         yield Writer(script.process)
 
 
-def test_a_full_disk_refuses_what_is_too_much_and_has_room_again(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_bytes_until_it_has_room_again(tmp_path: Path) -> None:
     file = tmp_path / "file"
     with writer() as process:
         assert process.append(file, 100) == ("wrote", 100)
@@ -79,12 +79,12 @@ def test_a_full_disk_refuses_what_is_too_much_and_has_room_again(tmp_path: Path)
     assert file.stat().st_size == 151
 
 
-def test_a_disk_without_room_takes_not_a_byte(tmp_path: Path) -> None:
+def test_a_disk_without_room_refuses_every_byte(tmp_path: Path) -> None:
     with writer() as process, full_disk(process.process.pid):
         assert process.append(tmp_path / "file", 1) == ("errno", errno.EFBIG)
 
 
-def test_a_process_that_ends_on_a_full_disk_is_no_error() -> None:
+def test_a_process_may_end_on_a_full_disk() -> None:
     with writer() as process:
         with full_disk(process.process.pid):
             process.process.kill()
@@ -95,14 +95,14 @@ def test_a_process_that_ends_on_a_full_disk_is_no_error() -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """One that any user may write to, above as well."""
+    """Yield a folder in /tmp that any user can reach and write to."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o777)
     yield folder
     shutil.rmtree(folder)
 
 
-def test_a_protected_folder_takes_no_new_file(open_folder: Path) -> None:
+def test_a_protected_folder_refuses_new_files(open_folder: Path) -> None:
     with writer("nobody") as process:
         assert process.append(open_folder / "old", 1) == ("wrote", 1)
         with write_protected(open_folder):
@@ -111,7 +111,7 @@ def test_a_protected_folder_takes_no_new_file(open_folder: Path) -> None:
         assert process.append(open_folder / "new", 1) == ("wrote", 1)
 
 
-def test_a_folder_that_is_removed_is_not_there(tmp_path: Path) -> None:
+def test_a_removed_folder_refuses_files(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     with writer() as process:
@@ -120,7 +120,7 @@ def test_a_folder_that_is_removed_is_not_there(tmp_path: Path) -> None:
         assert process.append(folder / "file", 1) == ("errno", errno.ENOENT)
 
 
-def test_what_cannot_be_damaged_is_told(tmp_path: Path) -> None:
+def test_damage_outside_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"abc")
     flip_byte(file, 1)
@@ -139,12 +139,12 @@ class Spilling:
     def __init__(self, server: subprocess.Popen[str], cluster: mrflight.Cluster) -> None:
         self.server = server
         self._cluster = cluster
-        self._made: list[mrflight.Shuffle] = []
+        self._shuffles: list[mrflight.Shuffle] = []
 
     def put(self, name: str) -> mrflight.Shuffle:
-        """A committed shuffle of 16 MB in one partition."""
+        """Write and commit a shuffle of 16 MB in one partition."""
         shuffle = self._cluster.create_shuffle(name, partitions=1)
-        self._made.append(shuffle)
+        self._shuffles.append(shuffle)
         with shuffle.writer(map_id=0, key=["n"]) as out:
             for start in range(0, ROWS, 50_000):
                 numbers = range(LARGE + start, LARGE + start + 50_000)
@@ -152,13 +152,13 @@ class Spilling:
         return shuffle
 
     def drop_all(self) -> None:
-        """A server that is told to stop waits for those who may still read."""
-        for shuffle in self._made:
+        """Drop all shuffles, as a stopping server waits for their readers."""
+        for shuffle in self._shuffles:
             shuffle.drop()
 
     @staticmethod
     def total(shuffle: mrflight.Shuffle) -> int:
-        return sum(n - LARGE for piece in shuffle.reader(0) for n in piece["n"].to_pylist())
+        return sum(n - LARGE for batch in shuffle.reader(0) for n in batch["n"].to_pylist())
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def spilling(tmp_path: Path) -> Iterator[Spilling]:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_server_on_a_full_disk_refuses_and_then_goes_on(
+def test_a_data_server_on_a_full_disk_refuses_blocks_and_recovers(
     spilling: Spilling, tmp_path: Path
 ) -> None:
     with full_disk(spilling.server.pid), pytest.raises(MrflightError, match="File too large"):
@@ -193,7 +193,7 @@ def test_a_data_server_on_a_full_disk_refuses_and_then_goes_on(
     [lambda path: flip_byte(path, 1000), lambda path: truncate_file(path, 1000), os.unlink],
     ids=["flip", "truncate", "remove"],
 )
-def test_a_spill_file_of_a_running_server_is_damaged(
+def test_reading_a_damaged_spill_file_fails(
     spilling: Spilling, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     shuffle = spilling.put("damaged")

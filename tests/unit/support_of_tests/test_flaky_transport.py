@@ -1,4 +1,4 @@
-"""The flaky transport: real sockets, and a real data server, on both sides of it."""
+"""Tests of the flaky transport, with real sockets and a real data server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.support.cluster import data_server, standing_cluster
 from tests.support.transport import FlakyTransport, TransportCounts
 
 WAIT_S = 20.0
-"""For what takes some milliseconds."""
+"""The timeout of steps that take some milliseconds."""
 
 
 class Echo:
-    """A server that answers each connection with what it gets; both kinds of socket."""
+    """A server that sends back what it receives, over TCP or a Unix socket."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         if kind == "tcp":
@@ -77,7 +77,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def transport(tmp_path: Path, kind: str) -> Iterator[FlakyTransport]:
-    """In front of an echo; at the end no thread, no socket and no file of it is left."""
+    """Yield a transport to an echo server, and check that no thread, socket or file is left."""
     before = sockets_and_threads()
     echo = Echo(tmp_path, kind)
     at = "grpc+tcp://127.0.0.1:0" if kind == "tcp" else f"grpc+unix://{tmp_path}/proxy"
@@ -102,14 +102,14 @@ def receive(client: socket.socket, size: int) -> bytes:
     chunks = []
     while size:
         chunk = client.recv(min(size, 1 << 16))
-        assert chunk, "it has ended before all came"
+        assert chunk, "the connection ended early"
         chunks.append(chunk)
         size -= len(chunk)
     return b"".join(chunks)
 
 
 def exchange(client: socket.socket, content: bytes) -> bytes:
-    """What comes back while ``content`` is sent."""
+    """Send ``content`` in another thread, and return as many bytes of what comes back."""
     sending = threading.Thread(target=client.sendall, args=[content])
     sending.start()
     back = receive(client, len(content))
@@ -124,7 +124,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def fails(client: socket.socket) -> bool:
-    """Whether a connection is over, one way or the other."""
+    """Return whether a connection was closed or reset."""
     try:
         client.sendall(b"x")
         return client.recv(1) == b""
@@ -140,19 +140,19 @@ def is_refused(transport: FlakyTransport) -> bool:
         return True
 
 
-def test_all_bytes_come_in_order_and_are_counted(transport: FlakyTransport) -> None:
+def test_all_bytes_are_forwarded_in_order_and_counted(transport: FlakyTransport) -> None:
     content = os.urandom(5_000_000)
     with connected(transport) as one, connected(transport) as two:
         assert exchange(one, content) == content
         assert exchange(two, content[::-1]) == content[::-1]
         one.shutdown(socket.SHUT_WR)
-        assert one.recv(1) == b""  # the end is passed on, there and back
+        assert one.recv(1) == b""  # the end is forwarded in both directions
         wait_for(lambda: transport.open_connections() == 1)
     wait_for(lambda: transport.open_connections() == 0)
     assert transport.counts() == TransportCounts(connections=2, forwarded_bytes=20_000_000)
 
 
-def test_a_side_that_does_not_read_stops_the_other(transport: FlakyTransport) -> None:
+def test_a_reader_that_stops_blocks_the_writer(transport: FlakyTransport) -> None:
     with connected(transport) as client:
         client.settimeout(0.0)
         sent = 0
@@ -164,20 +164,20 @@ def test_a_side_that_does_not_read_stops_the_other(transport: FlakyTransport) ->
         assert receive(client, sent) == bytes(sent)
 
 
-def test_a_delay_makes_all_later_and_not_slower(transport: FlakyTransport) -> None:
+def test_a_delay_adds_latency_and_keeps_the_throughput(transport: FlakyTransport) -> None:
     with connected(transport) as client:
         assert exchange(client, b"fast") == b"fast"
         transport.delay(0.2)
         began = time.monotonic()
         assert exchange(client, bytes(200_000)) == bytes(200_000)
-        assert time.monotonic() - began >= 0.4  # there and back
+        assert time.monotonic() - began >= 0.4  # once in each direction
         assert transport.counts().delayed_bytes == 400_000
         transport.heal()
         assert exchange(client, b"fast again") == b"fast again"
     assert transport.counts().delayed_bytes == 400_000
 
 
-def test_a_throttle_lets_so_much_through_in_a_second(transport: FlakyTransport) -> None:
+def test_a_throttle_limits_the_bytes_per_second(transport: FlakyTransport) -> None:
     with connected(transport) as client:
         transport.throttle(100_000)
         began = time.monotonic()
@@ -186,7 +186,7 @@ def test_a_throttle_lets_so_much_through_in_a_second(transport: FlakyTransport) 
         assert transport.counts().throttled_bytes == 100_000
 
 
-def test_a_stall_holds_everything_until_it_heals(transport: FlakyTransport) -> None:
+def test_a_stall_holds_all_bytes_until_it_is_healed(transport: FlakyTransport) -> None:
     with connected(transport) as client:
         transport.stall()
         client.sendall(b"held")
@@ -200,7 +200,7 @@ def test_a_stall_holds_everything_until_it_heals(transport: FlakyTransport) -> N
             assert receive(late, 4) == b"back"
 
 
-def test_a_cut_ends_every_connection_and_new_ones_are_taken(
+def test_a_cut_ends_every_connection_and_new_ones_are_accepted(
     transport: FlakyTransport, kind: str
 ) -> None:
     with connected(transport) as one, connected(transport) as two:
@@ -215,10 +215,10 @@ def test_a_cut_ends_every_connection_and_new_ones_are_taken(
     with connected(transport) as again:
         assert exchange(again, b"again") == b"again"
     assert transport.counts().cut_connections == 2
-    assert transport.cut() in (0, 1)  # the last one may be on its way out
+    assert transport.cut() in (0, 1)  # the last connection may be closing
 
 
-def test_what_is_cut_off_comes_back_when_it_heals(transport: FlakyTransport) -> None:
+def test_a_healed_transport_accepts_connections_again(transport: FlakyTransport) -> None:
     with connected(transport) as before:
         exchange(before, b"here")
         transport.refuse()
@@ -248,7 +248,7 @@ def test_one_bit_of_one_byte_is_flipped(
     assert transport.counts().flipped_bits == 1
 
 
-def test_one_bit_of_the_first_needle_is_flipped(transport: FlakyTransport) -> None:
+def test_one_bit_of_the_first_match_is_flipped(transport: FlakyTransport) -> None:
     with connected(transport) as client:
         transport.flip_bit_of(b"one", "to server")
         assert exchange(client, b"none yet: on, e") == b"none yet: on, e".replace(b"one", b"ooe", 1)
@@ -259,17 +259,17 @@ def test_one_bit_of_the_first_needle_is_flipped(transport: FlakyTransport) -> No
     assert transport.counts().flipped_bits == 1
 
 
-def test_a_server_that_is_not_there_is_counted(tmp_path: Path, kind: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        tcp = f"grpc+tcp://127.0.0.1:{taken.getsockname()[1]}"
-        target = tcp if kind == "tcp" else f"grpc+unix://{tmp_path}/nobody"
+def test_an_unreachable_server_is_counted(tmp_path: Path, kind: str) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # without listening
+        tcp = f"grpc+tcp://127.0.0.1:{bound.getsockname()[1]}"
+        target = tcp if kind == "tcp" else f"grpc+unix://{tmp_path}/missing"
         with FlakyTransport(target) as proxy:
             assert is_refused(proxy)
             wait_for(lambda: proxy.counts().unreachable == 1)
 
 
-def test_a_closed_one_takes_no_orders(tmp_path: Path) -> None:
+def test_a_closed_transport_refuses_faults(tmp_path: Path) -> None:
     proxy = FlakyTransport("grpc+tcp://127.0.0.1:1")
     proxy.close()
     proxy.close()
@@ -280,11 +280,11 @@ def test_a_closed_one_takes_no_orders(tmp_path: Path) -> None:
 
 
 def rows_of(shuffle: mrflight.Shuffle) -> list[int]:
-    return [n for piece in shuffle.reader(0) for n in piece["n"].to_pylist()]
+    return [n for batch in shuffle.reader(0) for n in batch["n"].to_pylist()]
 
 
-def test_clients_of_a_data_server_that_advertises_go_through_the_proxy(tmp_path: Path) -> None:
-    large = range(2**40, 2**40 + 300_000)  # small ones travel in fewer bytes
+def test_clients_reach_a_data_server_through_the_proxy_that_it_advertises(tmp_path: Path) -> None:
+    large = range(2**40, 2**40 + 300_000)  # small numbers are encoded in fewer bytes
     numbers = pa.record_batch({"n": pa.array(large)})
     with (
         FlakyTransport(f"grpc+unix://{tmp_path}/data") as proxy,
@@ -314,7 +314,7 @@ def test_clients_of_a_data_server_that_advertises_go_through_the_proxy(tmp_path:
 
 
 @pytest.mark.parametrize("location", ["127.0.0.1:5005", "grpc+tcp://host", "grpc+unix://relative"])
-def test_a_location_that_is_none_is_not_advertised(location: str) -> None:
+def test_an_invalid_location_is_not_advertised(location: str) -> None:
     command = [sys.executable, "-m", "mrflight.servers.metadata", "--advertise", location]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
