@@ -70,13 +70,14 @@ workers := --numprocesses 5 --dist loadgroup
 
 test: install services
 ifeq ($(strip $(ARGS)),)
-	$(python) -m pytest $(workers) tests --ignore tests/extended
+	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else
 	$(python) -m pytest $(ARGS)
 endif
 
-# What a change seldom breaks and takes long to show: the smoke tests of the experiments, a soak with faults,
-# programs and faults on Ray, ten times as many drawn examples of whole jobs, and jobs over the other executor.
+# What a change seldom breaks and takes long to show: the tests marked slow and those of tests/extended (a soak
+# with faults, smoke tests of the experiments, programs and faults on Ray), ten times as many random whole jobs,
+# and jobs over the other executor.
 on_ray := $(addprefix tests/, \
 	contract/test_jobs_on_stores.py contract/test_merge_jobs.py \
 	integration/test_job.py integration/test_dataset_jobs.py integration/test_skew.py \
@@ -85,7 +86,7 @@ on_ray := $(addprefix tests/, \
 	fault/test_a_data_server_that_drains.py fault/test_the_commit_of_a_killed_driver.py)
 
 test-all: test
-	$(python) -m pytest $(workers) tests/extended
+	$(python) -m pytest $(workers) -m slow tests
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray $(on_ray)
 

@@ -56,8 +56,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return str(collection_path.relative_to(HERE)) not in ray_files.RUN or None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--all-on-ray`` without the tests of such a file that are left out."""
+    """Mark the tests of tests/extended as slow, and leave out what ``--all-on-ray`` cannot run."""
+    for item in items:
+        if item.path.is_relative_to(HERE / "extended"):
+            item.add_marker("slow")
     if config.getoption("--all-on-ray"):
         left_out = [item for item in items if _names(item) & ray_files.LEFT_OUT.keys()]
         config.hook.pytest_deselected(items=left_out)

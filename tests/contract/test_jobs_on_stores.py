@@ -137,6 +137,7 @@ def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
     assert files(table) == 4
 
 
+@pytest.mark.slow
 def test_large_files_in_many_blocks_of_hdfs_become_a_folder(
     needs_hdfs: None, tmp_path: Path
 ) -> None:

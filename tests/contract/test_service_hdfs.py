@@ -12,6 +12,8 @@ import pytest
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.support.service_processes import ended_without_a_trace, somebody_listens
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]})
 
 

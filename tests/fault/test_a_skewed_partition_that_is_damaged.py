@@ -27,7 +27,10 @@ from tests.support.fault_deeds import fill_disk, spilled_by
 from tests.support.faults import await_that
 from tests.support.skewed_partition import watch_slices, write_rows
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="prlimit"),
+]
 
 JOB = """
 [job]

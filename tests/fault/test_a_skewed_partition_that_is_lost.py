@@ -20,6 +20,8 @@ from tests.support.driver import write_job
 from tests.support.faults import stop
 from tests.support.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
+pytestmark = pytest.mark.slow
+
 JOB = """
 [job]
 name = "heavy"

@@ -41,6 +41,8 @@ from tests.support.half_way_jobs import (
 )
 from tests.support.lossy_proxy import Loss, LossyProxy, Then, lossy_proxy
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 60.0
 GIVEN_UP_S = 10
 MOVE = "rename2"

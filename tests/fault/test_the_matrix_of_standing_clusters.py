@@ -22,6 +22,8 @@ from tests.support.fault_matrix import (
     hit,
 )
 
+pytestmark = pytest.mark.slow
+
 IMPATIENT = ("cluster.reconnect_timeout=2 s", "cluster.call_timeout=2 s")
 
 NO_SERVER = (

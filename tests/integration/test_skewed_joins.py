@@ -161,6 +161,7 @@ def check_slices_of(slices: list[ReduceTaskPlan], sides: Sides, how: How) -> Non
         assert each.side_slice.slices == len(slices) - has_remainder >= 2
 
 
+@pytest.mark.slow
 @on_either_side
 @pytest.mark.parametrize("how", HOWS)
 def test_rows_that_go_to_part_files(

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 TESTS = """
 import pytest
 
+pytestmark = pytest.mark.slow
+
 @pytest.mark.skipif(True, reason="by a mark")
 def test_marked(): ...
 

@@ -33,7 +33,7 @@ def apply_cogroup(
     return rows_of([pa.Table.from_batches(batches, schema)])
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     drawn=joins(),
     cuts=st.lists(st.integers(0, 30), max_size=4),

@@ -131,7 +131,7 @@ def numbers(found: pa.Table | pl.DataFrame) -> list[int]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_pruned_reads_find_what_unpruned_reads_find(name: str, data: st.DataObject) -> None:
     kind = KINDS[name]

@@ -141,8 +141,11 @@ MANY_KEYS = {
 }
 
 
-@pytest.mark.parametrize("keys", MANY_KEYS)
-@pytest.mark.parametrize(("fraction", "levels"), [(30, 2), (200, 3)])
+CUT_ONCE = [(keys, 30, 2) for keys in MANY_KEYS]
+CUT_TWICE = [(keys, 200, 3) for keys in ("that come once", "half of them null", "a hundred")]
+
+
+@pytest.mark.parametrize(("keys", "fraction", "levels"), [*CUT_ONCE, *CUT_TWICE])
 def test_many_keys_take_no_more_levels_than_needed(
     keys: str, fraction: int, levels: int, recorder: Recorder, tmp_path: Path
 ) -> None:

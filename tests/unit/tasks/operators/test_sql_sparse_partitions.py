@@ -40,7 +40,7 @@ def tables_of(rows: list[list[Row]]) -> dict[str, pa.Table]:
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, min_size=3, max_size=3), partitions=st.integers(1, 8))
 @example(rows=NULL_IS_IN_ALL, partitions=4)
 @example(rows=ONE_ROW, partitions=8)
