@@ -58,6 +58,7 @@ def stop_first(running: StandingCluster, shuffle: mrflight.Shuffle) -> None:
     faults.stop(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_begun", [False, True], ids=["before", "while"])
 def test_a_reader_waits_for_the_next_rows_no_longer_than_told(
     running: StandingCluster, replicas: int, is_begun: bool

@@ -69,6 +69,7 @@ def test_what_is_young_stays(left: Path) -> None:
     assert "1 newer file may belong" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stranger", ["notes.txt", "k=a/notes.txt", "_mrflight/notes.txt"])
 def test_where_something_else_is_too_all_stays(left: Path, stranger: str) -> None:
     (left / stranger).parent.mkdir(exist_ok=True)

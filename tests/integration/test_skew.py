@@ -177,6 +177,7 @@ broadcast = false
 sql = """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sql", "is_sliced"),
     [

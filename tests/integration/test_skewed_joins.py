@@ -177,6 +177,7 @@ def test_rows_that_go_to_part_files(
             assert len(of_skewed) == len(slices)
 
 
+@pytest.mark.slow
 @on_either_side
 @pytest.mark.parametrize("how", ["left", "right", "full"])
 def test_rows_that_a_later_stage_groups(
