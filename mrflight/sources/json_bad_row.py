@@ -83,8 +83,8 @@ class JsonExpectation(msgspec.Struct, frozen=True):
             return None
         path, before, now = match.groups()
         return (
-            f"field {path.replace('/', '.')!r} is a {now}, but a {before} on the lines before; "
-            "give it one type, or select the columns to read, without it, in "
+            f"field {path.replace('/', '.')!r} has the type {now}, but {before} on the lines "
+            "before; give it one type, or select the columns to read, without it, in "
             f"inputs.{self.input_name}.columns"
         )
 

@@ -243,14 +243,14 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "a field of two types": (
         '{"m":1,"n":1}\n{"m":2,"n":"x"}\n',
         {},
-        "a.json, line 2: field 'n' is a string, but a number on the lines before; give it one "
-        "type, or select the columns to read, without it, in inputs.visits.columns",
+        "a.json, line 2: field 'n' has the type string, but number on the lines before; give it "
+        "one type, or select the columns to read, without it, in inputs.visits.columns",
     ),
     "a nested field of two types": (
         '{"m":{"n":1}}\n{"m":{"n":[]}}\n',
         {},
-        "a.json, line 2: field 'm.n' is a array, but a number on the lines before; give it one "
-        "type, or select the columns to read, without it, in inputs.visits.columns",
+        "a.json, line 2: field 'm.n' has the type array, but number on the lines before; give it "
+        "one type, or select the columns to read, without it, in inputs.visits.columns",
     ),
 }
 
