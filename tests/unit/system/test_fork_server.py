@@ -289,7 +289,7 @@ def test_closing_closes_every_descriptor() -> None:
     with ForkServer() as server:
         for _ in range(3):
             assert server.start("test-child", "builtins:print", []).wait(WAIT_S) == 0
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 DRIVER = """

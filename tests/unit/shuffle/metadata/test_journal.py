@@ -268,7 +268,7 @@ def test_closing_releases_everything(path: Path) -> None:
     registry.register_server("a")
     journal.close()
     journal.close()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
     with pytest.raises(JournalError, match="it is closed"):
         registry.register_server("b")
     assert [server.location for server in registry.servers()] == ["a"]
@@ -496,7 +496,7 @@ def test_a_path_that_cannot_be_used(path: Path) -> None:
             Journal(unusable)
     with largest_file(7), pytest.raises(JobFileError, match="cannot be used"):
         Journal(path)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
     assert events_in(path) == []  # it is created when there is room
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mrflight.errors import IncompletePartitionError, MrflightError, ShuffleNotFoundError
@@ -98,9 +98,14 @@ def test_a_reader_learns_what_is_removed_while_it_reads(
 def test_a_reader_closes_its_file(spilling: Spilling) -> None:
     spilling.put(400, partitions=1)
     spilling.settle()
-    before = len(os.listdir("/proc/self/fd"))
     reading = spilling.store.read(NAME, 0, [FIRST])
     next(reading)
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert len(open_spill_files(spilling)) == 1
     del reading
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_spill_files(spilling) == []
+
+
+def open_spill_files(spilling: Spilling) -> list[str]:
+    """Return the spill files that this process has open."""
+    spilled = {str(path) for path in spilling.files()}
+    return [file.path for file in psutil.Process().open_files() if file.path in spilled]
