@@ -1,4 +1,4 @@
-"""What the suites over every output format can ask for."""
+"""Fixtures for the suites over every output format."""
 
 from __future__ import annotations
 

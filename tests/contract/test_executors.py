@@ -1,4 +1,4 @@
-"""What every executor does: answers, errors, what a lost worker costs, and what is stopped."""
+"""The contract of every executor: answers, errors, lost workers, and calls that are stopped."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_closing_ends_workers_whatever_they_do(start: Start, gates: Path) -> Non
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether nothing of it runs: who started it may be yet to hear of its end."""
+    """Return whether it has ended, of which its parent may not have heard yet."""
     try:
         return process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:

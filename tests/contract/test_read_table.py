@@ -51,7 +51,7 @@ def test_columns_come_in_the_order_they_are_asked_for(tmp_path: Path) -> None:
 def test_a_file_of_the_log_in_another_store_is_read_and_not_by_jobs(
     bucket: Bucket, tmp_path: Path
 ) -> None:
-    """As a shallow clone has them; a job would look for it by its path in the table's store."""
+    """A shallow clone has such paths. A job would look for the path in the table's own store."""
     table = tmp_path / "t"
     write_deltalake(str(table), ROWS)
     (file,) = table.glob("*.parquet")

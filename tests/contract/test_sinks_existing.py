@@ -1,4 +1,4 @@
-"""What every output format does if something exists at the path of the table."""
+"""Tests every output format with something that exists at the path of the table."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def another_node(head: RayHead) -> Iterator[psutil.Process]:
 
 
 def kill_all_of(node: psutil.Process) -> None:
-    """As if its machine had lost its power."""
+    """Kill all of its processes, as if the machine had lost power."""
     family = [node]
     with suppress(psutil.NoSuchProcess):
         family += node.children(recursive=True)

@@ -230,7 +230,7 @@ def test_files_that_no_log_names_are_told(table: Path) -> None:
 
 
 def test_stacks_are_read_while_others_remove_folders(tmp_path: Path) -> None:
-    """As the fork server of a driver that was ended does."""
+    """The fork server of a killed driver removes its folders at that time."""
     (tmp_path / "driver.log").write_text("where it was")
     read = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What recovery costs, measured on next to nothing: all faults hit, all results are right."""
+"""Runs the recovery experiment on little data: all faults hit, and all results are right."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_kill_of_a_server_on_a_unix_socket(tmp_path: Path) -> None:
 
 
 def refusal(journal: Path) -> str:
-    """What a server says that does not start with a journal."""
+    """Return the message of a server that does not start with a journal."""
     command = [sys.executable, "-m", "mrflight.servers.metadata", "--port", "0"]
     ended = subprocess.run(
         [*command, "--journal", str(journal)],

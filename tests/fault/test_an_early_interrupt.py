@@ -79,7 +79,7 @@ def interrupt():
     type("Owner", (), {"name": Interrupting()})
 """,
 }
-"""Where Python, or C of somebody's, lets no interrupt out, or another error."""
+"""Places where Python or an extension in C swallows an interrupt or raises another error."""
 
 EVERY_S = 0.04
 END_S = 30.0
@@ -147,7 +147,7 @@ def test_of_the_command(job: Path, command: list[str]) -> None:
 
 @pytest.mark.parametrize("where", PLACES)
 def test_where_an_interrupt_is_lost(job: Path, where: str) -> None:
-    """As in the callbacks of an import: the job, which waits for ever, ends all the same."""
+    """An import callback swallows interrupts; the job, which would wait for ever, still ends."""
     (job.parent / "sitecustomize.py").write_text(INTERRUPTED.replace("WHERE", PLACES[where]))
     with nothing_left_over(job.parent / "tmp") as environment:
         done = subprocess.run(
@@ -173,7 +173,7 @@ def test_of_a_server(server: str, tmp_path: Path) -> None:
 
 
 def test_who_ignores_interrupts_is_not_interrupted(job: Path) -> None:
-    """As nohup, or a shell's &, has it; the job's input is not there, which ends it."""
+    """nohup and the & of a shell ignore SIGINT; the job ends because its input is missing."""
     command = [*driver_command(job), "--set", "inputs.rows.path=missing.csv"]
     with subprocess.Popen(
         command,

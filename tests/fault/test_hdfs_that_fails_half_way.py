@@ -46,7 +46,7 @@ pytestmark = pytest.mark.slow
 DEADLINE_S = 60.0
 GIVEN_UP_S = 10
 MOVE = "rename2"
-"""How the name node calls what gives a log entry its name."""
+"""The name node's operation that gives a log entry its name."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the job's, but for their time."""
+    """Wait as a job does, but for less time."""
     monkeypatch.setattr(delta_commit, "MAX_LOG_READS", 3)
     monkeypatch.setattr(commit_guard, "GRACE_S", 0.3)
 
@@ -79,13 +79,13 @@ def left_of(table: Location) -> set[str]:
 
 
 def entry(table: Location, format: OutputFormat, number: int) -> Location:
-    """What a commit puts there; of a folder of files only the newest stays."""
+    """Return the entry that a commit writes. A folder of files keeps only the newest one."""
     name = f"_delta_log/{number:020}.json" if format == "delta" else f"_mrflight/{number:08}.json"
     return table.child(name)
 
 
 def move_to(table: Location, format: OutputFormat, number: int) -> tuple[str, str]:
-    """What is in the request that makes the commit, and in no other."""
+    """Return the operation and the path of the request that commits."""
     return MOVE, entry(table, format, number).path
 
 
@@ -112,7 +112,7 @@ def check_run_again(table: Location, format: OutputFormat, rows: list[int]) -> N
 def test_a_commit_whose_move_is_lost(
     hdfs: Hdfs, table: Location, format: OutputFormat, number: int, loss: Loss, then: Then
 ) -> None:
-    """Whether it was made nobody has told us: it is looked up, if anybody can, and counts once."""
+    """The answer to the commit is lost, so the job looks it up where it can, and commits once."""
     before = [1] * number
     for n in before:
         run(table, format, "old", n)

@@ -1,4 +1,4 @@
-"""What no Flight client can be made to send: gRPC by hand, hostile from the first byte on.
+"""Sends gRPC frames by hand that no Flight client would send, hostile from the first byte on.
 
 Each call has a connection of its own, so that what answers it is all that comes back.
 """

@@ -69,7 +69,7 @@ NAMES: dict[str, list[bytes]] = {
     ],
     "decode_info_path": [b"clicks", b"clicks/7"],
 }
-"""What each decoder of a ticket or a descriptor takes."""
+"""The names that each decoder of a ticket or a descriptor accepts."""
 
 
 def test_messages_of_all_modules_are_known() -> None:
@@ -90,7 +90,7 @@ def test_it_is_as_many_inputs_as_were_asked_for() -> None:
 def feed(
     decoder: Callable[[bytes], Any], make: Callable[[random.Random], bytes], name: str, inputs: int
 ) -> list[Any]:
-    """What was decoded; a refusal is a ProtocolError that fits into an answer."""
+    """Return what was decoded. A refusal is a ProtocolError that fits into an answer."""
     rng = random.Random(f"{name} 1")
     accepted = []
     longest = 0
@@ -206,7 +206,7 @@ BATCH = pa.record_batch(
 
 
 def feed_blocks(compression: str) -> None:
-    """Decode damaged blocks, each with the hash of its damaged bytes: that does not save us."""
+    """Decode damaged blocks, each with the hash of its damaged bytes, so that the hash is right."""
     body = encode_block([BATCH], ipc_options(compression)).body.to_pybytes()
     made: Callable[[random.Random], bytes] = lambda rng: damaged(body, rng, (b"\xff" * 4,))  # noqa: E731
     whole: Callable[[bytes], Any] = lambda data: decode_block(Block.of(3, pa.py_buffer(data)))  # noqa: E731

@@ -45,11 +45,11 @@ ACTIONS = 2_500
 READS = 1_000
 PUTS = 1_000
 UNTYPED = (ServerUnavailableError, DeadlineExceededError)
-"""What a client makes of a server that died, or hangs."""
+"""The errors of a client whose server died or hangs."""
 
 
 def outcome(request: Callable[[], object], what: str) -> str:
-    """What kind of answer a request got; it has to be one of ours."""
+    """Return the kind of the answer to a request, which must be one of our errors."""
     try:
         request()
     except UNTYPED as error:

@@ -23,7 +23,7 @@ from tests.support.cluster import data_server, standing_cluster
 MIB = 2**20
 MEMORY = 16 * MIB
 BEYOND = 150 * MIB
-"""What the process may hold in addition: messages on their way, and what malloc and gRPC keep."""
+"""The bytes that messages in flight, malloc and gRPC may hold in addition."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -42,7 +42,7 @@ class Server:
         return int(kib) * 1024
 
     def put(self, batch: pa.RecordBatch) -> dict[str, int]:
-        """What the server says that it stored of a message, as attempt 0 of map 0."""
+        """Return what the server reports as stored of a message sent as attempt 0 of map 0."""
         descriptor = flight.FlightDescriptor.for_path("grown", "0", "0", "0")
         with flight.FlightClient(self.location) as client:
             writer, reader = client.do_put(descriptor, batch.schema)

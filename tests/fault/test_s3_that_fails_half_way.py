@@ -40,7 +40,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the job's, but for their time."""
+    """Wait as a job does, but for less time."""
     monkeypatch.setattr(s3, "_RETRY_TIMEOUT", timedelta(milliseconds=300))
 
 
@@ -62,7 +62,7 @@ def behind(table: Location, proxy: LossyProxy) -> Location:
 def test_a_commit_whose_put_is_lost(
     bucket: Bucket, format: OutputFormat, entry: str, loss: Loss
 ) -> None:
-    """Whether it was made nobody has told us: it is looked up, and counts once."""
+    """The answer to the commit is lost, so the job looks it up, and commits once."""
     table = locate(f"{bucket.url}/table", Path("/"), bucket.options)
     before = [] if entry.endswith("0.json") else [1]
     if before:

@@ -80,7 +80,7 @@ def test_in_the_commit_which_is_ended(
 
 
 def test_in_a_commit_that_stands_still(tmp_path: Path) -> None:
-    """As it looks at what others have committed to the folder."""
+    """The interrupt comes while the job reads what others have committed to the folder."""
     table = old_table(tmp_path, "parquet")
     before = tree(table)
     job = gated_job(tmp_path, "parquet")
@@ -114,7 +114,7 @@ def test_in_a_commit_that_goes_on_in_time(tmp_path: Path) -> None:
 
 
 def test_in_a_commit_whose_clean_up_is_slow(tmp_path: Path) -> None:
-    """What bounds a commit is over with it: the job is committed, however long the rest takes."""
+    """The time limit ends with the commit: the job is committed, however long the rest takes."""
     table = old_table(tmp_path, "parquet")
     job = gated_job(tmp_path, "parquet")
     with nothing_left_over(job.folder / "tmp"), job.gated() as driver:

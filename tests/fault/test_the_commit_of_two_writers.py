@@ -26,7 +26,7 @@ SLOW, FAST = range(100), range(2000, 2010)
 
 
 def meanwhile(job: GatedJob, other: Callable[[], object]) -> DriverRun:
-    """How the job ends, if ``other`` commits once the job has looked and before it commits."""
+    """Run the job, and commit ``other`` after the job has read the table and before it commits."""
     with nothing_left_over(job.folder / "tmp"), job.gated() as driver:
         other()
         driver.open_gate()
@@ -80,7 +80,7 @@ def test_appends_at_the_same_time_all_land(
 def test_a_plain_folder_that_another_job_writes_to(
     tmp_path: Path, mode: str, existing: bool
 ) -> None:
-    """Whether that one lives cannot be told from its files, and readers would see them."""
+    """The files do not show whether the other job is alive, and readers would see them."""
     old = list(old_keys(tmp_path)) if existing else []
     job = gated_job(tmp_path, "parquet", keys=SLOW)
     other = gated_job(tmp_path, "parquet", mode, keys=FAST, name="other")

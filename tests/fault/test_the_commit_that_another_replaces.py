@@ -62,7 +62,7 @@ def parts(table: Path) -> int:
 def test_without_a_common_fence_a_commit_is_lost_and_nobody_is_told(
     table: Path, lock: CommitLock
 ) -> None:
-    """As with jobs of which each has a metadata server of its own."""
+    """Each of the jobs has a metadata server of its own, so no lease keeps them apart."""
     with near_metadata(Registry(Clock(), TIMEOUT_S)) as another:
         other = Job("other", table, CommitLock(another))
         assert Job("first", table, lock).commit() == 0

@@ -28,7 +28,7 @@ def test_a_worker_that_is_killed_between_its_commit_and_its_answer(tmp_path: Pat
 
 
 def test_maps_that_send_other_rows_each_time(tmp_path: Path) -> None:
-    """What is lost of them cannot be made again alone: all is made anew, in another shuffle."""
+    """Lost rows of such maps cannot be repaired alone, so all maps run again in a new shuffle."""
     job = faulty_job.write_faulty_job(tmp_path, "other_rows_each_time")
     stops = tuple(f"reduce {number}" for number in range(faulty_job.FILES))
     with faulty_run(job, stops, f"cluster.workers={faulty_job.FILES}") as run:

@@ -84,7 +84,7 @@ def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_one_data_server_after_the_other(tmp_path: Path) -> None:
-    """What was lost with the first is sent to the second, until that is missed as well."""
+    """Rows lost with the first server are sent to the second one, which is then lost, too."""
     with (
         standing_cluster() as cluster,
         at_the_moment(tmp_path, "reduce", *IMPATIENT, standing=cluster.metadata) as (run, _),

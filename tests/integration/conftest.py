@@ -1,4 +1,4 @@
-"""What several files of these tests can ask for."""
+"""Fixtures that several files of integration tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job on Ray takes of it, and what it does not; and one whose servers stand already."""
+"""Tests the resources that a job takes of Ray, and a job on Ray with a standing cluster."""
 
 from __future__ import annotations
 

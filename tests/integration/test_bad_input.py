@@ -1,4 +1,4 @@
-"""What a user gets wrong: one short message, the right exit code, and the output as it was."""
+"""Tests that mistakes of a user give one message and an exit code, and leave the output alone."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial/first-job.md"
 FOLDER = "/home/ann/first-job"
-"""Where the tutorial's reader works."""
+"""The folder in which the reader of the tutorial works."""
 
 
 class Block(NamedTuple):
@@ -30,7 +30,7 @@ def blocks() -> Iterator[Block]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints, as a terminal shows it."""
+    """Return what a command prints, as a terminal shows it."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-e", "-c", command],

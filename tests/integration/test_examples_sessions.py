@@ -69,7 +69,7 @@ class TestSessions:
 
 
 def cut(views: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `sessions` does, one view at a time."""
+    """Compute the sessions one view at a time, as a reference for `sessions`."""
     made: list[dict[str, Any]] = []
     for view in sorted(views, key=lambda view: (view["user"], view["time"], view["page"])):
         last = made[-1] if made and made[-1]["user"] == view["user"] else None

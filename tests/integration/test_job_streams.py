@@ -1,4 +1,4 @@
-"""What a job says on stdout is its result alone; all else goes to stderr."""
+"""Tests that a job writes only its result to stdout, and everything else to stderr."""
 
 from __future__ import annotations
 

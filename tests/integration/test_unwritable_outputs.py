@@ -110,7 +110,7 @@ def test_a_bucket_that_may_only_be_read_fails_the_job_at_its_first_attempt(
 
 
 LISTS = [("delta", "_delta_log"), ("parquet", "_mrflight")]
-"""What a table's files are told by, of each format."""
+"""The formats, each with the folder of its log or its manifests."""
 
 UNPARTITIONED = ("--set=output.partition_by=[]", "--set=cluster.workers=1")
 

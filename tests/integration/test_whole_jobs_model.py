@@ -58,7 +58,7 @@ def folder_of_the_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture(scope="module", autouse=True)
 def shares() -> Iterator[list[ReduceTaskPlan]]:
-    """What a job will share; a partition of ``auto`` is small."""
+    """Collect the slices that jobs plan, of small partitions as well."""
     with pytest.MonkeyPatch.context() as patch:
         yield watch_slices(patch, min_bytes=16, partition_bytes=128)
 

@@ -1,4 +1,4 @@
-"""What stands before a name node: on port 8020, which is all that HopsFS's client asks, and TLS.
+"""A proxy before a name node, on port 8020, the only one that HopsFS's client uses, and with TLS.
 
 Each has an address of its own on loopback, so that tests at the same time are in nobody's way. It
 can hold back a request, by the names that are in it: the name node's protocol is not compressed.

@@ -1,4 +1,4 @@
-"""What nobody should trust: something valid, damaged in the ways that decoders break on.
+"""Makes hostile bytes: something valid, damaged in the ways that decoders break on.
 
 All is drawn from a `random.Random` that the caller seeds, so that a seed is a whole run.
 """

@@ -67,7 +67,7 @@ LEFT_OUT = {
     "fault/test_a_fork_server_that_is_killed.py": FORKED,
     "fault/test_a_fork_server_that_stands_still.py": FORKED,
     "fault/test_a_worker_that_stands_still.py": (
-        "nobody ends a worker that stands still on Ray: docs/explanation/faults.md"
+        "a worker that hangs on Ray is not ended: docs/explanation/faults.md"
     ),
     "fault/test_the_matrix_of_transports.py": (
         "takes the place of a unix socket; servers on Ray have ports"

@@ -44,7 +44,7 @@ _SLOW_STEP_S = 0.02
 
 
 class TransportCounts(msgspec.Struct, frozen=True):
-    """What a transport has done so far. A fault that hit nothing is not counted."""
+    """Counts what a transport has done. A fault that hit nothing is not counted."""
 
     connections: int = 0
     """The connections that were accepted and forwarded."""

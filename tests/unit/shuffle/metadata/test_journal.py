@@ -370,7 +370,7 @@ def test_an_event_that_does_not_fit_on_the_disk_is_refused_and_the_rest_stays(pa
 
 
 def test_a_log_that_is_cut_anywhere_loses_only_the_events_behind(path: Path) -> None:
-    """As a machine leaves it that loses its power."""
+    """A machine that loses power leaves such a log."""
     expected = [ServerJoined(str(number), "") for number in range(6)]
     journal = Journal(path)
     for event in expected:
