@@ -44,15 +44,15 @@ sys.exit(3)
         monkeypatch.syspath_prepend(str(ROOT))
         from experiments import timed_process
 
-        told = tmp_path / "pid"
-        command = [sys.executable, "-c", self.DETACHED, str(told), starter]
-        timed = timed_process.measure(command, 60.0 if exit_code else 3.0)
+        pid_file = tmp_path / "pid"
+        command = [sys.executable, "-c", self.DETACHED, str(pid_file), starter]
+        timed = timed_process.measure(command, 60.0 if exit_code else 15.0)
         assert timed.exit_code == exit_code
         assert timed.cpu_s >= 1.0
         assert timed.peak_rss_bytes > 64 << 20
         assert timed.peak_pss_bytes is not None
         assert timed.peak_pss_bytes > 64 << 20
-        assert not psutil.pid_exists(int(told.read_text()))
+        assert not psutil.pid_exists(int(pid_file.read_text()))
 
     def test_says_what_a_failed_process_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(ROOT))
