@@ -112,11 +112,12 @@ class _StagesRun:
         inputs = self._shuffled_inputs(stage)
         sides = []
         for number, side in enumerate(plan.sides):
+            # Sampling comes first: a shuffle that exists when a server is lost is stale at once.
+            tasks = self._with_boundaries(plan, side, inputs)
             parts = [self._name, stage.name, str(number) if plan.cogroup else ""]
             shuffle = self._run.shuffles.create("-".join(filter(None, parts)), side.partitions)
             parts = ["map", stage.name, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
-            tasks = self._with_boundaries(plan, side, inputs)
             output = MapOutput(self._run, shuffle, label, tasks, inputs)
             output.refresh()  # the inputs may have moved since they were planned
             self._write(output)

@@ -111,7 +111,8 @@ class KillingAServer(ProgressReport):
         assert self.again == again
         attempts = self.maps + sum(tasks for _, tasks in again) + begun
         withdrawn = of_maps(self.withdrawn.items())
-        assert (result.attempts.map + withdrawn, result.attempts.failed) == (attempts, 0)
+        counted = result.attempts.map + withdrawn, result.attempts.failed
+        assert counted == (attempts, 0), self.lines
         assert self.held_bytes == self.committed_bytes > 0
 
     def _second_server(self) -> psutil.Process:
