@@ -82,8 +82,8 @@ on_ray := $(addprefix tests/, \
 	contract/test_jobs_on_stores.py contract/test_merge_jobs.py \
 	integration/test_job.py integration/test_dataset_jobs.py integration/test_skew.py \
 	integration/test_examples_tpch.py \
-	fault/test_the_matrix.py fault/test_the_matrix_of_drivers.py fault/test_a_stage_that_is_lost.py \
-	fault/test_a_data_server_that_drains.py fault/test_the_commit_of_a_killed_driver.py)
+	fault/test_matrix.py fault/test_matrix_drivers.py fault/test_lost_stage_output.py \
+	fault/test_draining_data_server.py fault/test_commit_of_killed_driver.py)
 
 test-all: test
 	$(python) -m pytest $(workers) -m slow tests

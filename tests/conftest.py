@@ -112,8 +112,8 @@ def all_on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
     cluster = {name.removeprefix("cluster."): value for name, value in options.items()}
 
     def decoded(document: Mapping[str, Any]) -> JobSpec:
-        told = dict(document.get("cluster", {}))
-        with_ray = told if "executor" in told else cluster | told
+        cluster_section = dict(document.get("cluster", {}))
+        with_ray = cluster_section if "executor" in cluster_section else cluster | cluster_section
         return decode_job({**document, "cluster": with_ray})
 
     with placed_on_ray(head), pytest.MonkeyPatch.context() as patch:

@@ -73,8 +73,8 @@ def test_a_job_tells_no_secret(bucket: Bucket, tmp_path: Path, format: str) -> N
     assert process.returncode == 0, stderr
     assert len(found) > 2
     assert "DEBUG" in stderr
-    told = [text for pair in found for text in pair]
-    assert_none_in("\n".join([stdout, *told]), secrets_of(bucket))
+    texts = [text for pair in found for text in pair]
+    assert_none_in("\n".join([stdout, *texts]), secrets_of(bucket))
     # What deltalake traces for who asks for it has the key's id, and stars for the secret.
     assert_none_in(stderr, [bucket.minio.password])
     small = [table.at(info.path) for info in table.walk() if info.base_name.endswith(".json")]
@@ -154,8 +154,8 @@ def test_a_misspelled_option_is_told_before_anything_is_looked_at(tmp_path: Path
     job.write_text(job.read_text().replace("[storage]", '[storage]\naws_acces_key_id = "a-secret"'))
     done = drive(job, f"--set={key}=s3://bucket/t")
     assert done.code == 2
-    told = "storage.aws_acces_key_id: unknown key; did you mean 'aws_access_key_id'? All are in"
-    assert done.message.startswith(told)
+    message = "storage.aws_acces_key_id: unknown key; did you mean 'aws_access_key_id'? All are in"
+    assert done.message.startswith(message)
     assert done.stderr.count("\n") == 1
     assert_none_in(done.stdout + done.stderr, ["a-secret"])
 

@@ -73,9 +73,9 @@ def test_an_error_comes_back_as_it_was_raised(executor: Executor) -> None:
         executor.submit(int, "x").result(WAIT_S)
     assert isinstance(caught.value.__cause__, WorkerTracebackError)
     assert "mrflight/runtime/calls.py" in str(caught.value.__cause__)
-    with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as told:
+    with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as raised:
         executor.submit(raise_with_note).result(WAIT_S)
-    assert told.value.__notes__ == ["a note"]
+    assert raised.value.__notes__ == ["a note"]
     with pytest.raises(
         RuntimeError, match=r"WithoutItsArgumentsError: 1 and 2 \(which cannot be sent"
     ):

@@ -86,7 +86,7 @@ def test_of_concurrent_jobs_that_create_a_table_one_commits(
     table = place.child("table")
     sinks = [open_folder(table, "error", f"job{i}", format=format) for i in range(WRITERS)]
     ready = threading.Barrier(WRITERS)
-    won, told = [], []
+    won, messages = [], []
 
     def commit(number: int) -> None:
         commit = parts(sinks[number], number)
@@ -95,13 +95,13 @@ def test_of_concurrent_jobs_that_create_a_table_one_commits(
             sinks[number].commit_and_cleanup(commit)
             won.append(number)
         except OutputError as error:
-            told.append(str(error))
+            messages.append(str(error))
         sinks[number].abort()
 
     run_threads([partial(commit, number) for number in range(WRITERS)])
     assert len(won) == 1
-    assert len(told) == WRITERS - 1
-    assert all(table.url in text and "while the job ran" in text for text in told)
+    assert len(messages) == WRITERS - 1
+    assert all(table.url in text and "while the job ran" in text for text in messages)
     named = [name for name in files(table) if "part-" in name]
     assert len(named) == 1
     if format == "delta":

@@ -77,14 +77,14 @@ def test_a_job_from_and_to_hopsfs(
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "expected"),
     [
         ('mode = "merge"\nkeys = ["k"]', "use append or overwrite for "),
         ('mode = "append"\nschema = "evolve"', "by ALTER TABLE ... ADD COLUMNS in Spark; "),
     ],
 )
 def test_the_error_for_an_unsupported_mode_names_an_alternative(
-    name_node: NameNodeProxy, place: Location, tmp_path: Path, output: str, told: str
+    name_node: NameNodeProxy, place: Location, tmp_path: Path, output: str, expected: str
 ) -> None:
     """For a table on a disk there is another client; for one in HopsFS there is none."""
     rows = pa.table({"k": ["a"], "v": [1]})
@@ -99,7 +99,7 @@ def test_the_error_for_an_unsupported_mode_names_an_alternative(
         job = text.replace("OUT", table).replace('mode = "append"', output)
         done = drive(write_job(tmp_path, job), python=HOPSFS_PYTHON)
         assert done.code == 2
-        assert told in done.message
+        assert expected in done.message
         assert advice in done.message
 
 
@@ -140,8 +140,8 @@ def test_every_mode_commits_a_complete_log_entry(
             {"job": "g", "table": str(tmp_path / "table")},
             {"job": "h", "table": str(tmp_path / "table")},
         ]
-        told = outcome(start(HOPSFS_PYTHON, *({**common, **run} for run in runs)))
-    assert told == [{"version": version} for version in (0, 1, 1, 2, 2, 3, 0, 1)]
+        results = outcome(start(HOPSFS_PYTHON, *({**common, **run} for run in runs)))
+    assert results == [{"version": version} for version in (0, 1, 1, 2, 2, 3, 0, 1)]
     assert [row["job"] for row in rows(locate("table", tmp_path))] == ["g", "h"]
     table = place.child("table")
     assert [row["job"] for row in rows(table)] == ["d", "f"]
@@ -172,9 +172,9 @@ class RefusingRegistry(Registry):
         self._lease = self.tables.acquire
         self.tables.acquire = self._counted  # type: ignore[method-assign]
 
-    def _counted(self, *asked: Any) -> Any:
+    def _counted(self, *arguments: Any) -> Any:
         try:
-            return self._lease(*asked)
+            return self._lease(*arguments)
         except LeaseHeldError:
             self.refusals += 1
             raise
@@ -294,13 +294,13 @@ LISTS = """
 import json, sys
 from pathlib import Path
 from mrflight.storage import locate
-def told(infos):
+def describe(infos):
     return sorted([info.path, info.is_file, info.size or 0] for info in infos)
 place = locate(sys.argv[1], Path("/"))
 for name in ("a", "", "a/one", "nothing"):
     folder = place.child(name) if name else place
     info = folder.info()
-    print(json.dumps([info.type.name, told(folder.children()), told(folder.walk())]))
+    print(json.dumps([info.type.name, describe(folder.children()), describe(folder.walk())]))
 """
 
 

@@ -87,10 +87,10 @@ def test_without_valid_certificates_there_is_no_connection(
 ) -> None:
     """The client by itself would connect without TLS."""
     pems = authority.write_pems(tmp_path / "pems", USER)
-    told = damage(pems)
+    message = damage(pems)
     done = run(tmp_path, name_node.url, pems)
     assert done.code == 2
-    assert f"storage.pem_dir: {told}" in done.message
+    assert f"storage.pem_dir: {message}" in done.message
     assert name_node.connections == 0
 
 
@@ -108,13 +108,13 @@ def test_certificates_in_the_environment_are_checked(
 ) -> None:
     """The client would use them anyway."""
     pems = authority.write_pems(tmp_path / "pems", USER)
-    told = key_of_another(pems)
+    message = key_of_another(pems)
     environment = {"PEMS_DIR": str(pems), "LIBHDFS_DEFAULT_USER": USER}
     for url in both_spellings(name_node):
         job = job_without_settings(tmp_path, url)
         done = drive(job, python=HOPSFS_PYTHON, environment=environment)
         assert done.code == 2
-        assert f"storage.pem_dir: {told}" in done.message
+        assert f"storage.pem_dir: {message}" in done.message
     assert name_node.connections == 0
 
 
@@ -129,7 +129,7 @@ def tell(call, *arguments):
 """
 
 
-def told_by_api(calls: str, environment: dict[str, str], *arguments: str) -> list[str]:
+def messages_of_api(calls: str, environment: dict[str, str], *arguments: str) -> list[str]:
     """Run calls of the API in one process; return the error of each call that fails."""
     done = subprocess.run(
         [str(HOPSFS_PYTHON), "-c", API + calls, *arguments],
@@ -155,9 +155,9 @@ for url, job in zip(sys.argv[1::2], sys.argv[2::2]):
     for number, url in enumerate(both_spellings(name_node)):
         (tmp_path / str(number)).mkdir()
         arguments += [url, str(job_without_settings(tmp_path / str(number), url))]
-    told = told_by_api(calls, {"PEMS_DIR": str(tmp_path)}, *arguments)
-    assert len(told) == 4
-    for line in told:
+    lines = messages_of_api(calls, {"PEMS_DIR": str(tmp_path)}, *arguments)
+    assert len(lines) == 4
+    for line in lines:
         assert line.startswith(f"JobFileError: storage.pem_dir: {tmp_path}/ca_chain.pem cannot be")
     assert name_node.connections == 0
 
@@ -172,9 +172,9 @@ for each in (options, options, others, {}):
     tell(mrflight.read_table, sys.argv[1], None, each)
 """
     pems = [str(authority.write_pems(tmp_path / user, user)) for user in (USER, "demo__bob")]
-    told = told_by_api(calls, {}, f"{name_node.url}/nothing", *pems)
-    assert [line.partition(":")[0] for line in told] == ["InputError"] * 2 + ["JobFileError"] * 2
-    for line in told[2:]:
+    lines = messages_of_api(calls, {}, f"{name_node.url}/nothing", *pems)
+    assert [line.partition(":")[0] for line in lines] == ["InputError"] * 2 + ["JobFileError"] * 2
+    for line in lines[2:]:
         assert line.startswith("JobFileError: storage.pem_dir (or PEMS_DIR in the environment)")
         assert f"this process already uses {pems[0]!r}" in line
     assert set(name_node.users) == {USER}

@@ -251,8 +251,8 @@ def test_a_new_table_in_a_bucket_costs_six_requests_and_each_further_part_one(
         before = recorded_bucket.mark()
         done = run(tmp_path, "in.csv", table, partitions=partitions)
         assert done.code == 0, done.stderr
-        asked = Counter(request.api for request in recorded_bucket.requests(before))
-        assert asked == {"ListObjectsV2": 4, "PutObject": 1 + files(table)}
+        requests = Counter(request.api for request in recorded_bucket.requests(before))
+        assert requests == {"ListObjectsV2": 4, "PutObject": 1 + files(table)}
         assert files(table) == min(partitions, files(table)) > partitions // 2
         assert read(table) == expected()
 
@@ -312,8 +312,8 @@ def test_an_output_in_its_input_is_refused_however_the_url_is_written(
     put_inputs(source.child("in"))
     done = run(tmp_path, f"{bucket.url}/in/*.csv", source)
     assert done.code == 2
-    told = f"{bucket.url}/in/0.csv, which inputs.rows.path reads, lies in {bucket.url}/; inputs"
-    assert told in done.message
+    message = f"{bucket.url}/in/0.csv, which inputs.rows.path reads, lies in {bucket.url}/; inputs"
+    assert message in done.message
 
 
 def test_the_error_for_a_bucket_with_a_table_has_its_url(bucket: Bucket, tmp_path: Path) -> None:

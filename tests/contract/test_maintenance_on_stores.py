@@ -58,9 +58,9 @@ def numbers(table: Location) -> list[int]:
     return sorted(found["n"].to_pylist())
 
 
-def input_numbers(table: Location, **asked: Any) -> list[int]:
+def input_numbers(table: Location, **settings: Any) -> list[int]:
     """Read the numbers as an input, in a version or at a time."""
-    spec = InputSpec(path=table.url, **asked)
+    spec = InputSpec(path=table.url, **settings)
     source = open_source("rows", spec, Path("/"), table.options, 1 << 30)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
     return sorted(number for batch in batches for number in batch["n"].to_pylist())
@@ -137,7 +137,7 @@ def test_the_command_takes_a_buckets_options_from_the_environment(
     for name, value in bucket.options.items():
         monkeypatch.setenv(name.upper(), value)
     assert cli.main(["maintain", table.url]) == 0
-    out, told = capsys.readouterr()
-    assert told == ""
+    out, message = capsys.readouterr()
+    assert message == ""
     assert out.startswith("compact     2 files, ")
     assert numbers(table) == [0, 1]

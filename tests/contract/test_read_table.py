@@ -65,8 +65,8 @@ def test_a_file_of_the_log_in_another_store_is_read_and_not_by_jobs(
     commit(table, {"remove": removed}, *({"add": {**added, "path": url}} for url in urls))
     both = mrflight.read_table(table, options=bucket.options)
     assert both.sort_by("n")["n"].to_pylist() == sorted([*range(100)] * 2)
-    told = f"^{table} has a file in another store, {elsewhere.url}, which jobs do not read"
-    with pytest.raises(InputError, match=told):
+    message = f"^{table} has a file in another store, {elsewhere.url}, which jobs do not read"
+    with pytest.raises(InputError, match=message):
         open_source("t", InputSpec(path=str(table)), tmp_path, bucket.options, 1 << 20)
     commit(table, {"remove": {**removed, "path": urls[0]}})
     source = open_source("t", InputSpec(path=str(table)), tmp_path, bucket.options, 1 << 20)
@@ -87,8 +87,8 @@ def test_what_is_asked_for_wrongly_is_told_in_the_callers_words(tmp_path: Path) 
         mrflight.read_table(tmp_path / "t", columns=["n", "m"])
     with pytest.raises(InputError, match="columns must not be empty"):
         mrflight.read_table(tmp_path / "t", columns=[])
-    told = r"^hdfs://127.0.0.1:1/t cannot be read, as its store failed: .*refused"
-    with pytest.raises(StoreError, match=told):
+    message = r"^hdfs://127.0.0.1:1/t cannot be read, as its store failed: .*refused"
+    with pytest.raises(StoreError, match=message):
         mrflight.read_table("hdfs://127.0.0.1:1/t")
 
 

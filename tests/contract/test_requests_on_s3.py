@@ -98,8 +98,8 @@ def test_a_read_of_a_changed_file_fails(bucket: RecordedBucket, format: str) -> 
     was = len(encoded(format))
     write(file, encoded(format, TABLE.slice(1)))
     now = len(encoded(format, TABLE.slice(1)))
-    told = f"{file.url} changed while the job ran: it had {was:,} bytes .*, and has {now:,} now"
-    with pytest.raises(InputError, match=told):
+    message = f"{file.url} changed while the job ran: it had {was:,} bytes .*, and has {now:,} now"
+    with pytest.raises(InputError, match=message):
         rows_of(source)
     file.delete_file()
     with pytest.raises(InputError, match=f"{file.url} changed .*, and is gone now"):
@@ -143,13 +143,13 @@ def test_an_append_reads_each_log_entry_twice(
     for number in range(5):
         before = bucket.mark()
         assert committed(opened_table(bucket, "append", number)) == number
-        asked = Counter(request.api for request in bucket.requests(before))
+        requests = Counter(request.api for request in bucket.requests(before))
         if number == 0:
-            assert asked == {"ListObjectsV2": 4, "PutObject": 2}
+            assert requests == {"ListObjectsV2": 4, "PutObject": 2}
         else:
             wanted = {"ListObjectsV2": 3, "HeadObject": 2, "PutObject": 2}
-            assert asked == {**wanted, "GetObject": 1 + 2 * number}
-        assert asked.total() < requests_of_deltalake(bucket, "append")
+            assert requests == {**wanted, "GetObject": 1 + 2 * number}
+        assert requests.total() < requests_of_deltalake(bucket, "append")
 
 
 def test_an_overwrite_loads_the_log_once(bucket: RecordedBucket) -> None:
@@ -158,8 +158,8 @@ def test_an_overwrite_loads_the_log_once(bucket: RecordedBucket) -> None:
         committed(opened_table(bucket, "append", number))
     before = bucket.mark()
     assert committed(opened_table(bucket, "overwrite", 2)) == 2
-    asked = Counter(request.api for request in bucket.requests(before))
-    assert asked == {"ListObjectsV2": 7, "HeadObject": 2, "GetObject": 4 + 4, "PutObject": 2}
+    requests = Counter(request.api for request in bucket.requests(before))
+    assert requests == {"ListObjectsV2": 7, "HeadObject": 2, "GetObject": 4 + 4, "PutObject": 2}
 
 
 def test_the_slower_of_two_appends_reads_only_new_entries(bucket: RecordedBucket) -> None:
@@ -169,10 +169,10 @@ def test_the_slower_of_two_appends_reads_only_new_entries(bucket: RecordedBucket
     assert committed(opened_table(bucket, "append", 2)) == 1
     before = bucket.mark()
     assert committed(slow) == 2
-    asked = Counter(request.api for request in bucket.requests(before))
+    requests = Counter(request.api for request in bucket.requests(before))
     # It puts the part, the entry that exists already, and the next one. deltalake reads the other
     # append's entry twice, and we read it once.
-    assert asked == {"PutObject": 3, "HeadObject": 2, "ListObjectsV2": 2, "GetObject": 3}
+    assert requests == {"PutObject": 3, "HeadObject": 2, "ListObjectsV2": 2, "GetObject": 3}
     table = DeltaTable(f"{bucket.url}/table", storage_options=bucket.options)
     assert table.to_pyarrow_table().num_rows == 3 * ROWS
 
@@ -216,5 +216,5 @@ def test_a_new_folder_costs_nine_requests_and_each_further_part_one(
             for part in sink.part_writer.write(PartId(number, 0), TABLE.schema, TABLE.to_batches())
         ]
         sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
-        asked = Counter(request.api for request in bucket.requests(before))
-        assert asked == {"ListObjectsV2": 6, "PutObject": 1 + parts, "GetObject": 1}
+        requests = Counter(request.api for request in bucket.requests(before))
+        assert requests == {"ListObjectsV2": 6, "PutObject": 1 + parts, "GetObject": 1}

@@ -65,10 +65,10 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_never_ready_says_what_it_logged(tmp_path: Path) -> None:
-    said = "not ready within 0.3 s; idle logged:\nnothing"
+    expected = "not ready within 0.3 s; idle logged:\nnothing"
     with (
         server_process("idle", ["sleep", "600"], tmp_path) as server,
-        pytest.raises(StartFailedError, match=said),
+        pytest.raises(StartFailedError, match=expected),
     ):
         wait_for(lambda: False, [server], 0.3)
 

@@ -47,8 +47,8 @@ def test_types_that_differ_are_refused(output: Output, others: pa.Array, kinds: 
     output.run(OLD, job_id="old")
     before = tree(output.base)
     first, other = rows(NUMBERS, ["a", "b"]), rows(others, ["c", "d"])
-    said = f"column 'n' is {kinds} in partition 2, .*; cast it in the function"
-    with pytest.raises(SchemaMismatchError, match=said):
+    expected = f"column 'n' is {kinds} in partition 2, .*; cast it in the function"
+    with pytest.raises(SchemaMismatchError, match=expected):
         commit(output.open("overwrite"), first, first, other)
     assert tree(output.base) == before
 
@@ -59,8 +59,8 @@ def test_columns_that_differ_are_refused(output: Output) -> None:
     less = rows(NUMBERS, ["c", "d"])
     for tables in ((more, less), (less, more)):
         has = tables.index(more)
-        said = f"partition {has} has a column 'extra' and partition {1 - has} has none"
-        with pytest.raises(SchemaMismatchError, match=said):
+        expected = f"partition {has} has a column 'extra' and partition {1 - has} has none"
+        with pytest.raises(SchemaMismatchError, match=expected):
             commit(output.open(), *tables)
         assert tree(output.base) == before
 
@@ -76,9 +76,10 @@ def test_a_column_without_values(output: Output, null_is: int) -> None:
         typed = [("c", 4), ("d", 5)]
         assert output.read(BY_K) == [("a", None), ("b", None), *typed]
         return
-    error = OutputError if output.format == "delta" else SchemaMismatchError
-    said = "column 'n' is null: .*give it a type" if output.format == "delta" else "null .*cast it"
-    with pytest.raises(error, match=said):
+    is_delta = output.format == "delta"
+    error = OutputError if is_delta else SchemaMismatchError
+    expected = "column 'n' is null: .*give it a type" if is_delta else "null .*cast it"
+    with pytest.raises(error, match=expected):
         commit(output.open(), *tables)
     assert tree(output.base) == before
 
@@ -105,8 +106,8 @@ def test_rows_of_one_part_file_must_agree(output: Output) -> None:
     batches = [*rows(TEXTS, ["a", "b"]).to_batches(), *rows(NUMBERS, ["a", "b"]).to_batches()]
     for tried in (batches, batches[::-1]):
         kinds = [str(batch.schema.field("n").type) for batch in tried]
-        said = f"column 'n' is {kinds[0]} in some and {kinds[1]} in others; cast it"
-        with pytest.raises(SchemaMismatchError, match=re.escape(said)):
+        expected = f"column 'n' is {kinds[0]} in some and {kinds[1]} in others; cast it"
+        with pytest.raises(SchemaMismatchError, match=re.escape(expected)):
             output.open().part_writer.write(PartId(0, 0), tried[0].schema, tried)
         assert tree(output.base) == before
 

@@ -16,9 +16,9 @@ from mrflight.sinks.parts import open_files
 from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
 from tests.services.minio import Bucket
-from tests.support.half_way_jobs import opened, parts
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
+from tests.support.stepped_jobs import opened, parts
 from tests.support.unprivileged import immutable, read_only
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder immutable")

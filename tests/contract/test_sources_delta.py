@@ -39,8 +39,8 @@ class TestDelta(SourceContract):
         file = Path(self.open(folder, path).files[0])
         whole = file.read_bytes()
         file.write_bytes(b"")
-        told = rf"{file} has 0 bytes, but {len(whole):,} in the log of its table, {folder}; "
-        with pytest.raises(InputError, match=told):
+        message = rf"{file} has 0 bytes, but {len(whole):,} in the log of its table, {folder}; "
+        with pytest.raises(InputError, match=message):
             self.open(folder, path)
 
     def test_a_copy_with_other_modification_times_is_read(self, folder: Path) -> None:

@@ -87,8 +87,8 @@ def test_a_truncated_or_missing_file_is_no_store_error(place: Location) -> None:
         open_source("rows", InputSpec(path=cut.url), Path("/"), cut.options, 1 << 20)
     gone = write(place.child("gone.csv"), b"n\n1\n")
     gone.delete_file()
-    told = r"gone\.csv cannot be read: (?!.*damaged)"
-    with pytest.raises(InputError, match=told), translate_read_errors("csv", gone):
+    message = r"gone\.csv cannot be read: (?!.*damaged)"
+    with pytest.raises(InputError, match=message), translate_read_errors("csv", gone):
         gone.open_input().read(2)
 
 
@@ -192,4 +192,4 @@ def test_of_several_concurrent_puts_if_absent_one_succeeds(place: Location) -> N
     assert len(refused) == 7
     assert once.read_bytes() == str(won[0]).encode()
     assert names(place.walk(), place) == {"new folder": "D", "new folder/once %20": "F"}
-    assert all(once.url in told and "\n" not in told for told in refused)
+    assert all(once.url in message and "\n" not in message for message in refused)

@@ -1,4 +1,4 @@
-"""The soak, on next to nothing: some runs with real faults, and what it says of each."""
+"""The soak with real faults, a few runs on little data, and what it reports of each."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ KILL_LATER = Strike("driver", "kill", Moment("commit"), 0, 0.0)
 def test_a_job_that_takes_too_long_is_a_hang_and_says_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strikes: tuple[Strike, ...], message: str
 ) -> None:
-    """It stands still in its map; the rest of its time is over at once."""
+    """It hangs in its map; its remaining time is over at once."""
 
     def strike(target: Target, what: Strike) -> str:
         hit = chaos_faults.strike(target, what)
@@ -110,13 +110,13 @@ def test_a_server_that_crashes_by_itself_is_wrong_though_the_job_survives(
 
     The job lasts long enough that its driver notices the end of the server.
     """
-    told = {}
+    victims = {}
 
     def crash(target: Target, what: Strike) -> str:
         chaos_faults._await_moment(target, what.moment)
         process, server = chaos_faults._victim(target, what)
         process.send_signal(signal.SIGSEGV)
-        told[what.victim] = server.name if server else "data server data"
+        victims[what.victim] = server.name if server else "data server data"
         return "crashed"
 
     monkeypatch.setattr(chaos_run, "strike", crash)
@@ -128,7 +128,7 @@ def test_a_server_that_crashes_by_itself_is_wrong_though_the_job_survives(
         assert outcome.state == "committed"
         assert outcome.went_wrong
         (wrong,) = outcome.wrong
-        assert told["data"] in wrong
+        assert victims["data"] in wrong
         assert wrong.endswith(f"was killed by {how}")
 
 

@@ -19,8 +19,8 @@ class TestPartitionCount:
 
     def test_the_three_prototypes(self, tmp_path: Path) -> None:
         """Every result is checked within; a wrong one fails the run."""
-        asked = (*self.SMALL, "--versions=plain,arrow,flight", "--out", tmp_path)
-        words = ("-m", "experiments.partition_count", *asked)
+        options = (*self.SMALL, "--versions=plain,arrow,flight", "--out", tmp_path)
+        words = ("-m", "experiments.partition_count", *options)
         printed = python(*words)
         assert all(f"Table 4.{number}:" in printed for number in range(1, 9))
         runs = json.loads((tmp_path / "partition_count.json").read_text())["runs"]
@@ -48,11 +48,11 @@ class TestPartitionCount:
             "    sys.stdin.read()\n"
         )
         with running_script(program, tmp_path, folder=ROOT) as starter:
-            assert starter.said().startswith("grpc+tcp://")
+            assert starter.read_line().startswith("grpc+tcp://")
             servers = psutil.Process(starter.process.pid).children(recursive=True)
             if ending == "killed":
                 starter.process.kill()
-            starter.told_all()
+            starter.close_input()
             _, alive = psutil.wait_procs(servers, timeout=20)
         assert len(servers) == 3
         assert alive == []

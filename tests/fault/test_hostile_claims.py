@@ -1,4 +1,4 @@
-"""Messages that are well-formed, and still not to be believed: refused, and nothing changes."""
+"""Well-formed messages with false claims are refused, and change nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sends gRPC frames by hand that no Flight client would send, hostile from the first byte on.
+"""Sends hand-made gRPC frames that no Flight client would send.
 
-Each call has a connection of its own, so that what answers it is all that comes back.
+Each call has a connection of its own, so that everything that comes back answers this call.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def call(port: int, method: str, body: bytes) -> tuple[str, str]:
         answered = b"".join(answer(connection))
     status = re.search(rb"grpc-status.(\d+)", answered, re.DOTALL)
     message = re.search(rb"grpc-message[\x00-\xff]{1,3}?([ -~]*)", answered)
-    said = unquote_to_bytes(message[1]).decode(errors="replace") if message else ""
-    return status[1].decode() if status else "", said
+    reason = unquote_to_bytes(message[1]).decode(errors="replace") if message else ""
+    return status[1].decode() if status else "", reason
 
 
 def answer(connection: socket.socket) -> Iterator[bytes]:
@@ -191,8 +191,8 @@ def hostile_request(valid: bytes, rng: random.Random) -> bytes:
 
 def assert_answered(port: int, method: str, body: bytes, what: str) -> str:
     """The status of an answer, which shows nobody where our code is."""
-    status, said = call(port, method, body)
-    assert "Traceback" not in said, f"{what}, {method}: {said} {body!r}"
+    status, reason = call(port, method, body)
+    assert "Traceback" not in reason, f"{what}, {method}: {reason} {body!r}"
     return status
 
 

@@ -1,4 +1,4 @@
-"""Whatever a job file or a ``--set`` says: it is a job, or a JobFileError."""
+"""Any job file and any ``--set`` gives a job or a JobFileError."""
 
 from __future__ import annotations
 

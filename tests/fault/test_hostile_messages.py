@@ -1,7 +1,7 @@
-"""Whatever bytes stand where a message should: they are a valid one, or refused by name.
+"""Any bytes in place of a message are either a valid message or refused with a typed error.
 
-In process, as the servers and their clients decode them. What is decoded comes back from its own
-encoding. New messages and decoders are found by themselves.
+The tests decode in this process, as servers and clients do. A decoded message equals what its
+encoding decodes to. New messages and decoders are found without a change here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Some thousand hostile requests over Flight: each gets a typed answer, and the servers live on.
+"""Thousands of hostile Flight requests each get a typed error, and the servers stay alive.
 
-And forget what they were sent: threads, files, memory and blocks are as before, and a shuffle
-gives its rows.
+The servers also keep nothing of them: threads, files, memory and blocks are as before, and a
+shuffle still returns its rows.
 """
 
 from __future__ import annotations

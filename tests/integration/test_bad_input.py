@@ -117,8 +117,8 @@ def test_a_job_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     done = drive(write_job(tmp_path, "[job]\nname = 'x'\n[inputs.a]\npath = 'a.csv'\n"))
     assert done.code == 2
-    told = 'output is missing; write [output] with table = "..."'
-    assert done.message.strip() == told
+    expected = 'output is missing; write [output] with table = "..."'
+    assert done.message.strip() == expected
 
 
 def test_a_row_with_too_many_fields_is_named_by_file_and_line(job: Path) -> None:

@@ -209,12 +209,12 @@ def test_a_lambda_that_raises_is_told_with_its_line(visits: mrflight.Dataset) ->
 def test_a_plan_in_words(visits: mrflight.Dataset) -> None:
     before = tree(Path.cwd())
     counted = visits.map(lambda batch: batch).group_by("url").agg(n="count(*)")
-    told = counted.with_settings({"cluster.executor": "local"}).explain()
-    assert told.startswith(
+    plan = counted.with_settings({"cluster.executor": "local"}).explain()
+    assert plan.startswith(
         "job:            job, 1 stage\nworkers:        2\ndata servers:   1\n\ninput"
     )
-    assert f"  map:          <lambda> ({Path(__file__).name}, line " in told
-    assert "\noutput:" not in told
+    assert f"  map:          <lambda> ({Path(__file__).name}, line " in plan
+    assert "\noutput:" not in plan
     with_output = visits.distinct().explain("out", format="csv", mode="append")
     assert with_output.endswith(
         f"output:         {Path.cwd()}/out\n  format:       csv\n  mode:         append"

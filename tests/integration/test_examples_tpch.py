@@ -67,8 +67,8 @@ def test_a_job_gives_what_duckdb_gives(name: str, example: Path, database: Any) 
 def test_each_query_has_a_job_and_a_line_in_the_readme() -> None:
     assert sorted(NAMES) == sorted(path.stem for path in TPCH.glob("q*.toml"))
     assert sorted(NAMES) == sorted(path.stem for path in (TPCH / "queries").glob("*.sql"))
-    told = re.findall(r"^\| `(q\d+)\.toml` \|", (TPCH / "README.md").read_text(), re.MULTILINE)
-    assert tuple(told) == NAMES
+    listed = re.findall(r"^\| `(q\d+)\.toml` \|", (TPCH / "README.md").read_text(), re.MULTILINE)
+    assert tuple(listed) == NAMES
 
 
 def rows(table: pa.Table) -> list[tuple[object, ...]]:

@@ -67,7 +67,7 @@ table = "out"
 
 
 @pytest.mark.parametrize(
-    ("streams", "code", "said"),
+    ("streams", "code", "expected"),
     [
         (">&-", 3, "could not be written to stdout: [Errno 9]"),
         ("> /dev/full", 3, "could not be written to stdout: [Errno 28]"),
@@ -77,14 +77,14 @@ table = "out"
     ],
 )
 def test_a_job_whose_streams_cannot_be_written_commits_all_the_same(
-    clicks: Path, tmp_path: Path, streams: str, code: int, said: str
+    clicks: Path, tmp_path: Path, streams: str, code: int, expected: str
 ) -> None:
     """Only the result of ``--json`` is missed: an exit code of its own says that it is lost."""
     write_visits(tmp_path / "visits", "csv")
     done = run_with(streams, driver_command(clicks))
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert ("mrflight: the job is committed, but its result" in done.stderr) == bool(said)
+    assert expected in done.stderr
+    assert ("mrflight: the job is committed, but its result" in done.stderr) == bool(expected)
     assert DeltaTable(tmp_path / "out" / "clicks").version() == 0
 
 

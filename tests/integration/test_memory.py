@@ -87,7 +87,7 @@ def test_little_memory_changes_nothing_but_the_time(tmp_path: Path, rows: Path, 
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "expected"),
     [
         ("cluster.memory=64 MiB", "cluster.memory: 64.0 MiB is too little for 2 workers"),
         ("cluster.memory=lots", "cluster.memory: 'lots' is not a size"),
@@ -98,7 +98,7 @@ def test_little_memory_changes_nothing_but_the_time(tmp_path: Path, rows: Path, 
     ],
 )
 def test_memory_that_cannot_be_had_is_refused(
-    tmp_path: Path, rows: Path, setting: str, said: str
+    tmp_path: Path, rows: Path, setting: str, expected: str
 ) -> None:
     job = write_job(tmp_path, JOB.replace("REDUCE", "").replace("PARTITIONER", ""))
     with nothing_left_over(tmp_path / "tmp") as environment:
@@ -106,7 +106,7 @@ def test_memory_that_cannot_be_had_is_refused(
             job, "--set", f"inputs.rows.path={rows}", "--set", setting, environment=environment
         )
     assert done.code == 2
-    assert said in done.message
+    assert expected in done.message
     assert tree(tmp_path / "out") == {}
 
 

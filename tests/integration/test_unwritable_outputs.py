@@ -52,16 +52,16 @@ def refused(job: Path, *options: str) -> dict[str, Any]:
             timeout=60,
         )
     assert done.returncode == 2, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 @pytest.mark.parametrize("format", ["delta", "parquet"])
 def test_a_folder_that_cannot_be_written_is_told_before_the_map(job: Path, format: str) -> None:
     with read_only(job.parent / "above"):
-        told = refused(job, "--set", f"output.format={format}")
-    assert f"{job.parent}/above is not a folder that this user can write to" in told["error"]
-    assert told["attempts"]["map"] == 0
+        result = refused(job, "--set", f"output.format={format}")
+    assert f"{job.parent}/above is not a folder that this user can write to" in result["error"]
+    assert result["attempts"]["map"] == 0
     assert tree(job.parent / "above") == {}
 
 
@@ -72,10 +72,10 @@ def test_a_file_in_the_way_fails_the_job_at_its_first_attempt(job: Path, format:
     (job.parent / "in.csv").write_text("k,n\n77,1\n")
     (job.parent / "above" / "out" / "k=77").write_text("in the way")
     before = tree(job.parent / "above")
-    told = refused(job, "--set", f"output.format={format}")
-    assert "k=77/part-" in told["error"]
-    assert "move away what is in its place" in told["error"]
-    assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
+    result = refused(job, "--set", f"output.format={format}")
+    assert "k=77/part-" in result["error"]
+    assert "move away what is in its place" in result["error"]
+    assert (result["attempts"]["reduce"], result["attempts"]["failed"]) == (1, 1)
     assert tree(job.parent / "above") == before
 
 
@@ -86,12 +86,12 @@ def test_a_name_node_that_forbids_it_fails_the_job_at_its_first_attempt(
     options = ["--set=cluster.workers=1", f"--set=output.format={format}"]
     options += [f"--set=output.table={hdfs.folder()}"]
     done = drive(job, *options, environment={"HADOOP_USER_NAME": "somebody"})
-    told = done.result
+    result = done.result
     assert done.code == 2, done.stderr
-    assert "Permission denied: user=somebody, access=WRITE, inode=" in told["error"]
-    assert "let this user write there, or choose another folder\n" in told["error"]
-    assert ".java:" not in told["error"]
-    assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
+    assert "Permission denied: user=somebody, access=WRITE, inode=" in result["error"]
+    assert "let this user write there, or choose another folder\n" in result["error"]
+    assert ".java:" not in result["error"]
+    assert (result["attempts"]["reduce"], result["attempts"]["failed"]) == (1, 1)
 
 
 @pytest.mark.parametrize("format", ["delta", "parquet"])
@@ -103,10 +103,10 @@ def test_a_bucket_that_may_only_be_read_fails_the_job_at_its_first_attempt(
     options += [f"--set=output.table={bucket.url}/table"]
     options += [f'--set=storage.{name}="{value}"' for name, value in storage.items()]
     done = drive(job, *options)
-    told = done.result
+    result = done.result
     assert done.code == 2, done.stderr
-    assert "AccessDenied: Access Denied.; let this user write there" in told["error"]
-    assert (told["attempts"]["reduce"], told["attempts"]["failed"]) == (1, 1)
+    assert "AccessDenied: Access Denied.; let this user write there" in result["error"]
+    assert (result["attempts"]["reduce"], result["attempts"]["failed"]) == (1, 1)
 
 
 LISTS = [("delta", "_delta_log"), ("parquet", "_mrflight")]

@@ -28,8 +28,8 @@ import mrflight
 from mrflight.errors import JobFileError
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import Join, can_broadcast
+from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
 from tests.support.join_tables import SKEW, has_no_common_type, joins
-from tests.support.joined import by_duckdb, comparable_rows, rows_of
 from tests.support.skewed_partition import watch_slices
 
 Partitions = Literal["auto"] | int
@@ -129,11 +129,11 @@ class Steps:
     query: str
     keys: tuple[str, ...] = ("k", "g")
     unique: tuple[str, ...] = ("row",)
-    said: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
-    def then(self, said: str, rows: mrflight.Dataset, query: str, **changed: Any) -> Steps:
+    def then(self, step: str, rows: mrflight.Dataset, query: str, **changed: Any) -> Steps:
         query = query.replace("ROWS", f"({self.query})")
-        return replace(self, rows=rows, query=query, said=(*self.said, said), **changed)
+        return replace(self, rows=rows, query=query, steps=(*self.steps, step), **changed)
 
 
 def listed(names: Sequence[str], each: str = "{}") -> str:
@@ -142,7 +142,7 @@ def listed(names: Sequence[str], each: str = "{}") -> str:
 
 def unmapped(before: Steps) -> mrflight.Dataset:
     """Dealt out anew where they were mapped: a map and sql do not go together."""
-    is_mapped = before.said[-1:] in (("filtered",), ("sql",))
+    is_mapped = before.steps[-1:] in (("filtered",), ("sql",))
     return before.rows.repartition() if is_mapped else before.rows
 
 
@@ -174,11 +174,11 @@ def grouped(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
 def kept(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     key = draw(st.lists(st.sampled_from(before.keys), min_size=1, unique=True))
     which: Literal["first", "last"] = draw(st.sampled_from(["first", "last"]))
-    told, order = draw(orders(("n", *before.unique), backwards=which == "last"))
-    rows = before.rows.keep(which, key=key, order_by=told)
+    keys, order = draw(orders(("n", *before.unique), backwards=which == "last"))
+    rows = before.rows.keep(which, key=key, order_by=keys)
     number = f"row_number() over (partition by {listed(key)} order by {order})"
     query = f"select * from ROWS qualify {number} = 1"
-    return before.then(f"{which} of {key} by {told}", rows, query)
+    return before.then(f"{which} of {key} by {keys}", rows, query)
 
 
 def joined(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
@@ -194,7 +194,7 @@ def joined(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
 
 def joined_with_its_own(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     """One stage is read by two: its rows meet those of its groups."""
-    if "g" not in before.keys or "most" in before.said:
+    if "g" not in before.keys or "most" in before.steps:
         return before
     most = before.rows.group_by("g").agg(most="max(n)")
     rows = before.rows.join(
@@ -281,18 +281,18 @@ def test_steps_in_a_row(
         for step in draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=3)):
             steps = step(steps, draw, others)
         ends = draw(st.sampled_from(["any order", "in order", "the first", "some"]))
-        told, order = draw(orders(("n", *steps.unique)))
+        keys, order = draw(orders(("n", *steps.unique)))
         limit = draw(st.sampled_from([0, 1, 7, 1000]))
         job, query = steps.rows, steps.query
         if ends in ("in order", "the first"):
-            job, query = job.sort_by(*told), f"from ({query}) order by {order}"
+            job, query = job.sort_by(*keys), f"from ({query}) order by {order}"
         if ends in ("the first", "some"):
             job = job.limit(limit)
         if ends == "the first":
             query += f" limit {limit}"
         with contextlib.suppress(JobFileError):  # maps alone
             job = job.with_shuffle(partitions=partitions)
-        note(f"{steps.said}, {ends} {told} {limit}: {query}")
+        note(f"{steps.steps}, {ends} {keys} {limit}: {query}")
         found, wanted = made_by(job, folder), by_query(query, dict(zip(names, drawn, strict=True)))
     if ends == "some":
         assert len(found) == min(limit, len(wanted))

@@ -98,16 +98,16 @@ class Bucket:
         """
         minio, arn = self.minio, f"arn:aws:s3:::{self.name}"
         everyone = {"Effect": "Allow", "Principal": {"AWS": ["*"]}}
-        told = [
+        statements = [
             {**everyone, "Action": ["s3:GetBucketLocation", "s3:ListBucket"], "Resource": [arn]},
             {**everyone, "Action": ["s3:GetObject"], "Resource": [f"{arn}/*"]},
         ]
         if and_write:
             written = [f"{arn}/{keys}" for keys in and_write]
-            told.append(
+            statements.append(
                 {**everyone, "Action": ["s3:PutObject", "s3:DeleteObject"], "Resource": written}
             )
-        policy = json.dumps({"Version": "2012-10-17", "Statement": told}).encode()
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements}).encode()
         status, answer = put_signed(
             minio.port, f"/{self.name}", "policy=", policy, minio.user, minio.password
         )

@@ -21,10 +21,10 @@ def put_signed(
     """
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     host, digest = f"{LOOPBACK}:{port}", hashlib.sha256(body).hexdigest()
-    told = f"host:{host}\nx-amz-content-sha256:{digest}\nx-amz-date:{now}\n"
-    asked = "\n".join(["PUT", path, query, told, _HEADERS, digest])
+    signed_headers = f"host:{host}\nx-amz-content-sha256:{digest}\nx-amz-date:{now}\n"
+    request = "\n".join(["PUT", path, query, signed_headers, _HEADERS, digest])
     scope = f"{now[:8]}/us-east-1/s3/aws4_request"
-    hashed = hashlib.sha256(asked.encode()).hexdigest()
+    hashed = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{password}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")

@@ -1,6 +1,6 @@
-"""``mrflight clean``, in the test's own process: one of its own takes half a second to start.
+"""Runs ``mrflight clean`` in the test's own process, because a new one takes 0.5 s to start.
 
-As a process the command is tested by tests/fault/test_leftovers_are_cleaned.py.
+tests/fault/test_clean_orphan_files.py tests the command as a process.
 """
 
 from __future__ import annotations

@@ -103,10 +103,10 @@ def check_reads_tell(
     ]
     plans: list[Callable[[], object]] = [lambda place=place: opened(place) for place in inputs]
     for call in (*reads, *plans):
-        with pytest.raises(StoreError, match=f"as its store failed: .*{why}.*{look_at}") as told:
+        with pytest.raises(StoreError, match=f"as its store failed: .*{why}.*{look_at}") as raised:
             call()
-        assert told.value.retryable
-        assert "damaged" not in str(told.value)
+        assert raised.value.retryable
+        assert "damaged" not in str(raised.value)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
 
 def check_said(cell: Cell, text: str, done: DriverRun) -> None:
     """Assert that a text of the driver's says what the cell says."""
-    assert re.search(fault_place.PLACE.said(cell.says), text), done.stderr
+    assert re.search(fault_place.PLACE.message_here(cell.says), text), done.stderr
 
 
 def check_attempts(cell: Cell, done: DriverRun) -> None:

@@ -28,7 +28,7 @@ class ThisMachine:
     def options_of(self, cell: Cell) -> tuple[str, ...]:
         return cell.options
 
-    def said(self, words: str) -> str:
+    def message_here(self, words: str) -> str:
         """Return the message there for the message ``words`` here; both are regular expressions."""
         return words
 

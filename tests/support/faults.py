@@ -129,8 +129,8 @@ class FaultyRun:
 
     def read(self) -> set[int]:
         """Return the partitions that a reduce has read."""
-        told = (self.folder / "places").glob("read *")
-        return {int(path.name.split()[1]) for path in told}
+        reports = (self.folder / "places").glob("read *")
+        return {int(path.name.split()[1]) for path in reports}
 
     def server_of(self, partition: int) -> psutil.Process:
         """Return the embedded data server from which a partition is read."""
@@ -175,8 +175,8 @@ def faulty_run(
     shuffle there. Who gives ``stderr_to`` reads it.
     """
     folder = job.parent
-    for told in (folder / "places").iterdir():
-        told.unlink()
+    for report in (folder / "places").iterdir():
+        report.unlink()
     for place in stops:
         (folder / "places" / f"stop at {place}").touch()
     where = [] if standing is None else ["--set", f"cluster.metadata={standing}"]

@@ -29,9 +29,9 @@ def start(python: Path, *commits: dict[str, Any]) -> subprocess.Popen[str]:
 def outcome(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     """Wait for the end of a process, and return what it printed."""
     with process:
-        told, _ = process.communicate(timeout=60)
+        lines, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    return [json.loads(line) for line in told.splitlines()]
+    return [json.loads(line) for line in lines.splitlines()]
 
 
 def commit(
@@ -58,10 +58,10 @@ def main(*commits: str) -> None:
 
     for each in commits:
         try:
-            told: dict[str, Any] = {"version": commit(**json.loads(each))}
+            result: dict[str, Any] = {"version": commit(**json.loads(each))}
         except MrflightError as error:
-            told = {"error": type(error).__name__, "message": str(error)}
-        sys.stdout.write(json.dumps(told) + "\n")
+            result = {"error": type(error).__name__, "message": str(error)}
+        sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
 
 

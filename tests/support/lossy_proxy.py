@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Loss = Literal["request", "answer"]
-Then = Literal["goes on", "is gone", "stands still"]
+Then = Literal["goes on", "is gone", "hangs"]
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, no time
 _LOOPBACK = "127.0.0.1"
@@ -83,7 +83,7 @@ class _Proxy:
         _say("lost")
         if self._then == "is gone":
             os._exit(0)  # all connections are closed, and new ones refused
-        if self._then == "stands still":
+        if self._then == "hangs":
             os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -36,5 +36,5 @@ def stats(location: str) -> dict[str, int]:
     """Return the figures that a data server gives a plain Flight client."""
     with flight.FlightClient(location) as client:
         (answer,) = client.do_action(("stats", b"{}"))
-        told: dict[str, int] = json.loads(answer.body.to_pybytes())
-        return told
+        stats: dict[str, int] = json.loads(answer.body.to_pybytes())
+        return stats

@@ -35,7 +35,7 @@ def rows_of(number: int) -> pa.RecordBatch:
 
 @ray.remote(max_retries=2)
 def write(shuffle: Shuffle, number: int, folder: str = "", dies: str = "") -> None:
-    """A map, whose process is killed once, at a moment, where it is told so."""
+    """Write a map; its first attempt is killed ``within`` it or ``after`` it, as ``dies`` says."""
     if folder:
         tries = Path(folder, f"tries-{number}")
         is_first = not tries.exists()
@@ -75,8 +75,8 @@ def retries(folder: str) -> dict[str, Any]:
         shuffle = cluster.create_shuffle("retries", PARTITIONS)
         dies = ("after", "within", "", "after")
         ray.get([write.remote(shuffle, n, folder, dies[n]) for n in range(MAPS)])
-        (told,) = cluster.status().shuffles
-        return {**read_all(shuffle), "maps": told.maps, "rows": told.rows}
+        (status,) = cluster.status().shuffles
+        return {**read_all(shuffle), "maps": status.maps, "rows": status.rows}
 
 
 def losses(folder: str) -> dict[str, Any]:
@@ -122,24 +122,24 @@ def datasets(folder: str) -> dict[str, Any]:
 def datasets_again(folder: str) -> dict[str, Any]:
     """Tasks that write a dataset, are killed after that, and are made again."""
     with on_ray.serving(data_servers=2, memory="64 MiB") as cluster:
-        told, untold = (cluster.create_shuffle(name, PARTITIONS) for name in ("told", "untold"))
-        ray.get(write_dataset.remote(told, f"{folder}/told", first_map_id=3))
+        numbered, other = (cluster.create_shuffle(n, PARTITIONS) for n in ("numbered", "other"))
+        ray.get(write_dataset.remote(numbered, f"{folder}/numbered", first_map_id=3))
         try:
-            ray.get(write_dataset.remote(untold, f"{folder}/untold"))
+            ray.get(write_dataset.remote(other, f"{folder}/other"))
         except ray.exceptions.RayError as error:
             refused = str(error)
-        maps = told.committed_maps()
+        maps = numbered.committed_maps()
         others = ray.data.from_arrow([_with_other_rows(n) for n in range(MAPS)])
         try:
-            on_ray.from_dataset(others, told, key=["k"], first_map_id=3)
+            on_ray.from_dataset(others, numbered, key=["k"], first_map_id=3)
         except ray.exceptions.RayError as error:
             taken = str(error)
         return {
-            **read_all(told),
+            **read_all(numbered),
             "maps": maps,
-            "tries": Path(folder, "told").read_text(),
+            "tries": Path(folder, "numbered").read_text(),
             "refused": "give from_dataset a first_map_id, so that none" in refused,
-            "rows": on_ray.to_dataset(untold).count(),
+            "rows": on_ray.to_dataset(other).count(),
             "taken": "map 3 of the shuffle was written by another task" in taken,
         }
 
@@ -174,14 +174,14 @@ def _written_twice(cluster: mrflight.Cluster) -> list[Any]:
     return [rows, False]
 
 
-def told(folder: str) -> dict[str, Any]:
+def mistakes(folder: str) -> dict[str, Any]:
     """Return the messages for mistakes that users make."""
-    asked = {
+    wrong_options = {
         "memory": {"memory": "much"},
         "servers": {"data_servers": 0},
         "timeout": {"heartbeat_timeout": "soon"},
     }
-    found = {name: _raised(partial(_serve, **wrong)) for name, wrong in asked.items()}
+    found = {name: _raised(partial(_serve, **wrong)) for name, wrong in wrong_options.items()}
     ray.shutdown()
     return found | {"ray": _raised(_serve)}
 

@@ -84,7 +84,7 @@ class OnRay(ThisMachine):
             options += ALONE
         return options
 
-    def said(self, words: str) -> str:
+    def message_here(self, words: str) -> str:
         if words.startswith(SAID_BY_WORKERS):
             return ""
         for here, there in IN_OTHER_WORDS.items():

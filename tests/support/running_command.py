@@ -1,4 +1,4 @@
-"""A command that runs beside a test, and not beyond it."""
+"""A command that runs beside a test, and ends with it at the latest."""
 
 from __future__ import annotations
 

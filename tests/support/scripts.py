@@ -1,4 +1,4 @@
-"""Processes of Python that a test talks to, line by line."""
+"""Python processes that a test talks to line by line."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Script:
 
     process: subprocess.Popen[str]
 
-    def said(self) -> str:
-        """Its next line; waits for that."""
+    def read_line(self) -> str:
+        """Wait for its next line and return it."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().removesuffix("\n")
 
-    def asked(self, line: str = "") -> str:
+    def ask(self, line: str = "") -> str:
         """Send a line and return the answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
-        return self.said()
+        return self.read_line()
 
-    def told_all(self) -> None:
-        """It comes to the end of what it reads."""
+    def close_input(self) -> None:
+        """Close its stdin, so that it comes to the end of its input."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 

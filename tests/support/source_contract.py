@@ -201,8 +201,8 @@ class SourceContract(ABC):
 
     def assert_changed(self, source: Source, split: Split, *parts: str) -> None:
         """Assert that reading the split fails with these parts of a message about the change."""
-        told = rf"{re.escape(split.path)} changed while the job ran: .*; run the job again"
-        with pytest.raises(InputError, match=told) as raised:
+        message = rf"{re.escape(split.path)} changed while the job ran: .*; run the job again"
+        with pytest.raises(InputError, match=message) as raised:
             list(source.reader.read(split))
         for part in parts:
             assert part in str(raised.value)

@@ -13,7 +13,7 @@ from mrflight import partition_ids
 from mrflight.compute.schemas import empty_batch
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from tests.support.joined import comparable_rows, rows_of
+from tests.support.duckdb_joins import comparable_rows, rows_of
 
 Tables = Mapping[str, pa.Table]
 Keys = Mapping[str, Sequence[str]]
@@ -23,12 +23,12 @@ def of_partitions(
     text: str, tables: Tables, keys: Keys, partitions: int, folder: Path
 ) -> list[str]:
     """The rows of all partitions, in any order."""
-    asked = SqlReduce(text, "reduce.sql")
+    reduce = SqlReduce(text, "reduce.sql")
     results = []
     for part in in_partitions(tables, keys, partitions):
         inputs = {name: (table.schema, iter(batches_of(table))) for name, table in part.items()}
         with ScratchFolder("sql", folder) as scratch:
-            results.append(pa.Table.from_batches(asked.apply(inputs, 2**26, scratch)))
+            results.append(pa.Table.from_batches(reduce.apply(inputs, 2**26, scratch)))
     return numbers(rows_of(results))
 
 

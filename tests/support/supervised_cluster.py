@@ -48,12 +48,12 @@ class ClusterHarness:
     folder: SocketFolder
     fork_server: ForkServer
     spill: Path
-    told: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    messages: SimpleQueue[str] = field(default_factory=SimpleQueue)
 
     def cluster(
         self, data_servers: int = 2, notify: Callable[[str], None] | None = None
     ) -> EmbeddedCluster:
-        notices = Notices(notify or self.told.put)
+        notices = Notices(notify or self.messages.put)
         options = ClusterOptions(data_servers, data_servers << 20, self.spill, 3.0)
         return EmbeddedCluster(self.folder, self.fork_server, options, notices)
 
@@ -84,10 +84,10 @@ class ClusterHarness:
         process = self.server(name)
         killed = time.monotonic()
         process.send_signal(number)
-        told = self.told.get(timeout=WAIT_S)
+        message = self.messages.get(timeout=WAIT_S)
         if number == signal.SIGKILL:
             assert time.monotonic() - killed < AT_ONCE_S
-        return told
+        return message
 
 
 @contextmanager

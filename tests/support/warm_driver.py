@@ -176,5 +176,5 @@ def _receive(control: socket.socket, size: int) -> bytes:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as asked:
-        serve(asked)
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        serve(channel)

@@ -43,7 +43,7 @@ def load(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def clicks_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with the inputs and the functions of `tests.support.explained.CLICKS`."""
+    """Return a folder with the inputs and functions of `tests.support.explain_command.CLICKS`."""
     (tmp_path / "visits").mkdir()
     (tmp_path / "spilled").mkdir()
     for name in ("a", "b"):

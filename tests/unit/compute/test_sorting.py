@@ -21,8 +21,8 @@ from mrflight.errors import ColumnNotFoundError
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.external_sort import ExternalSort
-from tests.support.orders import answered, in_batches, orders, sql_of, table_of, tables
 from tests.support.partitioning import layouts
+from tests.support.sorted_tables import answered, in_batches, orders, sql_of, table_of, tables
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)

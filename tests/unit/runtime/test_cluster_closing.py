@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from mrflight.runtime.local.server_process import ServerProcess
-from tests.support.standing_process import standing_still
+from tests.support.hanging_process import unresponsive
 from tests.support.supervised_cluster import ClusterHarness, started, until
 from tests.support.threads import WAIT_S
 
@@ -19,17 +19,17 @@ CLOSE_S = 1.5
 
 def test_closing_waits_for_a_restart_and_ends_what_it_started(around: ClusterHarness) -> None:
     """The restart is held up after it has started the replacement, which is then ended, too."""
-    told, goes_on = threading.Event(), threading.Event()
+    reported, goes_on = threading.Event(), threading.Event()
 
     def hold_up(line: str) -> None:
-        told.set()
+        reported.set()
         assert goes_on.wait(WAIT_S)
 
     cluster = around.cluster(notify=hold_up)
     cluster.wait()
     before = set(around.servers())
     around.server("data0").kill()
-    assert told.wait(WAIT_S)
+    assert reported.wait(WAIT_S)
     until(lambda: set(around.servers()) == before - {"data0"} | {"data2"})
     closer = threading.Thread(target=cluster.close)
     closer.start()
@@ -49,13 +49,13 @@ def test_closing_at_any_moment_leaves_nothing(around: ClusterHarness) -> None:
             around.server("data0").kill()
             for _ in range(pause):
                 around.servers()  # takes about as long as it takes to notice
-        told = around.told.qsize()
-        replaced += told
+        count = around.messages.qsize()
+        replaced += count
         until(around.is_empty)
-        assert around.told.qsize() == told  # nothing more comes after the close
-        while not around.told.empty():
-            said = around.told.get()
-            assert said == "the data server data0 was killed by SIGKILL; data1 takes its place"
+        assert around.messages.qsize() == count  # nothing more comes after the close
+        while not around.messages.empty():
+            message = around.messages.get()
+            assert message == "the data server data0 was killed by SIGKILL; data1 takes its place"
     assert 0 < replaced <= 20
 
 
@@ -78,7 +78,7 @@ def test_closing_does_not_wait_for_a_fork_server_that_is_stopped_in_a_restart(
     cluster.wait()
     around.server("data0").kill()
     assert is_held_up.wait(WAIT_S)
-    with standing_still(fork_server, how):
+    with unresponsive(fork_server, how):
         stands_still.set()
         until(lambda: cluster._changing.locked())
         began = time.monotonic()

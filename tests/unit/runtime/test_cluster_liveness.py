@@ -19,14 +19,14 @@ from tests.support.threads import WAIT_S
 def test_a_stopped_metadata_server_is_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         around.server("metadata").suspend()
-        said = [around.told.get(timeout=WAIT_S) for _ in range(2)]
-        assert said == [
+        messages = [around.messages.get(timeout=WAIT_S) for _ in range(2)]
+        assert messages == [
             "the metadata server has not answered for 3 s and is ended",
             "the metadata server was killed by SIGKILL; it is started again",
         ]
         until(lambda: alive(cluster.metadata) == {"data0", "data1"})
         assert len(around.servers()) == 3
-    assert around.told.empty()
+    assert around.messages.empty()
 
 
 def test_a_driver_that_was_stopped_itself_ends_no_server(around: ClusterHarness) -> None:
@@ -48,14 +48,14 @@ def test_stopped_data_servers_are_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         for name in ("data0", "data1"):
             around.server(name).suspend()
-        said = sorted(around.told.get(timeout=WAIT_S) for _ in range(4))
-        assert said[0] == "the data server data0 has not answered for 3 s and is ended"
-        assert said[1].startswith("the data server data0 was killed by SIGKILL; data")
-        assert said[2] == "the data server data1 has not answered for 3 s and is ended"
-        assert said[3].startswith("the data server data1 was killed by SIGKILL; data")
+        messages = sorted(around.messages.get(timeout=WAIT_S) for _ in range(4))
+        assert messages[0] == "the data server data0 has not answered for 3 s and is ended"
+        assert messages[1].startswith("the data server data0 was killed by SIGKILL; data")
+        assert messages[2] == "the data server data1 has not answered for 3 s and is ended"
+        assert messages[3].startswith("the data server data1 was killed by SIGKILL; data")
         until(lambda: alive(cluster.metadata) == {"data2", "data3"})
         assert len(around.servers()) == 3
-    assert around.told.empty()
+    assert around.messages.empty()
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_a_server_that_is_stopped_before_it_listens_is_replaced(
                 number += 1
                 return
             is_stopped = True
-        around.told.put(line)
+        around.messages.put(line)
 
     with started(around.cluster(notify=stop_one_that_does_not_listen)) as cluster:
-        said = [around.kill(name), *(around.told.get(timeout=WAIT_S) for _ in range(2))]
+        messages = [around.kill(name), *(around.messages.get(timeout=WAIT_S) for _ in range(2))]
         killed = "data0" if number == 2 else f"data{number - 1}"
-        assert said == [
+        assert messages == [
             f"{calls.format(killed)} was killed by SIGKILL; {again.format(number)}",
             f"{calls.format(f'data{number}')} has not answered for 3 s and is ended",
             f"{calls.format(f'data{number}')} was killed by SIGKILL; {again.format(number + 1)}",
@@ -96,7 +96,7 @@ def test_a_server_that_is_stopped_before_it_listens_is_replaced(
         expected = {"data1", f"data{number + 1}"} if name == "data0" else {"data0", "data1"}
         until(lambda: alive(cluster.metadata) == expected)
         assert len(around.servers()) == 3
-    assert around.told.empty()
+    assert around.messages.empty()
 
 
 def test_a_data_server_that_was_declared_lost_and_answers_is_not_ended(
@@ -104,10 +104,10 @@ def test_a_data_server_that_was_declared_lost_and_answers_is_not_ended(
 ) -> None:
     """It is registering again, or is about to end by itself."""
     ended: list[str] = []
-    asked = threading.Event()
+    was_asked = threading.Event()
 
     def suspects() -> list[str]:
-        asked.set()
+        was_asked.set()
         return [around.location("data0"), around.location("nowhere")]
 
     with started(around.cluster()) as cluster:
@@ -115,8 +115,8 @@ def test_a_data_server_that_was_declared_lost_and_answers_is_not_ended(
             client = MetadataClient(cluster.metadata, connections)
             with closing(LivenessProbe(cluster.metadata, suspects, 2.0, ended.append)) as probe:
                 for _ in range(3):
-                    asked.clear()
+                    was_asked.clear()
                     client.unregister_server(around.location("data0"))
-                    assert asked.wait(WAIT_S)
+                    assert was_asked.wait(WAIT_S)
             probe.join(WAIT_S)
         assert ended == []

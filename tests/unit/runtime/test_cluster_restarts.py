@@ -19,19 +19,19 @@ from tests.support.threads import WAIT_S
 
 def test_servers_of_each_kind_are_replaced_up_to_a_limit(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
-        for number in range(MAX_RESTARTS):
+        for _ in range(MAX_RESTARTS):
             before = around.server("metadata").pid
-            said = around.kill("metadata")  # most of them before they are ready
-            assert said == "the metadata server was killed by SIGKILL; it is started again", number
+            reported = around.kill("metadata")  # most of them before they are ready
+            assert reported == "the metadata server was killed by SIGKILL; it is started again"
             assert around.server("metadata").pid != before
-        said = around.kill("metadata")
-        assert said == (
+        reported = around.kill("metadata")
+        assert reported == (
             "the metadata server was killed by SIGKILL; it is not replaced: the limit of 8 "
             "restarts is reached"
         )
         assert set(around.servers()) == {"data0", "data1"}
         assert around.kill("data0").endswith("data2 takes its place")  # they are counted apart
-        assert around.told.empty()
+        assert around.messages.empty()
         assert cluster.metadata == around.location("metadata")
 
 
@@ -40,19 +40,19 @@ def test_servers_that_cannot_start_are_retried_up_to_a_limit(around: ClusterHarn
     with started(around.cluster()):
         around.spill.rmdir()
         around.spill.write_text("in the way")
-        said = [around.kill("data0"), *(around.told.get(timeout=WAIT_S) for _ in range(8))]
-        assert said[0] == "the data server data0 was killed by SIGKILL; data2 takes its place"
+        reported = [around.kill("data0"), *(around.messages.get(timeout=WAIT_S) for _ in range(8))]
+        assert reported[0] == "the data server data0 was killed by SIGKILL; data2 takes its place"
         refusal = f"(mrflight: --spill-dir {around.spill}"
-        for number, line in enumerate(said[1:], 2):
+        for number, line in enumerate(reported[1:], 2):
             assert line.startswith(f"the data server data{number} ended with code 2 {refusal}")
-        outcomes = [line.rpartition("; ")[2] for line in said]
+        outcomes = [line.rpartition("; ")[2] for line in reported]
         assert outcomes == [
             *(f"data{number} takes its place" for number in range(2, 10)),
             "it is not replaced: the limit of 8 restarts is reached",
         ]
         assert set(around.servers()) == {"metada", "data1"}
         around.spill.unlink()
-    assert around.told.empty()
+    assert around.messages.empty()
     around.fork_server.close()
     left = set(os.listdir("/proc/self/fd")) - before
     assert left == set()
@@ -65,7 +65,7 @@ def test_a_server_that_never_starts_fails_the_job_and_is_not_replaced(
     cluster = around.cluster()
     with closing(cluster), pytest.raises(JobFailedError, match=r"ended with code 2 .*--spill-dir"):
         cluster.wait()
-    assert around.told.empty()
+    assert around.messages.empty()
     around.spill.unlink()
 
 
@@ -75,13 +75,13 @@ def test_all_servers_end_with_their_fork_server_and_are_replaced(
     with started(around.cluster()) as cluster:
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
-        said = {around.told.get(timeout=WAIT_S) for _ in range(3)}
-        assert "the metadata server was killed by SIGKILL; it is started again" in said
-        dead = {line.split()[3] for line in said if "data server data" in line}
+        reported = {around.messages.get(timeout=WAIT_S) for _ in range(3)}
+        assert "the metadata server was killed by SIGKILL; it is started again" in reported
+        dead = {line.split()[3] for line in reported if "data server data" in line}
         assert dead == {"data0", "data1"}
         until(lambda: alive(cluster.metadata) == {"data2", "data3"})
         assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
-    assert around.told.empty()
+    assert around.messages.empty()
     until(around.is_empty)
 
 
@@ -93,9 +93,9 @@ def test_without_a_fork_server_nothing_is_started_and_that_is_reported(
     with started(around.cluster()):
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
-        said = {around.told.get(timeout=WAIT_S) for _ in range(3)}
+        reported = {around.messages.get(timeout=WAIT_S) for _ in range(3)}
         why = "it is not replaced: there is no process left to fork it from"
-        assert said == {
+        assert reported == {
             f"{called} was killed by SIGKILL; {why}"
             for called in ("the metadata server", "the data server data0", "the data server data1")
         }

@@ -28,12 +28,12 @@ def stats_of(location: str) -> ServerStats:
 def test_a_data_server_that_is_killed_is_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         assert alive(cluster.metadata) == {"data0", "data1"}
-        said = around.kill("data0")
-        assert said == "the data server data0 was killed by SIGKILL; data2 takes its place"
+        reported = around.kill("data0")
+        assert reported == "the data server data0 was killed by SIGKILL; data2 takes its place"
         until(lambda: "data2" in alive(cluster.metadata))
         assert stats_of(around.location("data2")).blocks == 0
-        said = around.kill("data2")
-        assert said == "the data server data2 was killed by SIGKILL; data3 takes its place"
+        reported = around.kill("data2")
+        assert reported == "the data server data2 was killed by SIGKILL; data3 takes its place"
         until(lambda: "data3" in alive(cluster.metadata))
         assert stats_of(around.location("data1")).blocks == 0  # which nothing happened to
         assert len(around.servers()) == 3
@@ -42,8 +42,8 @@ def test_a_data_server_that_is_killed_is_replaced(around: ClusterHarness) -> Non
 def test_the_metadata_server_is_restarted_at_its_location(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
         before = around.server("metadata").pid
-        said = around.kill("metadata")
-        assert said == "the metadata server was killed by SIGKILL; it is started again"
+        reported = around.kill("metadata")
+        assert reported == "the metadata server was killed by SIGKILL; it is started again"
         assert around.server("metadata").pid != before
         until(lambda: alive(cluster.metadata) == {"data0", "data1"})  # who come by themselves
         assert len(around.servers()) == 3
@@ -67,7 +67,7 @@ def test_a_server_that_is_killed_while_it_starts_is_replaced(
         until(lambda: len(alive(cluster.metadata)) == 2)
         if number == signal.SIGSTOP:  # or who reads that it was killed would look for who did it
             ended = "the metadata server has not answered for 3 s and is ended"
-            assert around.told.get(timeout=WAIT_S) == ended
+            assert around.messages.get(timeout=WAIT_S) == ended
         with connect(cluster.metadata) as client:
             shuffle = client.create_shuffle("numbers", partitions=4)
             with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
@@ -79,9 +79,9 @@ def test_all_servers_may_be_killed_at_once(around: ClusterHarness) -> None:
     with started(around.cluster(3)) as cluster:
         for process in around.servers().values():
             process.kill()
-        said = sorted(around.told.get(timeout=WAIT_S) for _ in range(4))
-        ended = [line.partition(";")[0] for line in said]
-        places = {line.partition("; ")[2] for line in said}
+        reported = sorted(around.messages.get(timeout=WAIT_S) for _ in range(4))
+        ended = [line.partition(";")[0] for line in reported]
+        places = {line.partition("; ")[2] for line in reported}
         assert ended == [
             *(f"the data server data{n} was killed by SIGKILL" for n in range(3)),
             "the metadata server was killed by SIGKILL",
@@ -118,11 +118,11 @@ def test_a_replacement_has_the_same_memory_and_spill_folder(
 
 def test_the_way_a_server_ended_is_reported(around: ClusterHarness) -> None:
     with started(around.cluster()):
-        said = around.kill("data0", signal.SIGSEGV)
-        assert said == "the data server data0 was killed by SIGSEGV; data2 takes its place"
-        said = around.kill("data1", signal.SIGTERM)  # so it drains, and ends by itself
-        assert said.startswith("the data server data1 ended with code 0 (")
-        assert said.endswith("stopping); data3 takes its place")
+        reported = around.kill("data0", signal.SIGSEGV)
+        assert reported == "the data server data0 was killed by SIGSEGV; data2 takes its place"
+        reported = around.kill("data1", signal.SIGTERM)  # so it drains, and ends by itself
+        assert reported.startswith("the data server data1 ended with code 0 (")
+        assert reported.endswith("stopping); data3 takes its place")
 
 
 def test_a_bug_of_mrflight_costs_one_server_and_is_reported(
@@ -140,8 +140,8 @@ def test_a_bug_of_mrflight_costs_one_server_and_is_reported(
         assert around.kill("data0") == (
             "a process ended and was not replaced because of a bug in mrflight: ValueError: a bug"
         )
-        said = around.kill("data1")
-        assert said == "the data server data1 was killed by SIGKILL; data2 takes its place"
+        reported = around.kill("data1")
+        assert reported == "the data server data1 was killed by SIGKILL; data2 takes its place"
         until(lambda: alive(cluster.metadata) == {"data2"})
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert record.exc_info is not None

@@ -21,14 +21,14 @@ SLACK_S = 1.5  # the time counted at most, and the delay of a busy machine
 
 def test_the_clock_stops_while_its_process_is_suspended() -> None:
     with running_script(PRINT_AT_EACH_LINE) as script:
-        before = float(script.asked())
+        before = float(script.ask())
         script.process.send_signal(signal.SIGSTOP)
         time.sleep(STOPPED_S)  # what is measured
         script.process.send_signal(signal.SIGCONT)
-        assert 0 < float(script.asked()) - before < SLACK_S
-        between = float(script.asked())
+        assert 0 < float(script.ask()) - before < SLACK_S
+        between = float(script.ask())
         time.sleep(1.0)  # what is measured
-        assert 0.9 < float(script.asked()) - between < 1.0 + SLACK_S
+        assert 0.9 < float(script.ask()) - between < 1.0 + SLACK_S
 
 
 def test_consecutive_calls_add_up() -> None:

@@ -149,7 +149,7 @@ def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
 ) -> None:
     caplog.set_level(logging.DEBUG, "mrflight.servers.membership")
 
-    def said(level: int) -> list[str]:
+    def messages(level: int) -> list[str]:
         return [record.message for record in caplog.records if record.levelno == level]
 
     server = MetadataServer("grpc+tcp://127.0.0.1:0", registry)
@@ -157,13 +157,13 @@ def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
     try:
         with near_data_servers(location, 1, tmp_path):
             server.shutdown()
-            wait_until(lambda: len(said(logging.DEBUG)) >= 2)
-            (warning,) = said(logging.WARNING)
+            wait_until(lambda: len(messages(logging.DEBUG)) >= 2)
+            (warning,) = messages(logging.WARNING)
             assert warning.startswith("heartbeat: grpc")
-            assert said(logging.INFO) == []
+            assert messages(logging.INFO) == []
             server = MetadataServer(location, registry)
-            wait_until(lambda: said(logging.INFO) != [])
-            assert said(logging.INFO) == [f"the metadata server at {location} answers again"]
-            assert said(logging.WARNING) == [warning]
+            wait_until(lambda: messages(logging.INFO) != [])
+            assert messages(logging.INFO) == [f"the metadata server at {location} answers again"]
+            assert messages(logging.WARNING) == [warning]
     finally:
         server.shutdown()

@@ -21,7 +21,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 )
 def test_the_limit_is_raised_as_far_as_it_can_be(soft: int, hard: int, expected: int) -> None:
     code = LOOK.format(soft=soft, hard=hard)
-    said = subprocess.run(
+    shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
     )
-    assert said.stdout.split() == [str(expected), str(hard)]
+    assert shown.stdout.split() == [str(expected), str(hard)]

@@ -56,7 +56,7 @@ class Writer(Script):
     """A process that appends to files on request."""
 
     def append(self, path: Path, size: int) -> tuple[str, int]:
-        word, number = self.asked(f"{path} {size}").split()
+        word, number = self.ask(f"{path} {size}").split()
         return word, int(number)
 
 

@@ -47,9 +47,9 @@ def start(
 
 def test_a_child_gets_its_arguments_and_then_its_descriptors(server: ForkServer) -> None:
     reading, writing = os.pipe()
-    child, said = start(server, "builtins:print", "one", "two", kept=[writing])
+    child, output = start(server, "builtins:print", "one", "two", kept=[writing])
     os.close(writing)
-    one, two, descriptor = read_all(said).split()
+    one, two, descriptor = read_all(output).split()
     assert (one, two) == (b"one", b"two")
     assert int(descriptor) > 2
     assert child.wait(WAIT_S) == 0
@@ -60,14 +60,14 @@ def test_a_child_gets_its_arguments_and_then_its_descriptors(server: ForkServer)
 def test_the_output_and_the_exit_code_of_a_child(server: ForkServer) -> None:
     cases = {("builtins:print", "hello"): (b"hello\n", 0), ("sys:exit", "no"): (b"", 1)}
     for (target, argument), expected in cases.items():
-        child, said = start(server, target, argument)
-        assert (read_all(said), child.wait(WAIT_S)) == expected
+        child, output = start(server, target, argument)
+        assert (read_all(output), child.wait(WAIT_S)) == expected
         child.close()
 
 
 def test_a_traceback_goes_to_the_stderr_of_the_child(server: ForkServer) -> None:
-    child, said = start(server, "builtins:int", "x")
-    assert b"ValueError: invalid literal" in read_all(said)
+    child, output = start(server, "builtins:int", "x")
+    assert b"ValueError: invalid literal" in read_all(output)
     assert child.wait(WAIT_S) == 1
     child.close()
 
@@ -92,8 +92,8 @@ def test_the_exit_code_of_a_child_that_a_signal_ended(
 
 
 def test_a_child_is_a_session_of_its_own(server: ForkServer) -> None:
-    child, said = start(server, "os:system", "cut -d' ' -f2,6 /proc/$PPID/stat")
-    assert read_all(said).split() == [b"(test-child)", str(child.pid).encode()]
+    child, output = start(server, "os:system", "cut -d' ' -f2,6 /proc/$PPID/stat")
+    assert read_all(output).split() == [b"(test-child)", str(child.pid).encode()]
     child.close()
 
 
@@ -142,9 +142,9 @@ def test_a_killed_child_that_is_not_gone_is_logged(
     pid = sleeper.pid
     os.kill(server.pid, signal.SIGKILL)
     assert sleeper.wait(WAIT_S) == -signal.SIGKILL
-    (said,) = caplog.messages
-    assert f"{sleeper.name} (process {pid}) was killed" in said
-    assert "is not gone after 0 s" in said
+    (output,) = caplog.messages
+    assert f"{sleeper.name} (process {pid}) was killed" in output
+    assert "is not gone after 0 s" in output
 
 
 def test_a_child_that_was_being_forked_when_its_fork_server_was_killed_counts_as_killed(
@@ -169,12 +169,12 @@ def test_a_child_ends_with_its_fork_server_even_if_nothing_waits_for_it(
 
 
 def test_a_missing_module_fails_the_child(server: ForkServer) -> None:
-    child, said = start(server, "no_such_module:f")
+    child, output = start(server, "no_such_module:f")
     assert child.wait(WAIT_S) == 1
-    assert b"No module named 'no_such_module'" in read_all(said)
+    assert b"No module named 'no_such_module'" in read_all(output)
     child.close()
-    after, said = start(server, "builtins:print", "still here")
-    assert read_all(said) == b"still here\n"
+    after, output = start(server, "builtins:print", "still here")
+    assert read_all(output) == b"still here\n"
     after.close()
 
 

@@ -33,7 +33,7 @@ sys.stdin.read()
 def holder(root: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process with a scratch folder that is not empty."""
     with running_script(HOLDER, root) as script:
-        yield script.process, Path(script.said())
+        yield script.process, Path(script.read_line())
 
 
 def test_a_folder_is_made_on_first_use_private_and_removed_at_close(tmp_path: Path) -> None:

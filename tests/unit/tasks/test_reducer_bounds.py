@@ -96,8 +96,8 @@ def test_distinct_values_of_one_large_key_are_counted_in_partitions(
 def test_distinct_values_of_a_key_and_of_floats_and_nulls(folder: Path) -> None:
     values = [0.0, -0.0, math.nan, -math.nan, None, 1.0] * 1000
     table = pa.table({"k": pa.array(["k"] * 6000), "v": values})
-    asked = (*DISTINCT, Aggregate("keys", "count_distinct", "k"))
-    result = reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)
+    specs = (*DISTINCT, Aggregate("keys", "count_distinct", "k"))
+    result = reduce(ReduceSpec(("k",), specs), table, LITTLE, folder)
     assert result.to_pydict() == {"k": ["k"], "n": [3], "keys": [1]}
 
 
@@ -107,9 +107,9 @@ def test_decimals_are_exact_whatever_the_memory(function: str, folder: Path) -> 
     cents = [Decimal(int(number)).scaleb(-2) for number in random.integers(-999, 999, ROWS)]
     keys = random.integers(0, 4, ROWS)
     table = pa.table({"k": keys, "v": pa.array(cents, pa.decimal128(9, 2))})
-    asked = (Aggregate("x", function, "v"), *DISTINCT)  # type: ignore[arg-type]
-    wanted = by_key(reduce(ReduceSpec(("k",), asked), table, MUCH, folder))
-    assert by_key(reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)) == wanted
+    specs = (Aggregate("x", function, "v"), *DISTINCT)  # type: ignore[arg-type]
+    wanted = by_key(reduce(ReduceSpec(("k",), specs), table, MUCH, folder))
+    assert by_key(reduce(ReduceSpec(("k",), specs), table, LITTLE, folder)) == wanted
 
 
 @pytest.mark.parametrize("unit", [None, "us"])
@@ -118,21 +118,21 @@ def test_partial_sums_may_be_wider_than_the_result(unit: str | None, folder: Pat
     kind = pa.duration(unit) if unit else pa.int64()
     values = pa.array([most] * 3000 + [-most] * 3000 + [7], pa.int64()).view(kind)
     table = pa.table({"k": ["k"] * 6001, "v": values})
-    asked = (Aggregate("x", "sum", "v"), Aggregate("last", "last", "v"))
-    result = reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)
+    specs = (Aggregate("x", "sum", "v"), Aggregate("last", "last", "v"))
+    result = reduce(ReduceSpec(("k",), specs), table, LITTLE, folder)
     assert result["x"].cast(pa.int64()).to_pylist() == [7]
     unique = pa.table({"k": np.arange(6001) % 3000, "v": values})
     little, much = (
-        reduce(ReduceSpec(("k",), asked), unique, memory, folder) for memory in (LITTLE, MUCH)
+        reduce(ReduceSpec(("k",), specs), unique, memory, folder) for memory in (LITTLE, MUCH)
     )
     assert by_key(little) == by_key(much)
 
 
 def test_a_sum_that_does_not_fit_is_an_error_and_leaves_no_files(folder: Path) -> None:
     table = pa.table({"k": np.arange(6000) % 3000, "v": np.full(6000, 2**63 - 1)})
-    asked = (Aggregate("x", "sum", "v"),)
+    specs = (Aggregate("x", "sum", "v"),)
     with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: sum of 'v' does not fit"):
-        reduce(ReduceSpec(("k",), asked), table, LITTLE, folder)
+        reduce(ReduceSpec(("k",), specs), table, LITTLE, folder)
 
 
 @pytest.mark.parametrize("memory_bytes", [LITTLE, MUCH])

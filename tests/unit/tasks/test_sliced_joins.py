@@ -15,8 +15,8 @@ from mrflight.tasks.cogroup import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.stage_rows import SlicedTable
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
 from tests.support.join_tables import has_no_common_type, joins
-from tests.support.joined import by_duckdb, comparable_rows, rows_of
 
 MUCH = 2**30
 

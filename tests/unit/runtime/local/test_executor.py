@@ -25,7 +25,7 @@ from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import is_stopped
 from mrflight.system.scratch import SocketFolder
 from tests.support.executors import local_executor
-from tests.support.standing_process import standing_still
+from tests.support.hanging_process import unresponsive
 from tests.support.worker_calls import (
     be_killed_in_the_answer,
     kill_at_the_gate,
@@ -75,7 +75,7 @@ def test_a_worker_keeps_freed_memory_until_it_runs_another_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments", "said"),
+    ("function", "arguments", "expected"),
     [
         (signal.raise_signal, (signal.SIGKILL,), "it was killed from outside"),
         (signal.raise_signal, (signal.SIGSEGV,), "crashed in native code, by SIGSEGV"),
@@ -90,11 +90,11 @@ def test_a_worker_that_ends_costs_its_own_call_only(
     gates: Path,
     function: Callable[[int], None],
     arguments: tuple[int],
-    said: str,
+    expected: str,
 ) -> None:
     other = executor.submit(wait_at_the_gate, gates)
     (gates / "running").read_bytes()  # in the middle of its call all along
-    with pytest.raises(WorkerLostError, match=said):
+    with pytest.raises(WorkerLostError, match=expected):
         executor.submit(function, *arguments).result(WAIT_S)
     assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)  # by a new worker
     (gates / "gate").write_text("open")
@@ -132,7 +132,7 @@ def test_closing_does_not_wait_for_a_worker_that_is_not_forked(
     with local_executor(1) as executor:
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
-        with standing_still(psutil.Process(executor._fork_server.pid), how):
+        with unresponsive(psutil.Process(executor._fork_server.pid), how):
             executor.stop(busy)
             with pytest.raises(WorkerLostError):
                 busy.result(WAIT_S)

@@ -29,7 +29,7 @@ process.main(serve, process.arguments("A server.", default_port=0), ["--port", "
 """
 
 
-def said(is_before: bool, drain: str = "AssertionError") -> str:
+def message(is_before: bool, drain: str = "AssertionError") -> str:
     """Return the last line of a server that cannot join, or whose drain raises."""
     code = FAILING.format(is_before=is_before, drain=drain)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -46,7 +46,7 @@ def said(is_before: bool, drain: str = "AssertionError") -> str:
 
 
 def test_a_server_that_cannot_join_does_not_blame_its_address() -> None:
-    assert said(is_before=True) == "mrflight: no metadata server at grpc+tcp://127.0.0.1:1"
+    assert message(is_before=True) == "mrflight: no metadata server at grpc+tcp://127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_server_that_cannot_join_does_not_blame_its_address() -> None:
     ],
 )
 def test_a_drain_that_fails_does_not_blame_the_address(error: str, line: str) -> None:
-    assert said(is_before=False, drain=error) == line
+    assert message(is_before=False, drain=error) == line
 
 
 def test_an_address_that_is_taken_is_reported(tmp_path: Path) -> None:

@@ -72,10 +72,10 @@ def test_nodes_that_share_the_disk_are_accepted_and_no_probe_stays(
 
 def test_an_input_that_a_node_does_not_have_is_refused(job: Path, tmp_path: Path) -> None:
     elsewhere = NodesElsewhere(tmp_path / "b")
-    with pytest.raises(JobFileError) as told:
+    with pytest.raises(JobFileError) as raised:
         check(job, tmp_path, elsewhere)
-    assert str(told.value).startswith(f"inputs.rows.path: {job}/in is on a disk of this machine")
-    assert "node 10.0.0.2 of Ray does not see (there it is nothing" in str(told.value)
+    assert str(raised.value).startswith(f"inputs.rows.path: {job}/in is on a disk of this machine")
+    assert "node 10.0.0.2 of Ray does not see (there it is nothing" in str(raised.value)
 
 
 def test_an_output_on_another_disk_is_refused(job: Path, tmp_path: Path) -> None:

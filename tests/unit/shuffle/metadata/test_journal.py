@@ -337,7 +337,7 @@ sys.stdin.read()
 
 def test_only_one_process_has_it_until_that_is_killed(path: Path) -> None:
     with running_script(HOLDER, path) as holder:
-        assert holder.said() == "held"
+        assert holder.read_line() == "held"
         with pytest.raises(JobFileError, match="belongs to another server that runs; end that"):
             Journal(path)
         holder.process.kill()
@@ -423,7 +423,7 @@ def test_a_damaged_log_is_refused_unless_only_the_last_event_is_lost(path: Path)
 
 def test_a_log_that_another_server_writes_is_not_called_damaged(path: Path) -> None:
     with running_script(HOLDER, path) as holder:
-        assert holder.said() == "held"
+        assert holder.read_line() == "held"
         log = path.with_name(f"{path.name}-wal")
         log.write_bytes(b"x" * log.stat().st_size)  # any moment of a log that changes
         with pytest.raises(JobFileError, match="belongs to another server that runs"):

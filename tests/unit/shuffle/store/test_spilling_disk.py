@@ -29,8 +29,10 @@ def test_a_block_of_a_damaged_file_comes_with_the_hash_of_what_was_put(
 
 def test_a_disk_that_cannot_be_written_ends_puts_and_is_tried_again(spilling: Spilling) -> None:
     spilling.break_disk()
-    said = r"cannot spill partition . of shuffle 'clicks' below .*cluster.spill_dir.*--spill-dir"
-    with pytest.raises(SpillError, match=said):
+    expected = (
+        r"cannot spill partition . of shuffle 'clicks' below .*cluster.spill_dir.*--spill-dir"
+    )
+    with pytest.raises(SpillError, match=expected):
         spilling.put(400)
     stats = spilling.stats()
     assert 0 < spilling.peak.bytes <= BUDGET

@@ -81,9 +81,9 @@ def test_a_client_that_is_gone_is_not_logged_as_a_failure(caplog: pytest.LogCapt
                 writer.close()
     finally:
         server.shutdown()
-    (said,) = caplog.records
-    assert (said.levelno, said.exc_info) == (logging.INFO, None)
-    assert "the client of LateServer._answer is gone" in said.message
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.INFO, None)
+    assert "the client of LateServer._answer is gone" in record.message
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_every_other_failure_is_logged_in_full(
 
     with pytest.raises(type(error)):
         handler()
-    (said,) = caplog.records
-    assert said.levelno == logging.ERROR
-    assert said.exc_info is not None
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
 
 
 @pytest.mark.parametrize("wire_name", ["AttemptLostError", "OutputLostError", "StoreError"])

@@ -40,7 +40,7 @@ Change = Callable[[DeltaTable], object]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (lambda table: write_deltalake(table, ROWS, mode="append"), "added rows"),
         (lambda table: write_deltalake(table, ROWS, mode="overwrite"), "added rows and removed"),
@@ -51,13 +51,13 @@ Change = Callable[[DeltaTable], object]
 )
 @pytest.mark.parametrize("partition_by", [(), ("k",)], ids=["same", "replaced"])
 def test_an_overwrite_conflicts_with_changes_of_other_writers(
-    tmp_path: Path, change: Change, said: str, partition_by: tuple[str, ...]
+    tmp_path: Path, change: Change, expected: str, partition_by: tuple[str, ...]
 ) -> None:
     """The error names the change."""
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "overwrite", "slow", partition_by=partition_by)
     change(DeltaTable(tmp_path / "t"))
-    with pytest.raises(CommitError, match=f"faster .version 1, which {said}") as caught:
+    with pytest.raises(CommitError, match=f"faster .version 1, which {expected}") as caught:
         finish(sink)
     assert caught.value.retryable
     assert versions(tmp_path) == 2
@@ -102,8 +102,10 @@ def test_a_commit_that_is_overwritten_as_a_table_is_replaced_is_reported(
     run(tmp_path, job_id="old")
     commit_before_replace(monkeypatch, lambda: run(tmp_path, job_id="meanwhile"), is_answered)
     sink = open_delta(tmp_path, "overwrite", "new", "run 1", partition_by=("k",))
-    said = r"is committed, as version 2, .*version 1, which added rows.* restored, as version 1\."
-    with pytest.raises(CommitError, match=said):
+    expected = (
+        r"is committed, as version 2, .*version 1, which added rows.* restored, as version 1\."
+    )
+    with pytest.raises(CommitError, match=expected):
         finish(sink)
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().sort_by("n").select(["n", "k"]) == ROWS
     assert DeltaTable(tmp_path / "t", version=1).to_pyarrow_table().num_rows == 4

@@ -18,7 +18,7 @@ from mrflight.errors import KeyTypeError, SchemaMismatchError
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.orders import asked, in_batches, table_of, tables
+from tests.support.sorted_tables import in_batches, query_duckdb, table_of, tables
 
 MUCH = 2**30
 DISTINCT = ReduceSpec(distinct=True, combines=True)
@@ -68,7 +68,7 @@ def test_distinct_rows_match_duckdb(
     )
     reduce_spec = ReduceSpec(distinct=True, combines=data.draw(st.booleans()))
     found = distinct(table, memory_bytes, tmp_path_factory.mktemp("distinct"), each, reduce_spec)
-    assert counted(found) == counted(asked("select distinct * from t", table))
+    assert counted(found) == counted(query_duckdb("select distinct * from t", table))
 
 
 @pytest.mark.parametrize("combines", [True, False])

@@ -93,21 +93,21 @@ def test_partial_aggregates_give_the_result_of_all_rows(kind: Kind, data: st.Dat
     table = pa.table(
         {"k": pa.array([key for key, _ in rows], pa.int64()), "v": kind.array([v for _, v in rows])}
     )
-    asked = [
+    aggregates = [
         aggregate(function) for function in admitted(kind.type) if function != "count_distinct"
     ]
-    asked.append(Aggregate("rows", "count", None))
+    aggregates.append(Aggregate("rows", "count", None))
     is_rounded = pa.types.is_decimal(kind.type)
     if is_rounded:
-        assert plan_partials(table.schema, ["k"], asked) is None
-        asked = [each for each in asked if each.function != "mean"]
-    plan = plan_partials(table.schema, ["k"], asked)
+        assert plan_partials(table.schema, ["k"], aggregates) is None
+        aggregates = [each for each in aggregates if each.function != "mean"]
+    plan = plan_partials(table.schema, ["k"], aggregates)
     assert plan is not None
-    assert infer_partials(plan.schema, ["k"], asked) == plan
+    assert infer_partials(plan.schema, ["k"], aggregates) == plan
     cuts = st.lists(st.integers(0, len(rows)), max_size=4)
     maps = [[batch] for batch in batches_of(table, data.draw(cuts))]
     maps = [batches_of(pa.Table.from_batches(m), data.draw(cuts)) for m in maps]
-    assert_same(reduce_maps(plan, maps, data), group(table, ["k"], asked), kind)
+    assert_same(reduce_maps(plan, maps, data), group(table, ["k"], aggregates), kind)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.type))
@@ -117,8 +117,8 @@ def test_every_aggregate_has_partials_within_a_process(kind: Kind, data: st.Data
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), with_nulls(kind)), max_size=20))
     values = kind.array([value for _, value in rows])
     table = pa.table({"k": pa.array([key for key, _ in rows], pa.int64()), "v": values})
-    asked = [aggregate(function) for function in admitted(kind.type)]
-    plan = plan_all_partials(table.schema, ["k"], asked)
+    aggregates = [aggregate(function) for function in admitted(kind.type)]
+    plan = plan_all_partials(table.schema, ["k"], aggregates)
     parts = [plan.schema.empty_table()]
     for batch in batches_of(table, data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
         part = pa.Table.from_batches([plan.from_rows(batch)])
@@ -127,7 +127,7 @@ def test_every_aggregate_has_partials_within_a_process(kind: Kind, data: st.Data
         pairs = group(table, ["k", "v"], []).to_batches()
         parts += [pa.Table.from_batches([plan.from_distinct(batch, "v")]) for batch in pairs]
     try:
-        wanted = group(table, ["k"], asked)
+        wanted = group(table, ["k"], aggregates)
     except JobError:
         with pytest.raises(JobError):
             plan.finish(concat_partial_rows(parts))
@@ -146,20 +146,20 @@ def test_every_aggregate_has_partials_within_a_process(kind: Kind, data: st.Data
 )
 def test_aggregates_that_need_all_rows_are_not_combined(kind: pa.DataType, function: str) -> None:
     schema = pa.schema({"k": pa.string(), "v": kind})
-    asked = [aggregate("sum"), aggregate(function)]
-    assert plan_partials(schema, ["k"], asked) is None
-    assert plan_partials(schema, ["k"], asked[:1]) is not None
+    aggregates = [aggregate("sum"), aggregate(function)]
+    assert plan_partials(schema, ["k"], aggregates) is None
+    assert plan_partials(schema, ["k"], aggregates[:1]) is not None
 
 
 def test_aggregates_share_columns() -> None:
     schema = pa.schema({"k": pa.string(), "v": pa.int32(), "w": pa.float32()})
-    asked = [
+    aggregates = [
         Aggregate("a", "mean", "v"),
         Aggregate("b", "sum", "v"),
         Aggregate("c", "count", "v"),
         Aggregate("d", "max", "w"),
     ]
-    plan = plan_partials(schema, ["k"], asked)
+    plan = plan_partials(schema, ["k"], aggregates)
     assert plan is not None
     assert plan.schema == pa.schema(
         {
@@ -193,19 +193,19 @@ NAMES = st.sampled_from(["k", "v", "sum('v')", "count(*)", "sum('k')", "sum(\"su
 def test_plain_rows_are_never_taken_for_partial_rows(
     keys: list[str], columns: list[str | None]
 ) -> None:
-    asked = [
+    aggregates = [
         Aggregate(f"a{i}", "count" if column is None else "sum", column)
         for i, column in enumerate(columns)
     ]
-    schema = pa.schema({name: pa.int64() for name in needed_columns(keys, asked)})
-    plan = plan_partials(schema, keys, asked)
+    schema = pa.schema({name: pa.int64() for name in needed_columns(keys, aggregates)})
+    plan = plan_partials(schema, keys, aggregates)
     assert plan is not None
-    assert infer_partials(plan.schema, keys, asked) == plan
+    assert infer_partials(plan.schema, keys, aggregates) == plan
     rows = pa.table({name: [1, 1] for name in schema.names}).to_batches()[0]
     result = plan.finish(pa.Table.from_batches([plan.from_rows(rows)]))
-    assert result == group(pa.Table.from_batches([rows]), keys, asked)
-    if asked:
-        assert infer_partials(schema, keys, asked) is None
+    assert result == group(pa.Table.from_batches([rows]), keys, aggregates)
+    if aggregates:
+        assert infer_partials(schema, keys, aggregates) is None
 
 
 # Sums at the ends of their types

@@ -172,12 +172,12 @@ def test_queries_across_partitions_are_refused(text: str, tmp_path: Path) -> Non
 
 def test_joins_must_use_all_key_columns_in_their_order() -> None:
     keys = {"a": ("id", "v"), "b": ("id", "w")}
-    asked = "select a.s from a join b on {}"
+    reduce = "select a.s from a join b on {}"
     for right in ("a.id = b.id and a.v = b.w", "a.v = b.w and b.id = a.id and a.s = b.name"):
-        SqlReduce(asked.format(right), "reduce.sql", keys=keys).check_keys(SCHEMAS)
+        SqlReduce(reduce.format(right), "reduce.sql", keys=keys).check_keys(SCHEMAS)
     for wrong in ("a.id = b.id", "a.id = b.w and a.v = b.id"):
         with pytest.raises(JobFileError, match="which are not their keys"):
-            SqlReduce(asked.format(wrong), "reduce.sql", keys=keys).check_keys(SCHEMAS)
+            SqlReduce(reduce.format(wrong), "reduce.sql", keys=keys).check_keys(SCHEMAS)
 
 
 def test_quoted_names_and_joinable_types_are_accepted() -> None:
@@ -187,11 +187,11 @@ def test_quoted_names_and_joinable_types_are_accepted() -> None:
     for right in ('"My key"', 'cast("My key" as varchar)'):
         SqlReduce(text.format(right), "reduce.sql", keys=keys).check_keys(schemas)
     for wrong in ("v", 'cast("My key" as date)', "date_trunc('day', \"My key\")"):
-        asked = SqlReduce(text.format(wrong), "reduce.sql", keys=keys)
+        reduce = SqlReduce(text.format(wrong), "reduce.sql", keys=keys)
         with pytest.raises(
             JobFileError, match=r"which is not the whole key; set inputs\.a-1\.key to"
         ):
-            asked.check_keys(schemas)
+            reduce.check_keys(schemas)
 
 
 KEPT = {
@@ -211,12 +211,12 @@ def test_a_key_may_be_cast_without_loss(kind: pa.DataType) -> None:
     text = "select k, count(*) n from (select {}(id as {}) k from a) group by k"
     right, wrong = KEPT[kind]
     for each in right:
-        asked = SqlReduce(text.format("cast", each), "reduce.sql", keys={"a": ("id",)})
-        asked.check_keys(schemas)
+        reduce = SqlReduce(text.format("cast", each), "reduce.sql", keys={"a": ("id",)})
+        reduce.check_keys(schemas)
     for how, each in [("cast", each) for each in wrong] + [("try_cast", right[0])]:
-        asked = SqlReduce(text.format(how, each), "reduce.sql", keys={"a": ("id",)})
+        reduce = SqlReduce(text.format(how, each), "reduce.sql", keys={"a": ("id",)})
         with pytest.raises(JobFileError, match="which is not the whole key"):
-            asked.check_keys(schemas)
+            reduce.check_keys(schemas)
 
 
 def test_keys_of_types_that_cannot_be_joined_are_refused() -> None:

@@ -18,7 +18,7 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.top_k import TopK
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.orders import answered, in_batches, orders, sql_of, tables
+from tests.support.sorted_tables import answered, in_batches, orders, sql_of, tables
 
 MUCH = 2**30
 

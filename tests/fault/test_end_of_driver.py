@@ -1,0 +1,143 @@
+"""However the driver ends, its processes and files end with it, and the table stays as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.cluster import standing_cluster
+from tests.support.driver import driver_command, write_job
+from tests.support.faults import await_that, stop
+from tests.support.leftovers import nothing_left_over, tree
+from tests.support.running_command import running_command
+
+JOB = """
+[job]
+name = "waits"
+[inputs.rows]
+path = "in.csv"
+map = "waiting:at_the_gate"
+key = ["k"]
+[shuffle]
+partitions = 2
+[output]
+table = "out"
+mode = "overwrite"
+[cluster]
+workers = 2
+"""
+
+WAITING = """
+from pathlib import Path
+
+def at_the_gate(batch):
+    '''Say that the map runs, and wait for whoever opens the gate: nobody does.'''
+    gate = Path(__file__).parent
+    with open(gate / "running", "w"):
+        pass
+    with open(gate / "gate"):  # a FIFO without a writer: blocks
+        return batch
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "in.csv").write_text("k\n1\n2\n")
+    (tmp_path / "waiting.py").write_text(WAITING)
+    os.mkfifo(tmp_path / "running")
+    os.mkfifo(tmp_path / "gate")
+    return write_job(tmp_path, JOB)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)],
+    ids=["SIGINT", "SIGTERM", "SIGKILL"],
+)
+def test_a_signal_in_the_middle_of_the_map(job: Path, number: signal.Signals, code: int) -> None:
+    folder = job.parent
+    with (
+        nothing_left_over(folder / "tmp") as environment,
+        running_command(driver_command(job), environment) as driver,
+    ):
+        (folder / "running").read_bytes()  # returns once the map has opened and closed it
+        driver.send_signal(number)
+        driver.communicate(timeout=5)
+        assert driver.returncode == code
+    assert tree(folder / "out") == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/net/tcp")
+@pytest.mark.parametrize("when", ["at the start", "in the map"])
+def test_a_signal_while_the_metadata_server_stands_still(job: Path, when: str) -> None:
+    """A call to it is under way then, and nobody waits for the answer."""
+    folder = job.parent
+    with (
+        standing_cluster(data_servers=1) as cluster,
+        nothing_left_over(folder / "tmp") as environment,
+    ):
+        if when == "at the start":
+            cluster.metadata_process.send_signal(signal.SIGSTOP)
+        command = driver_command(job, "--set", f"cluster.metadata={cluster.metadata}")
+        try:
+            with running_command(command, environment) as driver:
+                if when == "in the map":
+                    (folder / "running").read_bytes()
+                    cluster.metadata_process.send_signal(signal.SIGSTOP)
+                at = int(cluster.metadata.rpartition(":")[2])
+                await_that(lambda: ports_to(at, driver.pid) & unread_from(at), "a call under way")
+                driver.send_signal(signal.SIGINT)
+                driver.communicate(timeout=5)
+        finally:
+            cluster.metadata_process.send_signal(signal.SIGCONT)
+        assert driver.returncode == 130
+    assert tree(folder / "out") == {}
+
+
+def test_a_signal_while_all_data_servers_stand_still(job: Path) -> None:
+    """They are told at once that the shuffle is dropped, so that three take as long as one."""
+    folder = job.parent
+    with (
+        standing_cluster(data_servers=3) as cluster,
+        nothing_left_over(folder / "tmp") as environment,
+    ):
+        command = driver_command(
+            job,
+            *("--set", f"cluster.metadata={cluster.metadata}"),
+            *("--set", "shuffle.partitions=3"),
+        )
+        try:
+            with running_command(command, environment) as driver:
+                (folder / "running").read_bytes()
+                for server in cluster.data_processes:
+                    stop(psutil.Process(server.pid))
+                driver.send_signal(signal.SIGINT)
+                stderr = driver.communicate(timeout=5)[1]
+        finally:
+            for server in cluster.data_processes:
+                server.send_signal(signal.SIGCONT)
+        assert driver.returncode == 130
+        assert stderr.count(" drops shuffle ") == 3
+    assert tree(folder / "out") == {}
+
+
+def ports_to(at: int, pid: int) -> set[int]:
+    """From which a process is connected to a port."""
+    connections = psutil.Process(pid).net_connections("tcp")
+    return {each.laddr.port for each in connections if each.raddr and each.raddr.port == at}
+
+
+def unread_from(at: int) -> set[int]:
+    """From which something came to a port that its process has not read."""
+    tables = [Path("/proc/net", name).read_text() for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return {
+        int(remote.rpartition(":")[2], 16)
+        for _, local, remote, _, queues, *_ in lines
+        if local.endswith(f":{at:04X}") and int(queues.partition(":")[2], 16) > 0
+    }

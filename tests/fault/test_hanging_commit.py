@@ -1,0 +1,149 @@
+"""An interrupted commit that hangs in the store is left alone, because it may still land.
+
+If an overwrite changes the partition columns, deltalake loads the table again in the call that
+commits: that is where it hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from tests.support import fault_place
+from tests.support.driver import DriverRun, driver_command, write_job
+from tests.support.faults import await_that
+from tests.support.gated_job import clean, unnamed_files
+from tests.support.hanging_store import HangingStore, hanging_store
+from tests.support.leftovers import nothing_left_over, tree
+from tests.support.outputs import OLD, Output
+
+END_S = 5.0
+
+JOB = """
+[job]
+name = "stands"
+[inputs.rows]
+path = "in.csv"
+key = ["n"]
+[shuffle]
+partitions = 4
+[output]
+table = "out/table"
+mode = "overwrite"
+partition_by = ["k"]
+"""
+ROWS = [(n, "ab"[n % 2]) for n in range(40)]
+
+STANDING = """
+import os, sys
+import deltalake.transaction
+
+real = deltalake.transaction.create_table_with_add_actions
+
+def standing(*args, **options):
+    os.mkfifo("out/table/_delta_log/_last_checkpoint")
+    return real(*args, **options)
+
+deltalake.transaction.create_table_with_add_actions = standing
+"""
+DRIVER = f"{STANDING}\nfrom mrflight.driver import leave, main\nleave(main())"
+PROGRAM = f"""{STANDING}
+import mrflight
+
+try:
+    mrflight.run("job.toml", dict(each[len("--set="):].split("=", 1) for each in sys.argv[3:]))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass
+class Run:
+    """A program that runs the job."""
+
+    process: subprocess.Popen[str]
+    store: HangingStore
+    table: Path
+
+
+@contextmanager
+def in_the_commit(folder: Path, program: str, *options: str) -> Iterator[Run]:
+    """The program, once its commit hangs."""
+    Output(folder, "delta").run(OLD, job_id="old")
+    (folder / "in.csv").write_text("n,k\n" + "".join(f"{n},{k}\n" for n, k in ROWS))
+    write_job(folder, JOB)
+    table = folder / "out" / "table"
+    with (
+        nothing_left_over(folder / "tmp") as environment,
+        hanging_store(table) as store,
+        subprocess.Popen(
+            driver_command(Path("job.toml"), *options, command=(sys.executable, "-c", program)),
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        try:
+            store.await_reader(process.pid)
+            yield Run(process, store, table)
+        finally:
+            process.kill()
+
+
+def test_an_interrupt_ends_the_driver_and_clean_takes_what_did_not_land(tmp_path: Path) -> None:
+    with in_the_commit(tmp_path, DRIVER) as run:
+        before = tree(run.table / "_delta_log")
+        run.process.send_signal(signal.SIGINT)
+        done = DriverRun(0, *run.process.communicate(timeout=END_S))
+    assert run.process.returncode == 130
+    assert "interrupted in the commit; look at the table" in done.message
+    assert tree(run.table / "_delta_log").keys() == before.keys() - {"_last_checkpoint"}
+    left = unnamed_files(run.table)
+    assert len(left) >= 4
+    assert clean(run.table, "--remove") == left
+    assert Output(tmp_path, "delta").read() == OLD
+
+
+def test_what_lands_after_the_interrupt_has_its_files(tmp_path: Path) -> None:
+    with in_the_commit(tmp_path, PROGRAM) as run:
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.stdout is not None
+        assert run.process.stdout.readline() == "interrupted\n"
+        assert unnamed_files(run.table) != set()
+        run.store.resume()
+        landed = run.table / "_delta_log" / f"{1:020}.json"
+        await_that(landed.exists, "the commit")
+        run.process.communicate(timeout=END_S)
+    assert DeltaTable(run.table).version() == 1
+    assert Output(tmp_path, "delta", ("k",)).read() == ROWS
+    assert unnamed_files(run.table) == clean(run.table) == set()
+
+
+SHORT_GRACE = (
+    "import mrflight.sinks.commit.commit_guard\nmrflight.sinks.commit.commit_guard.GRACE_S = 1.0\n"
+)
+
+
+def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:
+    timeout_s = 4 + fault_place.PLACE.start_s
+    timeout = f"--set=job.timeout={timeout_s:g} s"
+    with in_the_commit(tmp_path, SHORT_GRACE + DRIVER, timeout) as run:
+        done = DriverRun(0, *run.process.communicate(timeout=timeout_s + 2 * END_S))
+    assert run.process.returncode == 1
+    assert "the store does not answer the commit, and the job's time has passed" in done.message
+    left = unnamed_files(run.table)
+    assert len(left) >= 4
+    assert clean(run.table, "--remove") == left
+    assert Output(tmp_path, "delta").read() == OLD

@@ -1,0 +1,169 @@
+"""Calls to a store do not return: Ctrl-C and job.timeout end the job all the same."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mrflight.config.spec import OutputFormat
+from tests.support.faults import await_that
+from tests.support.gated_job import (
+    WAITING,
+    GatedDriver,
+    GatedJob,
+    clean,
+    gated_job,
+    old_table,
+    unnamed_files,
+)
+from tests.support.hanging_store import HangingStore, hanging_store
+from tests.support.leftovers import nothing_left_over, tree
+
+END_S = 5.0
+TIMEOUT_S = 4.0
+COMMIT_TIMEOUT_S = 8.0
+COMMIT_TIMEOUT_ON_RAY_S = 30.0
+"""The timeout of a job begins with it, and the start of Ray takes over 8 s on a busy machine."""
+
+HASTY = (
+    sys.executable,
+    "-c",
+    """
+import sys
+from mrflight import driver
+from mrflight.system import signals
+signals.CLEAN_UP_LIMIT_S = 0.5
+driver.leave(driver.main(sys.argv[1:]))
+""",
+)
+"""The driver, whose clean-up is given up sooner than after 3.5 s."""
+
+RAISING = WAITING.replace(
+    "gate.read_bytes()", "raise ValueError(f'as it is told{gate.read_bytes()!r}')"
+)
+
+
+@pytest.fixture
+def job(tmp_path: Path, format: OutputFormat) -> GatedJob:
+    """A job whose table another one has made."""
+    old_table(tmp_path, format)
+    return gated_job(tmp_path, format)
+
+
+@contextmanager
+def looking_at_the_start(job: GatedJob, *options: str) -> Iterator[GatedDriver]:
+    """The job's driver, which stands where it loads the table before anything else."""
+    with nothing_left_over(job.folder / "tmp"), hanging_store(job.table) as store:
+        store.hang()
+        with job.started(*options) as driver:
+            store.await_reader(driver.process.pid)
+            yield driver
+
+
+@contextmanager
+def looking_at_the_end(
+    job: GatedJob, *options: str, command: Sequence[str] = ()
+) -> Iterator[tuple[GatedDriver, HangingStore]]:
+    """The job's driver, which stands where it looks at the table once its tasks have ended."""
+    with (
+        nothing_left_over(job.folder / "tmp"),
+        job.gated(*options, command=command) as driver,
+        hanging_store(job.table) as store,
+    ):
+        driver.wait_for_parts()
+        store.hang()
+        driver.open_gate()
+        store.await_reader(driver.process.pid)
+        yield driver, store
+
+
+def test_an_interrupt_while_the_table_is_loaded_at_the_start(job: GatedJob) -> None:
+    before = tree(job.table)
+    with looking_at_the_start(job) as driver:
+        driver.process.send_signal(signal.SIGINT)
+        done = driver.end(END_S)
+    assert (done.code, done.message) == (130, "interrupted\n")
+    assert tree(job.table) == before
+
+
+def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> None:
+    before = tree(job.table)
+    began_s = time.monotonic()
+    with looking_at_the_start(job, "--set", f"job.timeout={TIMEOUT_S:g} s") as driver:
+        done = driver.end(TIMEOUT_S + END_S)
+    assert done.code == 1, done.stderr
+    assert time.monotonic() - began_s > TIMEOUT_S
+    assert "timeout passed while the inputs and the output were analyzed" in done.message
+    assert tree(job.table) == before
+
+
+def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
+    """The clean-up waits for the store as well, which tells it what is committed: for a moment."""
+    before = tree(job.table)
+    with looking_at_the_end(job) as (driver, _):
+        driver.process.send_signal(signal.SIGINT)
+        done = driver.end(END_S)
+    assert done.code == 130
+    assert "interrupted in the commit; look at the table" in done.message
+    assert "the clean-up took too long and was abandoned; run mrflight clean" in done.stderr
+    left = unnamed_files(job.table)
+    assert len(left) >= 4
+    assert clean(job.table, "--remove") == left
+    assert tree(job.table) == before
+
+
+def test_the_timeout_while_the_commit_looks_at_the_table(
+    job: GatedJob, request: pytest.FixtureRequest
+) -> None:
+    before = tree(job.table)
+    is_on_ray = request.config.getoption("--all-on-ray")
+    timeout_s = COMMIT_TIMEOUT_ON_RAY_S if is_on_ray else COMMIT_TIMEOUT_S
+    options = ("--set", f"job.timeout={timeout_s:g} s")
+    with looking_at_the_end(job, *options, command=HASTY) as (driver, _):
+        done = driver.end(timeout_s + END_S)
+    assert done.code == 1
+    assert re.search("timeout passed while .* with nothing committed; raise", done.message)
+    left = unnamed_files(job.table)
+    assert clean(job.table, "--remove") == left
+    assert tree(job.table) == before
+
+
+@pytest.mark.parametrize(
+    ("format", "goes_on"),
+    [("delta", True), ("delta", False), ("parquet", False)],
+    indirect=["format"],
+)
+def test_an_interrupt_in_the_clean_up_of_a_job_that_failed(job: GatedJob, goes_on: bool) -> None:
+    """It does not cut the clean-up short, but bounds it; why the job failed is told."""
+    before = tree(job.table)
+    (job.folder / "waiting.py").write_text(RAISING)
+    options = ("--set", "job.attempts=1")
+    command = () if goes_on else HASTY
+    with looking_at_the_end(job, *options, command=command) as (driver, store):
+        driver.process.send_signal(signal.SIGINT)
+        driver.process.send_signal(signal.SIGTERM)
+        if goes_on:
+            await_that(lambda: not pending_signals(driver.process.pid), "the handlers")
+            store.resume()
+        done = driver.end(END_S)
+    assert done.code == 2
+    assert "ValueError: as it is told" in done.message
+    left = unnamed_files(job.table)
+    assert ("the clean-up took too long" in done.stderr) != goes_on
+    assert (left == set()) == goes_on
+    assert clean(job.table, "--remove") == left
+    assert tree(job.table) == before
+
+
+def pending_signals(pid: int) -> int:
+    """Signals that a process was sent and has not taken, as bits."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = (line.split()[1] for line in lines if line.startswith("ShdPnd:"))
+    return int(mask, 16)

@@ -1,0 +1,112 @@
+"""A fork server is killed: servers and workers end with it, and a new one starts others.
+
+The number of failed attempts differs: an attempt whose data server is found lost before its worker
+is found lost restarts without a failure.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+
+from tests.support import faulty_job
+from tests.support.driver import drive
+from tests.support.fault_matrix import rows_of, unlisted
+from tests.support.faults import FaultyRun, await_that, faulty_run, stop
+
+SAID = (
+    "the process that servers and workers are forked from was killed by SIGKILL, and they end with "
+    "it; it is started again\n"
+)
+MAPS, REDUCES = 5, 8
+IN_THE_MAP = ("map 3 batch 2", "map 4 batch 0")
+MARK = "MRFLIGHT_TEST_RUN"
+
+
+def kill_the_fork_server(run: FaultyRun) -> None:
+    (fork_server,) = run.processes("forks")
+    forked = fork_server.children(recursive=True)
+    fork_server.kill()
+    _, alive = psutil.wait_procs(forked, timeout=20)  # or one of them may go on for a moment
+    assert alive == []
+    run.go_on()
+
+
+def check(run: FaultyRun, folder: Path) -> dict[str, int]:
+    """Assert that the job ends as if nothing had been; its attempts."""
+    done = run.finish()
+    assert done.code == 0, done.stderr
+    assert done.stderr.count(SAID) == 1
+    assert rows_of(folder) == faulty_job.expected_rows()
+    assert unlisted(folder) == set()
+    attempts: dict[str, int] = done.result["attempts"]
+    return attempts
+
+
+def test_in_the_map(tmp_path: Path) -> None:
+    """Two maps fail with their workers; the three others are done, and lost with the servers."""
+    job = faulty_job.write_faulty_job(tmp_path, reduce=faulty_job.AGGREGATE)
+    with faulty_run(job, IN_THE_MAP, "job.speculation=false") as run:
+        run.at(*IN_THE_MAP)
+        kill_the_fork_server(run)
+        attempts = check(run, tmp_path)
+    assert attempts["failed"] <= 2
+    assert attempts["map"] >= MAPS + 2 + 3  # one more where it meets a server that is gone
+    assert attempts["reduce"] == REDUCES
+
+
+def test_in_the_reduce(tmp_path: Path) -> None:
+    job = faulty_job.write_faulty_job(tmp_path)
+    stops = ("reduce 4", "reduce 5")
+    with faulty_run(job, stops, "job.speculation=false") as run:
+        run.at(*stops)
+        kill_the_fork_server(run)
+        attempts = check(run, tmp_path)
+    assert attempts["failed"] <= 2
+    assert attempts["map"] >= 2 * MAPS
+    assert attempts["reduce"] >= REDUCES + 2
+
+
+def test_in_its_start(tmp_path: Path) -> None:
+    job = faulty_job.write_faulty_job(tmp_path)
+    with faulty_run(job, ()) as run:
+        # A child that it has just forked has its name for a moment.
+        fork_server = await_that(lambda: run.processes("forks"), "the fork server")[0]
+        fork_server.kill()
+        attempts = check(run, tmp_path)
+    assert attempts["map"] >= MAPS  # by whatever it had forked: the driver starts no task yet
+    assert (attempts["reduce"], attempts["failed"]) == (REDUCES, 0)
+
+
+def test_its_driver_is_killed_while_it_is_stopped(tmp_path: Path) -> None:
+    """Somebody has to end the servers, and to remove the folders: it goes on for that."""
+    job = faulty_job.write_faulty_job(tmp_path)
+    with faulty_run(job, IN_THE_MAP) as run:
+        run.at(*IN_THE_MAP)
+        (fork_server,) = run.processes("forks")
+        stop(fork_server)
+        run.driver.kill()
+        run.driver.wait()
+        psutil.wait_procs([fork_server], timeout=10)
+        assert not fork_server.is_running()
+        await_that(lambda: not list(run.temporary.iterdir()), "its folders to go")
+
+
+def test_what_both_have_left_is_removed_by_the_next_job(tmp_path: Path) -> None:
+    job = faulty_job.write_faulty_job(tmp_path)
+    with faulty_run(job, IN_THE_MAP) as run:
+        run.at(*IN_THE_MAP)
+        (fork_server,) = run.processes("forks")
+        run.driver.send_signal(signal.SIGSTOP)  # or it would start another one
+        fork_server.kill()
+        run.driver.kill()
+        run.driver.wait()
+        left = {path.name.rpartition("-")[0] for path in run.temporary.iterdir()}
+        assert left == {"mrflight-job", "mrflight-sockets"}
+        run.go_on()
+        again = drive(job, environment={"TMPDIR": str(run.temporary), MARK: run.mark})
+        assert again.code == 0, again.stderr
+        assert list(run.temporary.iterdir()) == []
+    assert rows_of(tmp_path) == faulty_job.expected_rows()

@@ -1,0 +1,222 @@
+"""A data server with partitions of several stages is killed: the needed output is recovered."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import mrflight
+from mrflight.errors import ServerUnavailableError
+from mrflight.scheduler.attempts import Attempt, StageAttempts
+from mrflight.scheduler.shuffles import JobShuffles
+from mrflight.scheduler.stage_runner import StageRunner
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.system.deadlines import Timeouts
+from mrflight.system.progress import ProgressReport
+from tests.support import fault_place
+from tests.support.driver import write_job
+from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows
+
+SEED = 7
+
+
+class KillingAServer(ProgressReport):
+    """Kills a data server as a stage begins, and asks the others what they hold at the end."""
+
+    def __init__(self, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._stage = stage
+        self.killed = 0
+        self.held_bytes = 0
+        """The bytes on all data servers before the commit, while the job keeps its shuffles."""
+        self.committed_bytes = 0
+        """The bytes of committed attempts. Any others were sent without need."""
+        self._metadata = ""
+        monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: self)
+        make = JobShuffles.create
+
+        def made(shuffles: JobShuffles, name: str, partitions: int) -> Shuffle:
+            shuffle = make(shuffles, name, partitions)
+            self._metadata = shuffle.metadata
+            return shuffle
+
+        monkeypatch.setattr(JobShuffles, "create", made)
+        self.withdrawn: Counter[str] = Counter()
+        """Cancelled attempts that no worker had begun, by stage."""
+        self._running: list[str] = []
+        """The task sets that run, each within the one before it."""
+        run, cancel_pending = StageRunner._run, StageAttempts.cancel_pending
+
+        def running(stages: StageRunner, stage: str, *others: Any) -> list[Any]:
+            self._running.append(stage)
+            try:
+                return run(stages, stage, *others)
+            finally:
+                self._running.pop()
+
+        def withdrawn(attempts: StageAttempts, attempt: Attempt) -> None:
+            self.withdrawn[self._running[-1]] += 1
+            cancel_pending(attempts, attempt)
+
+        monkeypatch.setattr(StageRunner, "_run", running)
+        monkeypatch.setattr(StageAttempts, "cancel_pending", withdrawn)
+        self.stages: list[tuple[str, int]] = []
+        self.lines: list[str] = []
+
+    def begin(self, stage: str, tasks: int) -> None:
+        self.stages.append((stage, tasks))
+        if stage == self._stage and not self.killed:
+            server = self._second_server()
+            server.kill()
+            server.wait(10)
+            self.killed += 1
+        if stage == "commit":
+            self._look()
+
+    def advance(self) -> None: ...
+
+    def end(self, note: str) -> None: ...
+
+    def notify(self, line: str) -> None:
+        self.lines.append(line)
+
+    @property
+    def again(self) -> set[tuple[str, int]]:
+        """The stages whose tasks ran again, each with the number of these tasks."""
+        found = (re.match(r"(\d+) of \d+ (.*) tasks run again", line) for line in self.lines)
+        stages = [(each[2], int(each[1])) for each in found if each]
+        assert len(set(stages)) == len(stages), stages
+        return set(stages)
+
+    @property
+    def maps(self) -> int:
+        """The number of map tasks of all stages."""
+        return of_maps(self.stages)
+
+    def check(self, result: mrflight.JobResult, again: set[tuple[str, int]], begun: int) -> None:
+        """Check that these tasks ran again and no others, and that ``begun`` maps were restarted.
+
+        A map that no worker had begun when another one noticed the loss is cancelled, and its
+        attempt does not count.
+        """
+        assert self.again == again
+        attempts = self.maps + sum(tasks for _, tasks in again) + begun
+        withdrawn = of_maps(self.withdrawn.items())
+        counted = result.attempts.map + withdrawn, result.attempts.failed
+        assert counted == (attempts, 0), self.lines
+        assert self.held_bytes == self.committed_bytes > 0
+
+    def _second_server(self) -> psutil.Process:
+        """Return a server with partitions of every shuffle that has more than one."""
+        with mrflight.connect(self._metadata) as cluster:
+            status = cluster.status()
+        return fault_place.PLACE.server_at(status.servers[1].location)
+
+    def _look(self) -> None:
+        with mrflight.connect(self._metadata) as cluster, Connections(Timeouts()) as connections:
+            status = cluster.status()
+            self.committed_bytes = sum(each.size_bytes for each in status.shuffles)
+            for server in status.servers:
+                question = connections, server.location, DataAction.STATS, Done(), ServerStats
+                with suppress(ServerUnavailableError):  # of the server that was killed
+                    self.held_bytes += call(*question).size_bytes
+
+
+def of_maps(counts: Iterable[tuple[str, int]]) -> int:
+    """Return the sum for the stages of maps."""
+    return sum(count for stage, count in counts if stage.startswith("map"))
+
+
+# Each map of a stage has rows for every server, so that all maps run again if one server is lost. A
+# map that reads or writes while the server is killed is restarted as well.
+SUMS, ROWS_OF_SUMS, SORTED = ("map sums", FILES), ("map job.rows", 1), ("map", 1)
+LOST = [
+    ("map job.rows", {SUMS}, 1),
+    ("sample", {SUMS, ROWS_OF_SUMS}, 0),
+    ("map", {SUMS, ROWS_OF_SUMS}, 1),
+    ("reduce", {SUMS, ROWS_OF_SUMS, SORTED}, 0),
+]
+LOST_OF_A_JOIN = [
+    ("map rows", {SUMS, ("map sums", 1)}, FILES),
+    ("reduce", {SUMS, ("map sums", 1), ("map rows", FILES)}, 0),
+]
+NO_SPECULATION = {"job.speculation": False}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(("stage", "again", "begun"), LOST, ids=[stage for stage, *_ in LOST])
+def test_a_server_is_lost_as_a_stage_begins(
+    stage: str,
+    again: set[tuple[str, int]],
+    begun: int,
+    replicas: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = write_rows(tmp_path / "in", SEED)
+    killing = KillingAServer(stage, monkeypatch)
+    job = write_job(tmp_path, JOB.replace("REPLICAS", str(replicas)))
+    result = mrflight.run(job, NO_SPECULATION)
+    assert killing.killed == 1
+    assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
+    assert result.rows_in == rows.num_rows
+    named = [name for name, _ in killing.stages]
+    assert named == ["map sums", "map job.rows", "sample", "map", "reduce", "commit"]
+    if replicas == 2:
+        assert (killing.again, result.attempts.map) == (set(), killing.maps)
+    else:
+        killing.check(result, again, begun)
+
+
+def test_a_stage_without_lost_output_does_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its only partition is on the first server, and the second one is killed."""
+    rows = write_rows(tmp_path / "in", SEED)
+    killing = KillingAServer("reduce", monkeypatch)
+    job = write_job(tmp_path, JOB.replace("REPLICAS", "1"))
+    result = mrflight.run(job, {**NO_SPECULATION, "stages.sums.shuffle.partitions": 1})
+    assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
+    killing.check(result, {ROWS_OF_SUMS, SORTED}, 0)
+
+
+@pytest.mark.parametrize(
+    ("stage", "again", "begun"), LOST_OF_A_JOIN, ids=[stage for stage, *_ in LOST_OF_A_JOIN]
+)
+def test_a_server_with_a_side_of_a_join_is_lost(
+    stage: str,
+    again: set[tuple[str, int]],
+    begun: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One side reads an earlier stage, the other one files."""
+    rows = write_rows(tmp_path / "in", SEED)
+    killing = KillingAServer(stage, monkeypatch)
+    result = mrflight.run(write_job(tmp_path, JOIN_JOB.replace("REPLICAS", "1")), NO_SPECULATION)
+    assert killing.killed == 1
+    found = result_of(tmp_path)
+    order = [(name, "ascending") for name in found.column_names]
+    assert found.sort_by(order) == joined(rows).cast(found.schema)
+    assert result.rows_in == 2 * rows.num_rows
+    killing.check(result, again, begun)
+
+
+def test_without_a_fault_every_task_has_one_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = write_rows(tmp_path / "in", SEED)
+    watching = KillingAServer("no stage", monkeypatch)
+    result = mrflight.run(write_job(tmp_path, JOB.replace("REPLICAS", "1")))
+    assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
+    assert (result.attempts.map, result.attempts.failed) == (watching.maps, 0)
+    assert watching.lines == []

@@ -1,0 +1,48 @@
+"""The fault matrix: blocks are damaged in the memory or on the disk of a data server.
+
+Readers check the hash of each block, so damage costs attempts in the reduce phase only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.fault_matrix import SPILLING, TWICE, Cell, check_goes_on
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
+
+DAMAGED = r"partition \d of shuffle .*, of \S+/data\d\.sock: a block of \d+ bytes hashes to .*"
+CORRUPT = rf"reduce of partition \d runs again: {DAMAGED}"
+CORRUPT_HERE = rf"going on at a replica, as .*\.sock failed: {DAMAGED}"
+CUT = r"reduce of partition \d runs again: cannot read .*\.blocks: .* too early"
+CUT_HERE = r"going on at a replica, as .*\.sock failed: cannot read .*\.blocks: .* too early"
+
+SPILLED_TWICE = (*SPILLING, *TWICE)
+
+CELLS = [
+    #    who                 fault                when      maps reduces failed
+    Cell("data server", "corrupt in memory", "map of rows", 10, 9, 0, CORRUPT),
+    Cell("data server", "corrupt in memory", "shuffle", 10, 9, 0, CORRUPT),
+    Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT),
+    Cell("data server", "corrupt in memory", "commit", 5, 8),
+    Cell("data server", "corrupt in memory", "reduce", 5, 8, 0, CORRUPT_HERE, TWICE),
+    Cell("data server", "corrupt on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING),
+    Cell("data server", "corrupt on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING),
+    Cell("data server", "corrupt on disk", "reduce", 10, 9, 0, CORRUPT, SPILLING),
+    Cell("data server", "corrupt on disk", "commit", 5, 8, 0, "", SPILLING),
+    Cell("data server", "corrupt on disk", "reduce", 5, 8, 0, CORRUPT_HERE, SPILLED_TWICE),
+    # What is spilled after it leaves a hole where the end was.
+    Cell("data server", "truncate on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING),
+    Cell("data server", "truncate on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING),
+    Cell("data server", "truncate on disk", "reduce", 10, 9, 0, CUT, SPILLING),
+    Cell("data server", "truncate on disk", "commit", 5, 8, 0, "", SPILLING),
+    Cell("data server", "truncate on disk", "reduce", 5, 8, 0, CUT_HERE, SPILLED_TWICE),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
+    check_goes_on(cell, tmp_path)

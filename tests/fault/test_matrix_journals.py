@@ -1,0 +1,82 @@
+"""The fault matrix: a metadata server's journal is on a full disk, or damaged when it is read."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.fault_deeds import DO
+from tests.support.fault_matrix import (
+    Cell,
+    at_the_moment,
+    check_failed,
+    check_fails,
+    check_goes_on,
+    options_of,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
+
+RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
+FORGOTTEN = "all maps and reduces run again: .* has forgotten 1 of 5 map tasks that were done"
+NOT_AT_EPOCH = r"all maps and reduces run again: a ticket is of epoch 5, and shuffle \S+ is at 4: "
+
+NO_ROOM = r"the journal \S+/metadata\.journal keeps no record: .*; it needs room .*"
+IN_A_MAP = NO_ROOM + r"\n  in map [34] \(rows"
+REFUSED = (
+    r"the journal \S+/metadata\.journal is damaged: its write-ahead log has a wrong checksum; "
+    r"(.*\n)*.*it is not replaced: the limit of 8 restarts is reached\n(.*\n)*mrflight: "
+)
+GONE = "cannot be reached"
+
+
+IMPATIENT = ("cluster.reconnect_timeout=1 s",)
+
+GOES_ON = [
+    # Nothing happens any more that it would have to keep.
+    Cell("metadata server", "full disk", "reduce", 5, 8),
+    Cell("metadata server", "full disk", "commit", 5, 8),
+    Cell("metadata server", "tear journal", "map", 5, 8, 0, RESTARTED),
+    Cell("metadata server", "tear journal", "shuffle", 5, 8, 0, RESTARTED),
+    Cell("metadata server", "tear journal", "reduce", 5, 8, 0, RESTARTED),
+    Cell("metadata server", "tear journal", "commit", 5, 8),
+    # The last record looks as if it had not been finished, and is of a map that was done.
+    Cell("metadata server", "cut journal", "map", 10, 8, 0, FORGOTTEN),
+    Cell("metadata server", "cut journal", "shuffle", 10, 8, 0, FORGOTTEN),
+    Cell("metadata server", "cut journal", "reduce", 10, 16, 1, NOT_AT_EPOCH),
+    Cell("metadata server", "cut journal", "commit", 5, 8),
+    Cell("metadata server", "corrupt journal", "commit", 5, 8),
+]
+
+FAILS = [
+    Cell("metadata server", "full disk", "map", 5, 0, 1, IN_A_MAP),
+    Cell("metadata server", "full disk", "shuffle", 5, 0, 1, IN_A_MAP),
+]
+REFUSES = [
+    Cell("metadata server", "corrupt journal", "map", 5, 0, 0, GONE, IMPATIENT),
+    Cell("metadata server", "corrupt journal", "shuffle", 5, 0, 0, GONE, IMPATIENT),
+    Cell("metadata server", "corrupt journal", "reduce", 5, 8, 0, GONE, IMPATIENT),
+]
+
+
+@pytest.mark.parametrize("cell", GOES_ON, ids=str)
+def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
+    check_goes_on(cell, tmp_path)
+
+
+@pytest.mark.parametrize("cell", FAILS, ids=str)
+def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) -> None:
+    check_fails(cell, tmp_path)
+
+
+@pytest.mark.parametrize("cell", REFUSES, ids=str)
+def test_the_job_fails_when_no_server_starts_with_the_journal(cell: Cell, tmp_path: Path) -> None:
+    """Its tasks stay where they are: or one of them could notice before the driver does."""
+    with at_the_moment(tmp_path, cell.when, *options_of(cell)) as (run, victims):
+        DO[cell.fault](run, victims[cell.who])
+        done = run.finish()
+    assert re.search(REFUSED, done.stderr), done.stderr
+    check_failed(cell, done, tmp_path)

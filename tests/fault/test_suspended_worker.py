@@ -1,0 +1,79 @@
+"""A worker is suspended where speculation cannot help: in the only task, or in a function check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.driver import drive, write_job
+from tests.support.leftovers import nothing_left_over
+
+JOB = """
+[job]
+name = "still"
+speculation = false  # a twin would be done before
+[inputs.rows]
+path = "in.csv"
+map = "standing:still"
+key = ["k"]
+[shuffle]
+partitions = 1
+[reduce]
+function = "standing:still_again"
+[output]
+table = "out"
+[cluster]
+workers = 2
+heartbeat_timeout = "2 s"
+"""
+
+STANDING = """
+import os
+import signal
+from pathlib import Path
+
+
+def stop_once(place):
+    if place == "PLACE":
+        try:
+            os.mkdir(Path(__file__).parent / "stopped")
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def still(batch):
+    stop_once("map")
+    return batch
+
+
+def still_again(table):
+    stop_once("reduce")
+    return table
+
+
+stop_once("import")
+"""
+
+
+@pytest.mark.parametrize("place", ["import", "map", "reduce"])
+def test_it_is_ended_and_its_task_made_again(place: str, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("k\n" + "\n".join(f"k{i}" for i in range(1_000)))
+    (tmp_path / "standing.py").write_text(STANDING.replace("PLACE", place))
+    job = write_job(tmp_path, JOB)
+    with nothing_left_over(tmp_path / "tmp") as environment:
+        done = drive(job, environment=environment)
+    assert done.code == 0, done.stderr
+    assert (tmp_path / "stopped").exists()
+    assert "it had been stopped, by SIGSTOP, for 2 s, and was killed" in done.stderr
+    assert done.result["attempts"] == {
+        "map": 2 if place == "map" else 1,
+        "reduce": 2 if place == "reduce" else 1,
+        "failed": 0 if place == "import" else 1,  # of maps and reduces: that was a look
+    }
+    (part,) = DeltaTable(tmp_path / "out").file_uris()
+    assert Counter(pq.read_table(part)["k"].to_pylist()) == Counter(f"k{i}" for i in range(1_000))
