@@ -68,7 +68,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the files that took longer than they used to."""
+    """Name the files that took longer than they used to. On Ray all do."""
+    if terminalreporter.config.getoption("--all-on-ray"):
+        return
     expected = _read_durations()
     slower = [
         f"{file}: {took:.0f} s, {expected[file]:.0f} s in tests/durations.json"
