@@ -45,7 +45,6 @@ from mrflight.shuffle.wire.protocol import (
     Message,
     MetadataAction,
     PutReceipt,
-    ServerStats,
     ShuffleName,
 )
 from mrflight.shuffle.wire.tickets import decode_block_stream, decode_put_path, decode_ticket
@@ -154,16 +153,7 @@ class DataServer(flight.FlightServerBase):
         return Done()
 
     def _stats(self, _: Done) -> Message:
-        stats = self._store.stats()
-        return ServerStats(
-            stats.shuffles,
-            stats.blocks,
-            stats.size_bytes,
-            stats.memory_bytes,
-            stats.spilled_blocks,
-            stats.spilled_bytes,
-            stats.dead_bytes,
-        )
+        return self._store.stats()
 
 
 def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.store.block_store import BlockStore, StoreStats
+from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.wire.block import Block
+from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.system.scratch import ScratchFolder
 
 KIB = 2**10
@@ -73,7 +74,7 @@ class Spilling:
                 lambda: store._spiller.idle and not store._budget.excess_bytes, 10
             )
 
-    def stats(self) -> StoreStats:
+    def stats(self) -> ServerStats:
         """Run the block while nothing is being written."""
         self.settle()
         return self.store.stats()

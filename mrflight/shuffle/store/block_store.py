@@ -6,8 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
-
 from mrflight.errors import (
     AttemptSupersededError,
     ProtocolError,
@@ -20,26 +18,13 @@ from mrflight.shuffle.store.partition_reader import PartitionReader
 from mrflight.shuffle.store.spiller import Spiller
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.block import Block
+from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 
 PUT_TIMEOUT_S = 120.0
 """How long a put waits for memory. A slow disk writes a budget of 2 GiB in that time."""
-
-
-class StoreStats(msgspec.Struct, frozen=True):
-    """What a store holds. Bytes are those of the blocks' bodies unless stated otherwise."""
-
-    shuffles: int
-    blocks: int
-    size_bytes: int
-    memory_bytes: int = 0
-    """Bytes that count against the budget: bodies in memory, and the objects around them."""
-    spilled_blocks: int = 0
-    spilled_bytes: int = 0
-    dead_bytes: int = 0
-    """Bytes of discarded attempts on disk, which are freed when their shuffle is dropped."""
 
 
 class BlockStore(Closeable):
@@ -189,10 +174,10 @@ class BlockStore(Closeable):
         with self._changed:
             return {shuffle.id: shuffle.token for shuffle in self._shuffles.values()}
 
-    def stats(self) -> StoreStats:
+    def stats(self) -> ServerStats:
         with self._changed:
             held = self._shuffles.values()
-            return StoreStats(
+            return ServerStats(
                 shuffles=len(held),
                 blocks=sum(shuffle.blocks for shuffle in held),
                 size_bytes=sum(shuffle.size_bytes for shuffle in held),

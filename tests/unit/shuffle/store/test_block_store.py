@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mrflight.errors import CorruptBlockError, ProtocolError, ShuffleNotFoundError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_memory import PACKED_BYTES
-from mrflight.shuffle.store.block_store import BlockStore, StoreStats
+from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.system.scratch import ScratchFolder
 from tests.support.spilling import Peak
 from tests.support.threads import run_threads
@@ -42,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[BlockStore]:
         assert list(tmp_path.iterdir()) == []
 
 
-def held(stats: StoreStats) -> tuple[int, int, int]:
+def held(stats: ServerStats) -> tuple[int, int, int]:
     return stats.shuffles, stats.blocks, stats.size_bytes
 
 
