@@ -34,6 +34,12 @@ from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import answer_errors
+from mrflight.shuffle.wire.lease_protocol import (
+    CorrectVersions,
+    HeldLease,
+    LeaseCommits,
+    RecordVersion,
+)
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import (
     CommitMap,
@@ -70,7 +76,6 @@ from mrflight.units import parse_seconds
 from . import process
 from .actions import Actions, answer_keepalive
 from .active_clock import ActiveClock
-from .lease_actions import lease_actions
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +104,10 @@ class MetadataServer(flight.FlightServerBase):
                 MetadataAction.REPORT_LOSS: (ReportLoss, self._report_loss),
                 MetadataAction.PLAN_MOVE: (PlanMove, self._plan_move),
                 MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
-                **lease_actions(registry.tables),
+                MetadataAction.LEASE_COMMITS: (LeaseCommits, registry.tables.acquire),
+                MetadataAction.RELEASE_COMMITS: (HeldLease, registry.tables.release),
+                MetadataAction.CORRECT_VERSIONS: (CorrectVersions, registry.tables.correct),
+                MetadataAction.RECORD_VERSION: (RecordVersion, registry.tables.record),
                 MetadataAction.STATUS: (Done, self._status),
                 MetadataAction.KEEPALIVE: (Done, answer_keepalive),
             }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
-from mrflight.shuffle.metadata.cluster_state import Lease, TableState, TableStates
+from mrflight.shuffle.metadata.cluster_state import TableState, TableStates
 from mrflight.shuffle.metadata.events import (
     CommitLeaseEnded,
     CommitLeaseGranted,
@@ -15,16 +15,26 @@ from mrflight.shuffle.metadata.events import (
     VersionRecorded,
 )
 from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
-from mrflight.shuffle.wire.lease_protocol import MAX_LEASE_S, VersionRecord
+from mrflight.shuffle.wire.lease_protocol import (
+    MAX_LEASE_S,
+    CommitLease,
+    CorrectVersions,
+    HeldLease,
+    LeaseCommits,
+    RecordedVersion,
+    RecordVersion,
+)
+from mrflight.shuffle.wire.protocol import Done
 
 log = logging.getLogger(__name__)
 
 
 class CommitLeases:
-    """The part of a `Registry` that serves tables; it uses the registry's lock. Thread-safe.
+    """The part of a `Registry` that serves tables, with a method for each of their actions.
 
-    Every change is recorded before it takes effect, except renewals: after a restart of the
-    metadata server, each lease has its full time again.
+    It uses the registry's lock, and is thread-safe. Every change is recorded before it takes
+    effect, except renewals: after a restart of the metadata server, each lease has its full time
+    again.
     """
 
     def __init__(
@@ -39,52 +49,54 @@ class CommitLeases:
         self._lock = lock
         self._clock = clock
 
-    def acquire(
-        self, table: str, holder: str, lease_s: float, number: int = 0
-    ) -> tuple[int, list[VersionRecord]]:
-        """Grant a lease, or renew the one with this ``number``.
+    def acquire(self, request: LeaseCommits) -> CommitLease:
+        """Grant a lease, or renew the one with the ``number`` of the request.
 
-        Returns the number of the lease and the recorded versions of the table. Raises
-        LeaseHeldError while another holder has the lease, LeaseLostError if the lease to renew has
-        ended, and ProtocolError if the request is not valid.
+        Raises LeaseHeldError while another holder has the lease, LeaseLostError if the lease to
+        renew has ended, and ProtocolError if the request is not valid.
         """
-        if not table or not 0 < lease_s <= MAX_LEASE_S:
+        table, number = request.table, request.number
+        if not table or not 0 < request.lease_s <= MAX_LEASE_S:
             raise ProtocolError(
-                f"a commit lease must name a table and last up to {MAX_LEASE_S:g} s, not {lease_s}"
+                f"a commit lease must name a table and last up to {MAX_LEASE_S:g} s, "
+                f"not {request.lease_s}"
             )
         with self._lock:
             self._expire()
-            lease = self._state(table).lease
-            if lease is not None and lease.holder == holder and number in (0, lease.number):
+            state = self._state(table)
+            lease = state.lease
+            if lease is not None and lease.holder == request.holder and number in (0, lease.number):
                 lease.renewed_s = self._clock()
-                lease.lease_s = lease_s
-                return lease.number, self._versions(table)
-            if number:
+                lease.lease_s = request.lease_s
+                number = lease.number
+            elif number:
                 raise LeaseLostError(f"lease {number} for commits to {table} has ended")
-            if lease is not None:
+            elif lease is not None:
                 raise LeaseHeldError(f"another job commits to {table} now")
-            number = self._tables.last_number + 1
-            self._cluster.apply(CommitLeaseGranted(table, number, holder, lease_s))
-            return number, self._versions(table)
+            else:
+                number = self._tables.last_number + 1
+                granted = CommitLeaseGranted(table, number, request.holder, request.lease_s)
+                self._cluster.apply(granted)
+            return CommitLease(number, list(state.versions.values()))
 
-    def release(self, table: str, holder: str, number: int) -> None:
+    def release(self, request: HeldLease) -> Done:
         """End a lease, unless it has ended already."""
         with self._lock:
-            if self._held(table, holder, number) is not None:
-                self._cluster.apply(CommitLeaseEnded(table, number))
+            if self._is_held(request):
+                self._cluster.apply(CommitLeaseEnded(request.table, request.number))
+            return Done()
 
-    def correct(
-        self, table: str, holder: str, number: int, versions: Sequence[VersionRecord]
-    ) -> None:
+    def correct(self, request: CorrectVersions) -> Done:
         """Replace the records of known versions by what the holder of the lease has found.
 
         A version without a digest is forgotten. Raises LeaseLostError if the lease has ended.
         """
+        table = request.table
         with self._lock:
             self._expire()
-            if self._held(table, holder, number) is None:
-                raise LeaseLostError(f"lease {number} for commits to {table} has ended")
-            for found in versions:
+            if not self._is_held(request):
+                raise LeaseLostError(f"lease {request.number} for commits to {table} has ended")
+            for found in request.versions:
                 known = self._state(table).versions.get(found.version)
                 if known is None or known.digest == found.digest:
                     continue
@@ -95,38 +107,38 @@ class CommitLeases:
                     "version %d of %s is not what job %s committed", found.version, table, known.job
                 )
                 self._cluster.apply(VersionRecorded(table, found.version, found.digest, found.job))
+            return Done()
 
-    def record(self, table: str, version: int, digest: str, job: str) -> VersionRecord:
+    def record(self, request: RecordVersion) -> RecordedVersion:
         """Record a committed version unless it was recorded before; return its first record.
 
         No lease is required: a job that wrote after the end of its lease learns from the answer
         which commit counts.
         """
+        table, version, digest, job = request.table, request.version, request.digest, request.job
         if not table or not digest or version < 0:
             raise ProtocolError(f"version {version} of {table!r} is not valid or has no digest")
         with self._lock:
             known = self._state(table).versions.get(version)
             if known is None:
-                known = VersionRecord(version, digest, job)
                 self._cluster.apply(VersionRecorded(table, version, digest, job))
-            elif known.digest != digest:
+                return RecordedVersion(digest, job)
+            if known.digest != digest:
                 log.warning(
                     "jobs %s and %s both committed version %d of %s", known.job, job, version, table
                 )
-            return known
+            return RecordedVersion(known.digest, known.job)
 
     def _state(self, table: str) -> TableState:
         return self._tables.by_name.get(table) or TableState()
 
-    def _versions(self, table: str) -> list[VersionRecord]:
-        return list(self._state(table).versions.values())
-
-    def _held(self, table: str, holder: str, number: int) -> Lease | None:
-        """Return the lease if it has this number and holder."""
-        lease = self._state(table).lease
-        if lease is None or (lease.holder, lease.number) != (holder, number):
-            return None
-        return lease
+    def _is_held(self, request: HeldLease | CorrectVersions) -> bool:
+        """Return whether the request's holder still has the lease of this number."""
+        lease = self._state(request.table).lease
+        return lease is not None and (lease.holder, lease.number) == (
+            request.holder,
+            request.number,
+        )
 
     def _expire(self) -> None:
         now_s = self._clock()

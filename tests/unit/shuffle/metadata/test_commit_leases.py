@@ -9,7 +9,15 @@ import pytest
 from mrflight.errors import LeaseHeldError, LeaseLostError, ProtocolError
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS, VersionRecord
+from mrflight.shuffle.wire.lease_protocol import (
+    MAX_VERSIONS,
+    CorrectVersions,
+    HeldLease,
+    LeaseCommits,
+    RecordedVersion,
+    RecordVersion,
+    VersionRecord,
+)
 from tests.support.journals import after_a_journal
 from tests.support.registries import TIMEOUT_S, Clock, resumed
 
@@ -27,12 +35,23 @@ class LeasedTables:
         self.tables = self.registry.tables
 
     def lease(self, holder: str, number: int = 0, table: str = TABLE) -> int:
-        return self.tables.acquire(table, holder, 10.0, number)[0]
+        return self.tables.acquire(LeaseCommits(table, holder, 10.0, number)).number
 
     def known(self, table: str = TABLE) -> list[VersionRecord]:
-        number, versions = self.tables.acquire(table, "reader", 10.0)
-        self.tables.release(table, "reader", number)
-        return versions
+        lease = self.tables.acquire(LeaseCommits(table, "reader", 10.0))
+        self.release("reader", lease.number, table)
+        return lease.versions
+
+    def release(self, holder: str, number: int, table: str = TABLE) -> None:
+        self.tables.release(HeldLease(table, holder, number))
+
+    def correct(
+        self, holder: str, number: int, versions: list[VersionRecord], table: str = TABLE
+    ) -> None:
+        self.tables.correct(CorrectVersions(table, holder, number, versions))
+
+    def record(self, version: int, digest: str, job: str, table: str = TABLE) -> RecordedVersion:
+        return self.tables.record(RecordVersion(table, version, digest, job))
 
 
 @pytest.fixture
@@ -46,8 +65,8 @@ def test_a_lease_has_one_holder_until_it_is_released(leased: LeasedTables) -> No
     with pytest.raises(LeaseHeldError, match="another job commits to hopsfs://node:8020/table now"):
         leased.lease("bob")
     assert leased.lease("bob", table="other") == first + 1
-    leased.tables.release(TABLE, "ann", first)
-    leased.tables.release(TABLE, "ann", first)
+    leased.release("ann", first)
+    leased.release("ann", first)
     assert leased.lease("bob") == first + 2
 
 
@@ -62,18 +81,18 @@ def test_a_lease_that_is_not_renewed_ends(leased: LeasedTables) -> None:
     with pytest.raises(LeaseLostError, match=f"lease {late} for commits to {TABLE} has ended"):
         leased.lease("ann", late)
     with pytest.raises(LeaseLostError):
-        leased.tables.correct(TABLE, "ann", late, [])
-    leased.tables.release(TABLE, "ann", late)
+        leased.correct("ann", late, [])
+    leased.release("ann", late)
     assert leased.lease("bob", second) == second
 
 
 @pytest.mark.parametrize(("table", "lease_s"), [("", 1.0), ("t", 0.0), ("t", -1.0), ("t", 601.0)])
 def test_invalid_requests_are_refused(leased: LeasedTables, table: str, lease_s: float) -> None:
     with pytest.raises(ProtocolError, match="a commit lease must name a table"):
-        leased.tables.acquire(table, "ann", lease_s)
+        leased.tables.acquire(LeaseCommits(table, "ann", lease_s))
     for version, digest in ((-1, "a"), (0, "")):
         with pytest.raises(ProtocolError, match="is not valid or has no digest"):
-            leased.tables.record("t", version, digest, "ann")
+            leased.record(version, digest, "ann", "t")
     assert leased.events == []
 
 
@@ -87,32 +106,34 @@ def test_an_ended_lease_is_not_renewed_even_if_no_other_is_held(leased: LeasedTa
 
 def test_the_first_record_of_a_version_counts(leased: LeasedTables) -> None:
     first, second = DIGESTS
-    assert leased.tables.record(TABLE, 3, first, "ann").job == "ann"
-    assert leased.tables.record(TABLE, 3, first, "ann").job == "ann"
-    assert leased.tables.record(TABLE, 3, second, "bob") == VersionRecord(3, first, "ann")
+    assert leased.record(3, first, "ann").job == "ann"
+    assert leased.record(3, first, "ann").job == "ann"
+    assert leased.record(3, second, "bob") == RecordedVersion(first, "ann")
     assert leased.known() == [VersionRecord(3, first, "ann")]
 
 
 def test_the_last_versions_are_kept_and_the_holder_corrects_them(leased: LeasedTables) -> None:
     first, second = DIGESTS
     for version in range(MAX_VERSIONS + 2):
-        leased.tables.record(TABLE, version, first, "ann")
+        leased.record(version, first, "ann")
     assert [known.version for known in leased.known()] == list(range(2, MAX_VERSIONS + 2))
     number = leased.lease("bob")
     changed = [VersionRecord(4, "", ""), VersionRecord(5, second, ""), VersionRecord(99, second)]
-    leased.tables.correct(TABLE, "bob", number, changed)
-    leased.tables.release(TABLE, "bob", number)
+    leased.correct("bob", number, changed)
+    leased.release("bob", number)
     by_version = {known.version: known.digest for known in leased.known()}
     assert by_version == {2: first, 3: first, 6: first, 7: first, 8: first, 9: first, 5: second}
 
 
 def test_lease_numbers_are_not_used_again_after_a_restart(leased: LeasedTables) -> None:
     numbers = [leased.lease("ann")]
-    leased.tables.release(TABLE, "ann", numbers[0])
+    leased.release("ann", numbers[0])
     for restart in range(3):
         registry = Registry(leased.clock, TIMEOUT_S, leased.events.append)
         registry.resume(list(leased.events))
-        numbers.append(registry.tables.acquire(f"table {restart}", "ann", 10.0)[0])
+        numbers.append(
+            registry.tables.acquire(LeaseCommits(f"table {restart}", "ann", 10.0)).number
+        )
     assert numbers == [1, 2, 3, 4]
 
 
@@ -122,8 +143,8 @@ def test_a_lease_survives_a_restart(leased: LeasedTables) -> None:
     again = resumed(leased.events, leased.clock)
     leased.clock.now_s += 9  # the restart has renewed it
     with pytest.raises(LeaseHeldError):
-        again.tables.acquire(TABLE, "bob", 10.0)
-    assert again.tables.acquire(TABLE, "ann", 10.0, number)[0] == number
+        again.tables.acquire(LeaseCommits(TABLE, "bob", 10.0))
+    assert again.tables.acquire(LeaseCommits(TABLE, "ann", 10.0, number)).number == number
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -133,16 +154,16 @@ def test_a_journal_restores_the_same_leases_and_versions(leased: LeasedTables, s
         table, holder = rng.choice("xyz"), rng.choice("ab")
         leased.clock.now_s += rng.choice((0, 1, 8))
         try:
-            number, versions = leased.tables.acquire(table, holder, 10.0)
+            lease = leased.tables.acquire(LeaseCommits(table, holder, 10.0))
         except LeaseHeldError:
             continue
         if rng.random() < 0.5:
-            leased.tables.record(table, rng.randrange(12), rng.choice(DIGESTS), holder)
-        if versions and rng.random() < 0.3:
-            gone = VersionRecord(rng.choice(versions).version, rng.choice(["", DIGESTS[0]]))
-            leased.tables.correct(table, holder, number, [gone])
+            leased.record(rng.randrange(12), rng.choice(DIGESTS), holder, table)
+        if lease.versions and rng.random() < 0.3:
+            gone = VersionRecord(rng.choice(lease.versions).version, rng.choice(["", DIGESTS[0]]))
+            leased.correct(holder, lease.number, [gone], table)
         if rng.random() < 0.7:
-            leased.tables.release(table, holder, number)
+            leased.release(holder, lease.number, table)
     left_of_them = after_a_journal(leased.events)
     assert len(left_of_them) < len(leased.events) / 3, seed
     left = resumed(left_of_them, leased.clock)
