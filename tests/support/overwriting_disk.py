@@ -18,10 +18,9 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError
-from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.commit.commit_lease import CommitLock
+from mrflight.sinks.commit.commit_lease import CommitLock, LeaseHandle
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location
@@ -87,16 +86,16 @@ class HeldBackLock(CommitLock, frozen=True):
     def held_back_by(self, hold: Callable[[], None]) -> HeldBackLock:
         return replace(self, hold=hold)
 
-    def _client(self, *arguments: Any) -> LeaseClient:
-        client = super()._client(*arguments)
-        record = client.record
+    def _handle(self, *arguments: Any) -> LeaseHandle:
+        lease = super()._handle(*arguments)
+        record = lease.record
 
         def record_late(version: VersionRecord) -> RecordedVersion:
             self.hold()
             return record(version)
 
-        client.record = record_late  # type: ignore[method-assign]
-        return client
+        lease.record = record_late  # type: ignore[method-assign]
+        return lease
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,18 @@ import msgspec
 
 from mrflight.errors import CommitError, LeaseHeldError, LeaseLostError, MrflightError
 from mrflight.ids import new_writer_id
-from mrflight.shuffle.client.lease_client import LeaseClient
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.lease_protocol import CommitLease, VersionRecord
+from mrflight.shuffle.wire.lease_protocol import (
+    CommitLease,
+    CorrectVersions,
+    HeldLease,
+    LeaseCommits,
+    RecordedVersion,
+    RecordVersion,
+    VersionRecord,
+)
+from mrflight.shuffle.wire.protocol import Done, MetadataAction
 from mrflight.sinks.commit.commit_guard import MAX_WAIT_S
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Deadline, Timeouts
 from mrflight.system.retry import retry_with_backoff
@@ -33,32 +41,49 @@ _RENEWALS = 3
 
 
 class LeaseHandle:
-    """The lease that a job holds, as far as the job knows."""
+    """A job's lease of one table at a metadata server. Every request may be repeated."""
 
-    def __init__(self, client: LeaseClient, lease_s: float, lease: CommitLease) -> None:
-        self._client = client
+    def __init__(self, metadata: MetadataClient, table: str, holder: str, lease_s: float) -> None:
+        self._metadata = metadata
+        self._table = table
+        self._holder = holder
         self._lease_s = lease_s
-        self._number = lease.number
-        self.known = lease.versions
+        self.number = 0
+        """The number of the lease; 0 as long as the job has none."""
+        self.known: list[VersionRecord] = []
         """The last versions that were committed under the lock, as they should be in the log."""
 
-    def check(self) -> None:
+    def take(self) -> None:
+        """Take the lease; raise LeaseHeldError while another job has it."""
+        lease = self._lease()
+        self.number, self.known = lease.number, lease.versions
+
+    def renew(self) -> None:
         """Renew the lease; raise LeaseLostError if it has expired."""
-        self._client.lease(self._lease_s, self._number)
+        self._lease()
+
+    def _lease(self) -> CommitLease:
+        request = LeaseCommits(self._table, self._holder, self._lease_s, self.number)
+        return self._metadata.ask(MetadataAction.LEASE_COMMITS, request, CommitLease)
 
     def correct(self, versions: list[VersionRecord]) -> None:
-        """Replace the server's records of these versions; raise LeaseLostError if it expired."""
-        self._client.correct(self._number, versions)
+        """Replace the server's records of these versions; one without a digest is forgotten.
 
-    def record(self, version: VersionRecord) -> VersionRecord:
+        Raises LeaseLostError if the lease has expired.
+        """
+        request = CorrectVersions(self._table, self._holder, self.number, versions)
+        self._metadata.ask(MetadataAction.CORRECT_VERSIONS, request, Done)
+
+    def record(self, version: VersionRecord) -> RecordedVersion:
         """Record a committed version, and return the first record of it, which counts."""
-        first = self._client.record(version)
-        return VersionRecord(version.version, first.digest, first.job)
+        request = RecordVersion(self._table, version.version, version.digest, version.job)
+        return self._metadata.ask(MetadataAction.RECORD_VERSION, request, RecordedVersion)
 
     def release(self) -> None:
         """Release the lease. If the server cannot be reached, the lease expires by itself."""
+        request = HeldLease(self._table, self._holder, self.number)
         try:
-            self._client.release(self._number)
+            self._metadata.ask(MetadataAction.RELEASE_COMMITS, request, Done)
         except MrflightError as error:
             log.info("a lease for commits expires by itself: %s", error)
 
@@ -79,56 +104,50 @@ class CommitLock(msgspec.Struct, frozen=True):
         """
         holder, cancelled = new_writer_id(), threading.Event()
         with Connections(self.timeouts) as connections:
-            client = self._client(table, holder, connections, cancelled)
+            lease = self._handle(table, holder, connections, cancelled)
             try:
-                lease = deadline.run(
-                    partial(self._wait, client, table, cancelled),
+                deadline.run(
+                    partial(self._wait, lease, table, cancelled),
                     f"other jobs committed to {table}, with nothing committed",
                 )
-                handle = LeaseHandle(client, self.lease_s, lease)
                 renewal = self._renewal(table, holder, lease.number, cancelled)
                 renewal.start()
                 try:
-                    yield handle
+                    yield lease
                 finally:
                     cancelled.set()
-                    handle.release()
+                    lease.release()
             finally:
                 cancelled.set()
 
-    def _wait(self, client: LeaseClient, table: str, cancelled: threading.Event) -> CommitLease:
+    def _wait(self, lease: LeaseHandle, table: str, cancelled: threading.Event) -> None:
         try:
-            return retry_with_backoff(
-                lambda: client.lease(self.lease_s),
-                MAX_WAIT_S,
-                (LeaseHeldError,),
-                cancelled=cancelled,
-            )
+            retry_with_backoff(lease.take, MAX_WAIT_S, (LeaseHeldError,), cancelled=cancelled)
         except MrflightError as error:
             raise CommitError(
                 f"{table}: nothing was committed, as the table's commit lock was not acquired: "
                 f"{error}"
             ) from error
 
-    def _client(
+    def _handle(
         self, table: str, holder: str, connections: Connections, cancelled: threading.Event
-    ) -> LeaseClient:
+    ) -> LeaseHandle:
         retry_for_s = self.timeouts.reconnect_s
-        return LeaseClient(
-            MetadataClient(self.metadata, connections, retry_for_s, cancelled), table, holder
-        )
+        metadata = MetadataClient(self.metadata, connections, retry_for_s, cancelled)
+        return LeaseHandle(metadata, table, holder, self.lease_s)
 
     def _renewal(
         self, table: str, holder: str, number: int, cancelled: threading.Event
     ) -> threading.Thread:
         def renew() -> None:
             with Connections(self.timeouts) as connections:
-                client = self._client(table, holder, connections, cancelled)
+                lease = self._handle(table, holder, connections, cancelled)
+                lease.number = number
                 while not cancelled.wait(self.lease_s / _RENEWALS):
                     try:
-                        client.lease(self.lease_s, number)
+                        lease.renew()
                     except LeaseLostError:
-                        return  # the next call with the lease raises this as well
+                        return  # the next request with the lease raises this as well
                     except MrflightError as error:
                         log.info("a lease for commits to %s is not renewed: %s", table, error)
 

@@ -92,7 +92,7 @@ class LeasedEntry(msgspec.Struct, frozen=True):
         if entry.info().is_file:
             raise CommitError(f"version {self.version} exists already: another writer was faster")
         try:
-            lease.check()
+            lease.renew()
         except LeaseLostError as error:
             raise self._lease_expired() from error
         try:
