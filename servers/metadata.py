@@ -63,7 +63,6 @@ from mrflight.shuffle.wire.protocol import (
     ReportLossResponse,
     ServerLocation,
     ServerStats,
-    ShuffleDescription,
     ShuffleName,
     StatusResponse,
     Winners,
@@ -148,16 +147,7 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _describe_shuffle(self, request: DescribeShuffle) -> Message:
-        target = self._registry.describe_shuffle(request.id, request.map_id, request.token)
-        (locations, placement), version, missing, token = target
-        return ShuffleDescription(
-            request.id,
-            locations,
-            placement,
-            version,
-            missing if len(missing) < len(placement) else None,
-            token,
-        )
+        return self._registry.describe_shuffle(request.id, request.map_id, request.token)
 
     def _health(self, request: ShuffleName) -> Message:
         return self._registry.health(request.id, request.token)

@@ -31,7 +31,7 @@ def registry_with_clicks(
 
 
 def placement(registry: Registry, shuffle_id: str = "clicks") -> list[tuple[str, ...]]:
-    return registry.describe_shuffle(shuffle_id).placement.places
+    return registry.describe_shuffle(shuffle_id).places
 
 
 def rows(registry: Registry) -> list[int]:

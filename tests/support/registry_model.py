@@ -90,7 +90,9 @@ class RegistryModel(RuleBasedStateMachine):
             return None
         self.created += 1
         source = MapAttempt(map_id, self.created % 3, f"w{self.created}")
-        writer = ModelWriter(shuffle, source, target.placement.places, *target[1:])
+        places = target.places
+        missing = list(range(len(places))) if target.missing is None else target.missing
+        writer = ModelWriter(shuffle, source, places, target.version, missing, target.token)
         self.writers = [*self.writers[-9:], writer]
         return writer
 
@@ -172,7 +174,7 @@ class RegistryModel(RuleBasedStateMachine):
         """Check that each is on live servers, and is either lost or has all of its rows."""
         self.check_commits(shuffle)
         try:
-            placement = self.registry.describe_shuffle(shuffle.name).placement.places
+            placement = self.registry.describe_shuffle(shuffle.name).places
         except NoDataServersError:
             assert not self.known.open_for_partitions(avoided=shuffle.avoided)
             with pytest.raises(NoDataServersError):

@@ -27,9 +27,7 @@ class MoveRules(RegistryModel):
             target = self.registry.describe_shuffle(name)
         except NoDataServersError:
             return
-        moved = [
-            p for p, at in enumerate(target.placement.places) if origin in at and onto not in at
-        ]
+        moved = [p for p, at in enumerate(target.places) if origin in at and onto not in at]
         blocks = {
             block: rows
             for block, rows in self.servers.running[origin].blocks.items()

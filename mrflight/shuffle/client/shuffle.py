@@ -124,8 +124,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         """
         with Connections(self.timeouts) as connections:
             metadata = self._metadata(connections)
-            described = metadata.describe_shuffle(self.id, token=self.token)
-        return [tuple(described.locations[i] for i in places) for places in described.placement]
+            return metadata.describe_shuffle(self.id, token=self.token).places
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False

@@ -61,16 +61,12 @@ class MapTarget:
     source: MapAttempt
     shuffle: ShuffleDescription
 
-    def placement(self) -> list[list[str]]:
-        """Return the locations of each partition."""
-        return [[self.shuffle.locations[i] for i in places] for places in self.shuffle.placement]
-
     def missing_partitions(self) -> npt.NDArray[np.bool_] | None:
         """Return by partition whether this map's rows are missing there; None if all are."""
-        if self.shuffle.wanted is None:
+        if self.shuffle.missing is None:
             return None
         mask = np.zeros(len(self.shuffle.placement), np.bool_)
-        mask[self.shuffle.wanted] = True
+        mask[self.shuffle.missing] = True
         return mask
 
 
@@ -108,7 +104,7 @@ class ShuffleWriter:
         self._sender = BlockSender(
             target.shuffle_id,
             target.source,
-            target.placement(),
+            target.shuffle.places,
             connections,
             target.shuffle.token,
         )

@@ -26,11 +26,6 @@ class IndexedPlacement(NamedTuple):
         index = {location: i for i, location in enumerate(locations)}
         return cls(locations, [[index[location] for location in places] for places in placement])
 
-    @property
-    def places(self) -> list[tuple[str, ...]]:
-        """The locations of each partition."""
-        return [tuple(self.locations[i] for i in at) for at in self.placement]
-
 
 @dataclass
 class Placement:

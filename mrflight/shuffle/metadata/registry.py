@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -40,18 +39,13 @@ from mrflight.shuffle.metadata.reassignment import (
     plan_move,
 )
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
-from mrflight.shuffle.wire.protocol import CommitMap, ServerStatus, ShuffleHealth, ShuffleStatus
-
-
-class WriteTarget(NamedTuple):
-    """Where a map is written: the placement, and the partitions that lack its rows."""
-
-    placement: IndexedPlacement
-    """Shared with other callers, so it must not be changed."""
-    version: int
-    missing: list[int]
-    token: str
-
+from mrflight.shuffle.wire.protocol import (
+    CommitMap,
+    ServerStatus,
+    ShuffleDescription,
+    ShuffleHealth,
+    ShuffleStatus,
+)
 
 MAX_SHUFFLE_LEASE_S = 24 * 3600.0
 """Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
@@ -196,20 +190,22 @@ class Registry:
 
     def describe_shuffle(
         self, shuffle_id: str, map_id: int | None = None, token: str = ""
-    ) -> WriteTarget:
+    ) -> ShuffleDescription:
         """Return where a map is written; without a ``map_id``, a map that was never committed.
 
-        Raises NoDataServersError if a partition is lost and no server is available for it.
+        The placement is shared with other callers, so it must not be changed. Raises
+        NoDataServersError if a partition is lost and no server is available for it.
         """
         with self._lock:
             self._expire()
             state = self._state.shuffle(shuffle_id, token)
             self._cluster.place_unplaced(state)
-            missing = list(range(len(state.placement)))
-            if map_id is not None:
-                missing = state.missing_partitions(map_id)
-            return WriteTarget(
-                state.placement.indexed, state.placement.version, missing, state.token
+            placement = state.placement
+            missing = None if map_id is None else state.missing_partitions(map_id)
+            if missing is not None and len(missing) == len(placement):
+                missing = None
+            return ShuffleDescription(
+                state.id, *placement.indexed, placement.version, missing, state.token
             )
 
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:

@@ -113,10 +113,15 @@ class ShuffleDescription(Message, frozen=True):
     placement: list[list[int]]
     version: int = 0
     """The version of the placement. A commit names the version that it was written to."""
-    wanted: list[int] | None = None
+    missing: list[int] | None = msgspec.field(name="wanted", default=None)
     """The partitions that lack the rows of this map, because they were lost after it was
     committed; None if all partitions do."""
     token: str = ""
+
+    @property
+    def places(self) -> list[tuple[str, ...]]:
+        """The locations of each partition."""
+        return [tuple(self.locations[i] for i in places) for places in self.placement]
 
 
 class ShuffleHealth(Message, frozen=True):

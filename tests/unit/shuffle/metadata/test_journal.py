@@ -166,7 +166,7 @@ def do(registry: Registry, clock: Clock, step: Step, position: int) -> None:
         case "run":
             target = registry.describe_shuffle(name, number)
             source = MapAttempt(number, 0, f"w{position}")
-            commit(registry, source, [number] * len(target.placement.places), target.version, name)
+            commit(registry, source, [number] * len(target.places), target.version, name)
         case "lose":
             registry.report_loss(name, Loss(location, None if number else [0], avoids=number > 1))
         case _:

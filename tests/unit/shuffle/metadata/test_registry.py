@@ -173,7 +173,7 @@ def test_a_name_that_is_in_use_is_refused(registry: Registry) -> None:
         registry.put_shuffle("clicks", 3)
     with pytest.raises(ShuffleExistsError, match="'clicks'"):
         registry.put_shuffle("clicks", 3, token="t")  # the first has no token
-    assert len(registry.describe_shuffle("clicks").placement.places) == 2
+    assert len(registry.describe_shuffle("clicks").places) == 2
 
 
 def test_a_repeated_request_with_the_same_token_gets_the_same_shuffle(registry: Registry) -> None:
@@ -197,7 +197,7 @@ def test_a_repeated_request_gets_the_present_placement(registry: Registry) -> No
 
 def test_dropping_a_shuffle_returns_its_servers_and_removes_all_of_it(registry: Registry) -> None:
     commit(registry, FIRST, [5, 5])
-    servers = {location for (location,) in registry.describe_shuffle("clicks").placement.places}
+    servers = {location for (location,) in registry.describe_shuffle("clicks").places}
     assert registry.drop_shuffle("clicks") == sorted(servers)
     assert registry.shuffles() == []
     assert {server.partitions for server in registry.servers()} == {0}

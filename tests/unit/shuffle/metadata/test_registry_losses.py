@@ -12,10 +12,10 @@ from mrflight.errors import (
 )
 from mrflight.shuffle.metadata.commit_log import NEVER
 from mrflight.shuffle.metadata.events import AnyEvent
-from mrflight.shuffle.metadata.placement import IndexedPlacement
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.partition_info import MapCommit
+from mrflight.shuffle.wire.protocol import ShuffleDescription
 from tests.support.placed_shuffles import (
     FIRST,
     OTHER,
@@ -36,17 +36,14 @@ def test_only_the_partitions_of_a_lost_server_are_missing(registry: Registry) ->
     commit(registry, OTHER, [10, 20, 30])
     registry.unregister_server("b")
     assert health(registry) == (1, [0, 1])
-    assert registry.describe_shuffle("clicks", 0) == (
-        IndexedPlacement(["a", "c"], [[0], [0], [1]]),
+    assert registry.describe_shuffle("clicks", 0) == ShuffleDescription(
+        "clicks",
+        ["a", "c"],
+        [[0], [0], [1]],
         1,
         [1],
-        "",
     )
-    assert registry.describe_shuffle("clicks", 7).missing == [
-        0,
-        1,
-        2,
-    ]  # never committed
+    assert registry.describe_shuffle("clicks", 7).missing is None  # never committed
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
     for only in (1, None):
@@ -124,11 +121,12 @@ def test_a_second_loss_while_a_map_is_written_again(
 ) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
-    assert registry.describe_shuffle("clicks", 0) == (
-        IndexedPlacement(["a", "c"], [[0], [0], [1]]),
+    assert registry.describe_shuffle("clicks", 0) == ShuffleDescription(
+        "clicks",
+        ["a", "c"],
+        [[0], [0], [1]],
         1,
         [1],
-        "",
     )
     registry.unregister_server("a")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == FIRST  # b's was lost again
@@ -152,7 +150,7 @@ def test_a_partition_that_comes_back_to_a_server_does_not_bring_its_old_blocks(
     assert placement(registry) == [("a",)] * 3
     late = FIRST._replace(writer="late")
     assert commit(registry, late, [1, 2, 3], version=1) == SECOND
-    assert registry.describe_shuffle("clicks", 0).missing == [0, 1, 2]
+    assert registry.describe_shuffle("clicks", 0).missing is None
     assert commit(registry, THIRD, [1, 2, 3], version=3) == THIRD
     assert [counting(registry, p) for p in range(3)] == [[THIRD]] * 3
     assert rows(registry) == [1, 2, 3]
@@ -198,9 +196,9 @@ def test_partitions_without_a_server_are_placed_when_one_joins(registry: Registr
     assert commit(registry, SECOND, [1, 2, 3], version=0) == FIRST
     registry.register_server("d")
     target = registry.describe_shuffle("clicks", 0)
-    assert target.placement.places == [("d",)] * 3
+    assert target.places == [("d",)] * 3
     assert target.version > version
-    assert target.missing == [0, 1, 2]
+    assert target.missing is None
     assert commit(registry, SECOND, [1, 2, 3], version=target.version) == SECOND
     assert rows(registry) == [1, 2, 3]
 
@@ -213,7 +211,7 @@ def test_a_commit_for_partitions_without_a_server_is_not_read(registry: Registry
     registry.register_server("d")
     with pytest.raises(MapOutputLostError, match="partition 0"):
         registry.partitions("clicks")
-    assert registry.describe_shuffle("clicks", 0).missing == [0, 1, 2]
+    assert registry.describe_shuffle("clicks", 0).missing is None
 
 
 # Blocks that cannot be used, on a live server
@@ -231,7 +229,7 @@ def test_a_reported_server_is_not_used_again_by_this_shuffle(registry: Registry)
     assert registry.report_loss("clicks", Loss("c", avoids=True))
     with pytest.raises(NoDataServersError):
         registry.describe_shuffle("clicks")
-    assert {at for (at,) in registry.describe_shuffle("other").placement.places} == {"a", "b", "c"}
+    assert {at for (at,) in registry.describe_shuffle("other").places} == {"a", "b", "c"}
     assert health(registry, "other") == (0, [])
     registry.register_server("d")
     assert placement(registry) == [("d",)] * 3
@@ -253,11 +251,12 @@ def test_a_reported_partition_is_written_again(registry: Registry) -> None:
     assert not registry.report_loss("clicks", Loss("b", [0, 2, 99, -1]))
     assert not registry.report_loss("clicks", Loss("never there", [1]))
     assert health(registry) == (1, [0])
-    assert registry.describe_shuffle("clicks", 0) == (
-        IndexedPlacement(["a", "c"], [[0], [0], [1]]),
+    assert registry.describe_shuffle("clicks", 0) == ShuffleDescription(
+        "clicks",
+        ["a", "c"],
+        [[0], [0], [1]],
         1,
         [1],
-        "",
     )
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
@@ -269,11 +268,12 @@ def test_a_reported_partition_stays_on_its_server_if_there_is_no_other() -> None
     registry = registry_with_clicks(servers="a")
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("a", [1]))
-    assert registry.describe_shuffle("clicks", 0) == (
-        IndexedPlacement(["a"], [[0]] * 3),
+    assert registry.describe_shuffle("clicks", 0) == ShuffleDescription(
+        "clicks",
+        ["a"],
+        [[0]] * 3,
         1,
         [1],
-        "",
     )
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert [counting(registry, p) for p in range(3)] == [[FIRST], [SECOND], [FIRST]]
@@ -307,7 +307,7 @@ def test_a_loss_that_was_recorded_in_part_is_completed_later(works: int) -> None
         each.unregister_server("b")
         assert each.incarnation("b") is None
         for name in ("clicks", "other"):
-            assert all("b" not in places for places in each.describe_shuffle(name).placement.places)
+            assert all("b" not in places for places in each.describe_shuffle(name).places)
         assert health(each) == (1, [0])
         assert each.describe_shuffle("clicks", 0).missing == [1]
     assert knowledge(again) == knowledge(registry)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mrflight.errors import PlacementChangedError, ProtocolError
-from mrflight.shuffle.metadata.placement import IndexedPlacement
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.wire.protocol import ShuffleDescription
 from tests.support.placed_shuffles import (
     FIRST,
     SECOND,
@@ -112,11 +112,12 @@ def test_a_commit_to_the_former_location_of_a_partition_is_refused(registry: Reg
 def test_a_move_does_not_affect_a_writer_of_other_partitions(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("a")
-    assert registry.describe_shuffle("clicks", 0) == (
-        IndexedPlacement(["b", "c"], [[0], [0], [1]]),
+    assert registry.describe_shuffle("clicks", 0) == ShuffleDescription(
+        "clicks",
+        ["b", "c"],
+        [[0], [0], [1]],
         1,
         [0],
-        "",
     )
     registry.move_partitions("clicks", {2: "b"}, "c", epoch=1, version=1)
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND

@@ -155,4 +155,4 @@ def test_a_new_process_at_an_avoided_location_is_used(clock: Clock) -> None:
     with pytest.raises(NoDataServersError):
         registry.describe_shuffle("clicks")
     registry.register_server("a", "second")
-    assert set(registry.describe_shuffle("clicks").placement.places) == {("a",)}
+    assert set(registry.describe_shuffle("clicks").places) == {("a",)}
