@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +16,8 @@ from mrflight.sources.lines import Chunk, shorten
 
 class CsvExpectation(msgspec.Struct, frozen=True):
     """The expected columns and types of a file, and which of the types the job file sets."""
+
+    format: ClassVar[str] = "csv"
 
     input_name: str
     columns: Sequence[str]

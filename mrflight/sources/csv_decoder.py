@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from mrflight.compute.schemas import empty_batch
 from mrflight.sources.lines import Chunk, has_lines
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
@@ -49,7 +50,7 @@ class CsvDecoder:
         if chunk.has(b'"') and not self._ends_rows_at_lines(chunk, table.num_rows):
             raise QuotedLineEndError
         batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else _empty_batch(table.schema)
+        return batches[0] if batches else empty_batch(table.schema)
 
     def _ends_rows_at_lines(self, chunk: Chunk, rows: int) -> bool:
         if not has_lines(chunk, rows):
@@ -67,7 +68,3 @@ class CsvDecoder:
             return len(list(csv.reader((line, line), delimiter=self._parse.delimiter))) == 2
         except csv.Error:  # a value of more than 128 KiB
             return line.count('"') % 2 == 0
-
-
-def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

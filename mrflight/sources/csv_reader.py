@@ -19,20 +19,10 @@ from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
-from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
-from mrflight.sources.formats import compression_of
-from mrflight.sources.lines import (
-    CHUNK_BYTES,
-    Chunk,
-    count_newlines_before,
-    first_bad_line,
-    line_number,
-    open_text,
-    read_chunks,
-    skip_bytes,
-)
+from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before, open_text, skip_bytes
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
+from mrflight.sources.text_source import read_lines
 from mrflight.storage import Location
 
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
@@ -63,10 +53,7 @@ class CsvReader(Reader):
             if options.newlines_in_values:
                 batches = read_stream(location, header.size, expected)
             else:
-                # A compressed file can only be read from its start, so it is one split.
-                stop = None if compression_of(split.path) else split.stop
-                chunks = read_chunks(location, header.size, split.start, stop)
-                batches = decode_chunks(chunks, location, expected)
+                batches = read_lines(location, split, header.size, expected)
             yield from (batch for batch in batches if batch.num_rows)
 
     def _expectation(self, header: CsvHeader, options: CsvOptions) -> CsvExpectation:
@@ -78,33 +65,6 @@ class CsvReader(Reader):
             declared=self.declared,
             delimiter=options.delimiter,
         )
-
-
-def decode_chunks(
-    chunks: Iterator[Chunk], location: Location, expected: CsvExpectation
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each chunk; raise BadRowError, with the line, for a bad row."""
-    decoder = expected.decoder()
-    for chunk in chunks:
-        try:
-            batch = decoder.decode(chunk)
-        except ValueError as error:
-            raise _bad_line(chunk, decoder, location, expected, error) from error
-        yield batch
-
-
-def _bad_line(
-    chunk: Chunk,
-    decoder: CsvDecoder,
-    location: Location,
-    expected: CsvExpectation,
-    error: ValueError,
-) -> BadRowError:
-    found = first_bad_line(chunk, decoder.decode)
-    if found is None:
-        return BadRowError(f"{location.url} cannot be read as csv: {error}")
-    index, record = found
-    return expected.explain(location.url, line_number(location, chunk, index), record, str(error))
 
 
 def read_stream(

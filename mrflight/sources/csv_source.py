@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
-from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
+from mrflight.sources.base import Source
 from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
-from mrflight.sources.csv_reader import CsvReader, decode_chunks, read_stream
+from mrflight.sources.csv_reader import CsvReader, read_stream
 from mrflight.sources.discovery import FoundInput, InputFile
-from mrflight.sources.formats import compression_of
 from mrflight.sources.lines import read_chunks
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_inference import (
@@ -22,7 +21,7 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
-from mrflight.sources.splitting import split_bytes_evenly, whole_file
+from mrflight.sources.text_source import decode_chunks, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
 
 _Headers = Mapping[InputFile, CsvHeader]
@@ -35,14 +34,10 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
     columns = _select_columns(found, headers)
     declared = parse_types(found.spec.types, found.name)
     schema = _decide_schema(found, headers, columns, declared)
-    is_compressed = any(compression_of(file.path) for file in headers)
-    return Source(
-        name=found.name,
-        reader=CsvReader(found.name, schema, frozenset(declared), found.spec.csv, found.root),
-        files=tuple(file.path for file in headers),
-        size_bytes=sum(file.size_bytes for file in headers),
-        splits=tuple(split for file in headers for split in _split_file(found, file, split_bytes)),
-        decompression_ratio=DECOMPRESSION_RATIO if is_compressed else 1,
+    options = found.spec.csv
+    reader = CsvReader(found.name, schema, frozenset(declared), options, found.root)
+    return text_source(
+        found, headers, reader, split_bytes, ends_rows_at_lines=not options.newlines_in_values
     )
 
 
@@ -182,9 +177,3 @@ def _fits_microseconds(column: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _split_file(found: FoundInput, file: InputFile, split_bytes: int) -> list[Split]:
-    if found.spec.csv.newlines_in_values or compression_of(file.path):
-        return [whole_file(file.path, file.version)]
-    return split_bytes_evenly(file.path, file.version, split_bytes)

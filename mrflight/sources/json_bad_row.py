@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +20,8 @@ _CHANGED_TYPE = re.compile(r"Column\(/(.+)\) changed from (\w+) to (\w+)")
 class JsonExpectation(msgspec.Struct, frozen=True):
     """The expected fields and types of a file, and which of the types the job file sets."""
 
+    format: ClassVar[str] = "json"
+
     input_name: str
     schema: pa.Schema
     declared: frozenset[str]
@@ -29,9 +31,9 @@ class JsonExpectation(msgspec.Struct, frozen=True):
     def decoder(self) -> JsonDecoder:
         return JsonDecoder(self.schema, self.others)
 
-    def explain(self, url: str, line: int, text: bytes, reason: str) -> BadRowError:
-        """Return the error for the line ``text``; ``reason`` is pyarrow's message."""
-        return BadRowError(f"{url}, line {line}: {self._explanation(text, reason)}")
+    def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
+        """Return the error for the line ``record``; ``reason`` is pyarrow's message."""
+        return BadRowError(f"{url}, line {line}: {self._explanation(record, reason)}")
 
     def _explanation(self, text: bytes, reason: str) -> str:
         shown = repr(shorten(text.decode(errors="replace")))

@@ -7,6 +7,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.json as pj
 
+from mrflight.compute.schemas import empty_batch
 from mrflight.sources.lines import Chunk, has_lines
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
@@ -44,7 +45,7 @@ class JsonDecoder:
         if not has_lines(chunk, table.num_rows) and _count_objects(chunk) != table.num_rows:
             raise NotOneObjectError("a line is not one object")
         if table.num_rows == 0:
-            return _empty_batch(self._schema)
+            return empty_batch(self._schema)
         table.validate(full=True)  # also checks for UTF-8, which pyarrow.json does not
         batch = table.combine_chunks().to_batches()[0]
         columns = [self._cast(name, batch.column(name)) for name in batch.schema.names]
@@ -64,7 +65,3 @@ def _parsed_type(type: pa.DataType) -> pa.DataType:
 
 def _count_objects(chunk: Chunk) -> int:
     return sum(1 for line in bytes(chunk).splitlines() if line.strip())
-
-
-def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

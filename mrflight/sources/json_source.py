@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
-from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
+from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
-from mrflight.sources.formats import compression_of
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_decoder import OtherFields
-from mrflight.sources.lines import Chunk, first_bad_line, line_number, read_chunks
+from mrflight.sources.lines import Chunk, read_chunks
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_inference import (
     InferredSchema,
@@ -23,7 +22,7 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
-from mrflight.sources.splitting import split_bytes_evenly, whole_file
+from mrflight.sources.text_source import decode_chunks, read_lines, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
 from mrflight.storage import Location
 
@@ -48,28 +47,8 @@ class JsonReader(Reader):
             translate_read_errors("json", location),
             verify_unchanged(location, split.version) as location,
         ):
-            # A compressed file can only be read from its start, so it is one split.
-            stop = None if compression_of(split.path) else split.stop
-            chunks = read_chunks(location, 0, split.start, stop)
-            batches = decode_chunks(chunks, location, expected)
+            batches = read_lines(location, split, 0, expected)
             yield from (batch for batch in batches if batch.num_rows)
-
-
-def decode_chunks(
-    chunks: Iterator[Chunk], location: Location, expected: JsonExpectation
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each chunk; raise BadRowError, with the line, for a bad row."""
-    decoder = expected.decoder()
-    for chunk in chunks:
-        try:
-            batch = decoder.decode(chunk)
-        except ValueError as error:
-            found = first_bad_line(chunk, decoder.decode)
-            if found is None:
-                raise BadRowError(f"{location.url} cannot be read as json: {error}") from error
-            line = line_number(location, chunk, found[0])
-            raise expected.explain(location.url, line, found[1], str(error)) from error
-        yield batch
 
 
 def open_json(found: FoundInput, split_bytes: int) -> Source:
@@ -82,15 +61,8 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
             f"{found.key('path')}: {found.root.url} has no json object, only empty files"
         )
     reads_all = found.spec.columns is None
-    is_compressed = any(compression_of(file.path) for file in files)
-    return Source(
-        name=found.name,
-        reader=JsonReader(found.name, schema, frozenset(declared), reads_all, found.root),
-        files=tuple(file.path for file in files),
-        size_bytes=sum(file.size_bytes for file in files),
-        splits=tuple(split for file in files for split in _split_file(file, split_bytes)),
-        decompression_ratio=DECOMPRESSION_RATIO if is_compressed else 1,
-    )
+    reader = JsonReader(found.name, schema, frozenset(declared), reads_all, found.root)
+    return text_source(found, files, reader, split_bytes)
 
 
 def _decide_schema(
@@ -179,9 +151,3 @@ def _inferred_type(type: pa.DataType) -> pa.DataType:
     pyarrow drops the time zone of a timestamp that it infers.
     """
     return replace_types(type, lambda leaf: pa.string() if pa.types.is_timestamp(leaf) else leaf)
-
-
-def _split_file(file: InputFile, split_bytes: int) -> list[Split]:
-    if compression_of(file.path):
-        return [whole_file(file.path, file.version)]
-    return split_bytes_evenly(file.path, file.version, split_bytes)
