@@ -1,4 +1,7 @@
-"""File objects for `pyarrow.PythonFile`, for files that are not on a disk."""
+"""File objects for files that are not on a disk, with the methods that `pyarrow.PythonFile` calls.
+
+It takes the mode as an argument, and finds the size by seeking to the end.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,12 @@ from typing import Any
 class RangedFile:
     """A file for reading; each range is one request."""
 
-    mode = "rb"
-
     def __init__(self, size_bytes: int, read: Callable[[int, int], Any]) -> None:
         """``read`` returns the bytes between two offsets; it is not called for empty ranges."""
         self._size = size_bytes
         self._read = read
         self._at = 0
         self.closed = False
-
-    def size(self) -> int:
-        return self._size
 
     def tell(self) -> int:
         return self._at
@@ -41,26 +39,12 @@ class RangedFile:
         start, self._at = self._at, stop  # before another thread can seek
         return self._read(start, stop)
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return True
-
-    def flush(self) -> None:
-        return
-
     def close(self) -> None:
         self.closed = True
 
 
 class WrittenFile:
     """A file that is written sequentially."""
-
-    mode = "wb"
 
     def __init__(self, write: Callable[[bytes], None], close: Callable[[], None]) -> None:
         """``close`` makes the file visible, if the store does that at the end."""
@@ -77,18 +61,6 @@ class WrittenFile:
         self._write(written)
         self._at += len(written)
         return len(written)
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        return
 
     def close(self) -> None:
         if not self.closed:
