@@ -16,9 +16,9 @@ from pyarrow import fs
 
 from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
-from mrflight.sources.delta_source import ActiveFile, check_size, read_version, with_constants
+from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.discovery import FoundInput
-from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
+from mrflight.sources.parquet_source import open_row_groups, row_group_sizes, with_constants
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_check import cast_batch
 from mrflight.sources.splitting import split_runs

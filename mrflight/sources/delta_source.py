@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,17 +10,12 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.errors import InputError
-from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
+from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.delta_version import check_not_vacuumed, open_version
 from mrflight.sources.discovery import FoundInput
-from mrflight.sources.parquet_source import open_row_groups, read_row_groups, row_group_sizes
-from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
-from mrflight.sources.schema_check import (
-    Cast,
-    cast_batch,
-    cast_encoded_batch,
-    select_columns,
-)
+from mrflight.sources.parquet_source import ParquetReader, open_row_groups, row_group_sizes
+from mrflight.sources.read_checks import translate_read_errors
+from mrflight.sources.schema_check import select_columns
 from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 from mrflight.storage.delta import (
@@ -71,47 +65,6 @@ class ActiveFile(msgspec.Struct, frozen=True):
         return tuple((name, value) for name, value in self.partition if name in columns)
 
 
-@dataclass(frozen=True)
-class DeltaReader(Reader):
-    """Reads runs of row groups with the columns of the table; a file may lack some of them."""
-
-    schema: pa.Schema
-    root: Location
-
-    def select(self, columns: Sequence[str]) -> DeltaReader:
-        return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return self._read(split, cast_batch)
-
-    def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return self._read(split, cast_encoded_batch)
-
-    def _read(self, split: Split, cast: Cast) -> Iterator[pa.RecordBatch]:
-        location = self.root.at(split.path)
-        constants = dict(split.constants)
-        stored = [name for name in self.schema.names if name not in constants]
-        with (
-            translate_read_errors("parquet", location),
-            verify_unchanged(location, split.version) as location,
-        ):
-            for batch in read_row_groups(location, split, stored):
-                if batch.num_rows:
-                    rows = with_constants(batch, self.schema, constants)
-                    yield cast(rows, self.schema)
-
-
-def with_constants(
-    batch: pa.RecordBatch, schema: pa.Schema, constants: dict[str, object]
-) -> pa.RecordBatch:
-    """Return the batch with the columns that its file lacks: their constants, or else nulls."""
-    for field in schema:
-        if field.name not in batch.schema.names:
-            value = pa.scalar(constants.get(field.name), field.type)
-            batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
-    return batch
-
-
 class VersionToRead(msgspec.Struct, frozen=True):
     """The version of a table that an input reads."""
 
@@ -135,7 +88,7 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         raise
     return Source(
         name=found.name,
-        reader=DeltaReader(version.schema, root),
+        reader=ParquetReader(version.schema, root),
         files=tuple(stored_file(root, file.path).path for file in version.files),
         size_bytes=sum(file.size_bytes for file in version.files),
         splits=tuple(splits) or (Split(root.path, 0, 0, 0),),

@@ -1,8 +1,8 @@
-"""Parquet files as a source, and the reads of row groups that Delta tables share with it."""
+"""Parquet files as a source, and the reader that Delta tables share with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,7 +23,10 @@ _DECODED_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class ParquetReader(Reader):
-    """Reads runs of row groups as ``schema``, whose columns every file has."""
+    """Reads runs of row groups as ``schema``.
+
+    A file of a Delta table may lack columns. They have the split's constants, or else nulls.
+    """
 
     schema: pa.Schema
     root: Location
@@ -39,13 +42,27 @@ class ParquetReader(Reader):
 
     def _read(self, split: Split, cast: Cast) -> Iterator[pa.RecordBatch]:
         location = self.root.at(split.path)
+        constants = dict(split.constants)
+        stored = [name for name in self.schema.names if name not in constants]
         with (
             translate_read_errors("parquet", location),
             verify_unchanged(location, split.version) as location,
         ):
-            for batch in read_row_groups(location, split, self.schema.names):
+            for batch in read_row_groups(location, split, stored):
                 if batch.num_rows:
-                    yield cast(batch, self.schema)
+                    yield cast(with_constants(batch, self.schema, constants), self.schema)
+
+
+def with_constants(
+    batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, object]
+) -> pa.RecordBatch:
+    """Return the batch with the columns that its file lacks: their constants, or else nulls."""
+    stored = set(batch.schema.names)
+    for field in schema:
+        if field.name not in stored:
+            value = pa.scalar(constants.get(field.name), field.type)
+            batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
+    return batch
 
 
 def open_parquet(found: FoundInput, split_bytes: int) -> Source:

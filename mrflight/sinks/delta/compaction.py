@@ -29,7 +29,8 @@ from mrflight.sinks.parts.file_format import FileFormat
 from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
-from mrflight.sources.delta_source import DeltaReader, active_files, file_splits
+from mrflight.sources.delta_source import active_files, file_splits
+from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage.delta import can_remove_files, delta_errors, import_deltalake, removable_paths
 from mrflight.system.deadlines import NO_DEADLINE
 
@@ -94,7 +95,7 @@ class _Compactor:
         self._schema, self._partition_by = table.schema, table.partition_by
         self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
         self._guard = CommitGuard(location.url)
-        self._reader = DeltaReader(table.schema, location)
+        self._reader = ParquetReader(table.schema, location)
         self._writer = FilePartWriter(
             location,
             job_id,

@@ -22,8 +22,8 @@ from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_values import PartitionValues
 from mrflight.sources.base import Split
-from mrflight.sources.delta_source import DeltaReader, check_size
-from mrflight.sources.parquet_source import open_row_groups
+from mrflight.sources.delta_source import check_size
+from mrflight.sources.parquet_source import ParquetReader, open_row_groups
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
@@ -147,9 +147,9 @@ class RewriteTask(msgspec.Struct, frozen=True):
         if held:
             yield _index(held), union_all(bounds)
 
-    def _reader(self, columns: Sequence[str]) -> DeltaReader:
+    def _reader(self, columns: Sequence[str]) -> ParquetReader:
         schema = pa.schema([self.schema.field(name) for name in columns])
-        return DeltaReader(schema, self.table)
+        return ParquetReader(schema, self.table)
 
     def _mark(self, index: KeyIndex, split: Split, bits: _RowBits) -> None:
         start = 0
