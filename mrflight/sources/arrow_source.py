@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.base import Reader, Source, Split, split_runs
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import cast_batch, common_schema
-from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 
 _FILE_MAGIC = b"ARROW1"

@@ -51,6 +51,30 @@ class Split(msgspec.Struct, frozen=True):
         ]
 
 
+def split_runs(
+    path: str, version: FileVersion, sizes: Sequence[int], split_bytes: int
+) -> list[Split]:
+    """Return runs of row groups or record batches, each as long as ``split_bytes`` allows.
+
+    ``sizes`` are their bytes. There is at least one split, which may be empty.
+    """
+    bounds = [*_run_starts(sizes, split_bytes), len(sizes)]
+    return [
+        Split(path, start, stop, sum(sizes[start:stop]), version=version)
+        for start, stop in pairwise(bounds)
+    ]
+
+
+def _run_starts(sizes: Sequence[int], split_bytes: int) -> Iterator[int]:
+    yield 0
+    filled = 0
+    for i, size in enumerate(sizes):
+        if i > 0 and filled + size > split_bytes:
+            yield i
+            filled = 0
+        filled += size
+
+
 class Reader(SharedPayload, ABC):
     """Reads the splits of a `Source`. It is picklable and has no list of files."""
 

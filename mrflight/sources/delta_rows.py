@@ -16,12 +16,12 @@ from pyarrow import fs
 
 from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
+from mrflight.sources.base import split_runs
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.discovery import FoundInput
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes, with_constants
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_check import cast_batch
-from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file
 from mrflight.storage.failures import read_failure

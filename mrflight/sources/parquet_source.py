@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
+from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split, split_runs
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import Cast, cast_batch, cast_encoded_batch, common_schema
-from mrflight.sources.splitting import split_runs
 from mrflight.storage import Location
 
 _BATCH_BYTES = 4 << 20

@@ -12,8 +12,8 @@ from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.formats import compression_of
 from mrflight.sources.lines import Chunk, first_bad_line, line_number, read_chunks
-from mrflight.sources.splitting import split_bytes_evenly, whole_file
 from mrflight.storage import Location
+from mrflight.storage.store import FileVersion
 
 
 class Decoder(Protocol):
@@ -53,7 +53,7 @@ def text_source(
         if ends_rows_at_lines and not compression_of(file.path):
             splits += split_bytes_evenly(file.path, file.version, split_bytes)
         else:
-            splits.append(whole_file(file.path, file.version))
+            splits.append(Split(file.path, 0, 1, file.size_bytes, version=file.version))
     is_compressed = any(compression_of(file.path) for file in files)
     return Source(
         name=found.name,
@@ -63,6 +63,12 @@ def text_source(
         splits=tuple(splits),
         decompression_ratio=DECOMPRESSION_RATIO if is_compressed else 1,
     )
+
+
+def split_bytes_evenly(path: str, version: FileVersion, split_bytes: int) -> list[Split]:
+    """Return byte ranges of about the same size that cover the file, none over ``split_bytes``."""
+    size = version.size_bytes
+    return Split(path, 0, size, size, version=version).divide(-(-size // split_bytes))
 
 
 def read_lines(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mrflight.errors import InputError
 from mrflight.sources import lines
-from mrflight.sources.base import Split
+from mrflight.sources.base import Split, split_runs
 from mrflight.sources.lines import Chunk, has_lines, read_chunks
-from mrflight.sources.splitting import split_bytes_evenly, split_runs
+from mrflight.sources.text_source import split_bytes_evenly
 from mrflight.storage import locate
 from mrflight.storage.store import FileVersion
 
