@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import (
-    LOG,
     MANIFESTS,
     UNNUMBERED,
     is_job_file,
@@ -35,6 +34,7 @@ from mrflight.sinks.commit.job_files import (
 )
 from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import Location
+from mrflight.storage.delta import LOG
 
 if TYPE_CHECKING:
     from pyarrow import fs

@@ -17,12 +17,11 @@ import msgspec
 from mrflight.errors import OutputError
 from mrflight.sinks.parts.part_name import is_part_of_job, is_part_of_run, job_of_part
 from mrflight.storage import Location
+from mrflight.storage.delta import LOG
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
-LOG = "_delta_log"
-"""The folder of a Delta table's log."""
 MANIFESTS = "_mrflight"
 """The folder of the manifests of a folder of plain files."""
 UNNUMBERED = "_mrflight.json"

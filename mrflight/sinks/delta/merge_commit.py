@@ -27,7 +27,6 @@ from mrflight.storage import Location
 from mrflight.storage.delta import (
     can_remove_files,
     delta_errors,
-    has_deletion_vectors,
     import_deltalake,
     other_client_hint,
 )
@@ -141,13 +140,7 @@ def check_mergeable(table: DeltaTable, keys: Sequence[str]) -> None:
         if name not in table.schema.names:
             where = f"output.keys: the Delta table {table.location.url}"
             raise ColumnNotFoundError.among(name, table.schema.names, where)
-    with delta_errors(f"the log of {table.location.url} cannot be read"):
-        has_vectors = has_deletion_vectors(table.handle)
-    if has_vectors:
-        raise OutputError(
-            f"the Delta table {table.location.url} has deletion vectors, which mrflight does not "
-            "read; purge them first with REORG TABLE ... APPLY (PURGE)"
-        )
+    table.check_no_deletion_vectors()
 
 
 def check_can_remove(location: Location) -> None:

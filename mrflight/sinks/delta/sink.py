@@ -9,7 +9,6 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.commit.job_files import (
-    LOG,
     JobFiles,
     check_is_folder,
     is_job_file,
@@ -29,7 +28,7 @@ from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.preflight import check_writable
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
-from mrflight.storage.delta import import_deltalake, other_client_hint, why_unreachable
+from mrflight.storage.delta import LOG, import_deltalake, other_client_hint, why_unreachable
 
 
 class DeltaSink(Sink):

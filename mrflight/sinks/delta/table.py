@@ -168,11 +168,16 @@ class DeltaTable:
         Rules for columns and constraints do no harm, because the same rows stay in the table.
         """
         self._check_features("maintain it with the program that writes it")
-        if "deletionVectors" in self.features and has_deletion_vectors(self.handle):
-            raise OutputError(
-                f"the Delta table {self.location.url} has deletion vectors, or may have them, "
-                "which mrflight cannot rewrite; purge them first with REORG TABLE ... APPLY "
-                "(PURGE)"
+        self.check_no_deletion_vectors()
+
+    def check_no_deletion_vectors(self) -> None:
+        """Raise OutputError if rows of the files may be deleted, which a rewrite would restore."""
+        with delta_errors(f"the log of {self.location.url} cannot be read"):
+            may_have = "deletionVectors" in self.features and has_deletion_vectors(self.handle)
+        if may_have:
+            raise self._refused(
+                "has deletion vectors, or may have them, which mrflight cannot rewrite",
+                "purge them first with REORG TABLE ... APPLY (PURGE)",
             )
 
     def _check_features(self, advice: str) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import (
-    LOG,
     MANIFESTS,
     check_is_folder,
     is_unfinished_manifest,
@@ -18,6 +17,7 @@ from mrflight.sinks.commit.job_files import (
 from mrflight.sinks.folder.manifest import Manifest
 from mrflight.sinks.parts.part_name import is_part, is_part_of_run
 from mrflight.storage import Location
+from mrflight.storage.delta import LOG
 
 if TYPE_CHECKING:
     from pyarrow import fs
