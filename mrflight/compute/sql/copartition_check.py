@@ -24,7 +24,9 @@ from mrflight.compute.sql.copartitioned_joins import check_join
 from mrflight.compute.sql.key_columns import (
     CONSTANT,
     OR_ONE,
+    Key,
     KeyColumn,
+    NotCopartitionedError,
     PartitionedPlan,
     equalities,
     expr_text,
@@ -55,24 +57,28 @@ def explain_not_copartitioned(
             f"has a subquery over {table} that is not a join; make it a stage and broadcast "
             f"its result, {OR_ONE}"
         )
-    found = _check_node(plan, keys, schemas)
-    if found.why_not is None and not found.tables and found.has_any:
+    try:
+        found = _check_node(plan, keys, schemas)
+    except NotCopartitionedError as error:
+        return str(error)
+    if not found.tables and found.has_any:
         return (
             "only returns rows that every partition has, once for each; select from "
             f"{next(iter(keys))}, {OR_ONE}"
         )
-    return found.why_not
+    return None
 
 
 def _check_node(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema]) -> PartitionedPlan:
-    """Return the properties of the rows of a node, after checking the nodes below it."""
+    """Return the properties of the rows of a node, after checking the nodes below it.
+
+    Raises NotCopartitionedError if the rows differ from those of all partitions together.
+    """
     node = plan.to_variant()
     kind = type(node).__name__
     if kind == "TableScan":
         return _check_scan(node, keys, schemas)
     parts = [_check_node(part, keys, schemas) for part in plan.inputs()]
-    if wrong := next((part for part in parts if part.why_not), None):
-        return wrong
     tables = tuple(dict.fromkeys(table for part in parts for table in part.tables))
     has_any = any(part.has_any for part in parts) if parts else kind != "EmptyRelation"
     if kind == "EmptyRelation":
@@ -80,14 +86,13 @@ def _check_node(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema])
     if not tables:
         return PartitionedPlan(has_any=has_any)
     if check := _CHECKS.get(kind):
-        return check(node, plan, parts, tables)
+        return PartitionedPlan(tables, check(node, plan, parts, tables))
     if kind in _SAME_ROWS:
         (part,) = parts
         return PartitionedPlan(tables, _key_after(node, kind, plan, part))
-    return PartitionedPlan(
-        tables,
-        why_not=f"applies {kind} to {' and '.join(tables)}, which may need rows of other "
-        f"partitions; make it a stage, {OR_ONE}",
+    raise NotCopartitionedError(
+        f"applies {kind} to {' and '.join(tables)}, which may need rows of other partitions; make "
+        f"it a stage, {OR_ONE}"
     )
 
 
@@ -106,9 +111,7 @@ def _check_scan(node: Any, keys: Keys, schemas: Mapping[str, pa.Schema]) -> Part
     return PartitionedPlan((table,), tuple(key))
 
 
-def _key_after(
-    node: Any, kind: str, plan: LogicalPlan, part: PartitionedPlan
-) -> tuple[KeyColumn, ...]:
+def _key_after(node: Any, kind: str, plan: LogicalPlan, part: PartitionedPlan) -> Key:
     (before,) = (_names(each.to_variant()) for each in plan.inputs())
     if kind == "Filter":
         pairs, filled = list(equalities(node.predicate())), list(not_nulls(node.predicate()))
@@ -122,49 +125,43 @@ def _key_after(
 
 def _check_projection(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
+) -> Key:
     outputs = list(zip(_names(node), node.projections(), strict=True))
-    return PartitionedPlan(tables, tuple(column.project(outputs) for column in parts[0].key))
+    return tuple(column.project(outputs) for column in parts[0].key)
 
 
 def _check_aggregate(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
+) -> Key:
     groups, key = node.group_by_exprs(), parts[0].key
     if not groups:
-        return PartitionedPlan(
-            tables,
-            why_not=f"aggregates all rows to one, and would do so for each partition; {_LATER}",
+        raise NotCopartitionedError(
+            f"aggregates all rows to one, and would do so for each partition; {_LATER}"
         )
     names = ", ".join(expr_text(expr) for expr in groups)
     if any(expr.variant_name() == "GroupingSet" for expr in groups):
-        return _check_grouping_sets(node, names, key, tables)
+        return _check_grouping_sets(node, names, key)
     if not all(column.determined_by(groups) for column in key):
         does = "groups by" if node.aggregate_exprs() else "looks for distinct"
-        return PartitionedPlan(
-            tables,
-            why_not=f"{does} {names}, which is not the whole key; {_other_key(tables)} these "
-            f"columns, "
-            f"{_LATER}",
+        raise NotCopartitionedError(
+            f"{does} {names}, which is not the whole key; {_other_key(tables)} these columns, "
+            f"{_LATER}"
         )
     outputs = list(zip(_names(node), groups, strict=False))
-    return PartitionedPlan(tables, tuple(column.project(outputs) for column in key))
+    return tuple(column.project(outputs) for column in key)
 
 
-def _check_grouping_sets(
-    node: Any, names: str, key: Sequence[KeyColumn], tables: tuple[str, ...]
-) -> PartitionedPlan:
+def _check_grouping_sets(node: Any, names: str, key: Key) -> Key:
     if names.startswith(("ROLLUP", "CUBE")):
-        return PartitionedPlan(tables, why_not=f"groups all rows together ({names}); {_LATER}")
+        raise NotCopartitionedError(f"groups all rows together ({names}); {_LATER}")
     always = {name: name for name in columns_of_all(node.group_by_exprs(), _names(node))}
     kept = tuple(column.rename(always) for column in key)
     if not all(column.equal for column in kept):
-        return PartitionedPlan(
-            tables,
-            why_not=f"groups by sets of which some lack a part of the key ({names}); add it to "
-            f"each of them, {_LATER}",
+        raise NotCopartitionedError(
+            f"groups by sets of which some lack a part of the key ({names}); add it to each of "
+            f"them, {_LATER}"
         )
-    return PartitionedPlan(tables, kept)
+    return kept
 
 
 def _other_key(tables: Sequence[str]) -> str:
@@ -173,53 +170,47 @@ def _other_key(tables: Sequence[str]) -> str:
 
 def _check_window(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
+) -> Key:
     for window in node.get_window_expr():
         by = node.get_partition_exprs(window)
         if not all(column.determined_by(by) for column in parts[0].key):
             names = ", ".join(expr_text(expr) for expr in by)
             does = f"by {names}, which is not the whole key" if by else "over all rows"
-            return PartitionedPlan(
-                tables,
-                why_not=f"uses a window {does}; add the key to its partition by, "
-                f"{_other_key(tables)} these columns, {_LATER}",
+            raise NotCopartitionedError(
+                f"uses a window {does}; add the key to its partition by, {_other_key(tables)} "
+                f"these columns, {_LATER}"
             )
-    return PartitionedPlan(tables, _key_after(node, "WindowExpr", plan, parts[0]))
+    return _key_after(node, "WindowExpr", plan, parts[0])
 
 
 def _check_limit(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
-    return PartitionedPlan(
-        tables, why_not=f"limits the rows, and would do so for each partition; {_LATER}"
-    )
+) -> Key:
+    raise NotCopartitionedError(f"limits the rows, and would do so for each partition; {_LATER}")
 
 
 def _check_sort(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
+) -> Key:
     if node.get_fetch_val() is not None:
         return _check_limit(node, plan, parts, tables)
-    return PartitionedPlan(tables, parts[0].key)
+    return parts[0].key
 
 
 def _check_union(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
+) -> Key:
     if any(not part.tables and part.has_any for part in parts):
-        return PartitionedPlan(
-            tables,
-            why_not="adds rows that every partition has, once for each; "
-            f"add them in a stage after it, {OR_ONE}",
+        raise NotCopartitionedError(
+            "adds rows that every partition has, once for each; add them in a stage after it, "
+            f"{OR_ONE}"
         )
     out, keys = _names(node), []
     for each, part in zip(plan.inputs(), parts, strict=True):
         names = dict(zip(_names(each.to_variant()), out, strict=False))
         if part.tables:
             keys.append([column.rename(names) for column in part.key])
-    return PartitionedPlan(
-        tables, tuple(_key_of_union(columns) for columns in zip(*keys, strict=True))
-    )
+    return tuple(_key_of_union(columns) for columns in zip(*keys, strict=True))
 
 
 def _key_of_union(columns: Sequence[KeyColumn]) -> KeyColumn:
@@ -234,7 +225,7 @@ def _key_of_union(columns: Sequence[KeyColumn]) -> KeyColumn:
 
 
 _CHECKS: dict[
-    str, Callable[[Any, LogicalPlan, Sequence[PartitionedPlan], tuple[str, ...]], PartitionedPlan]
+    str, Callable[[Any, LogicalPlan, Sequence[PartitionedPlan], tuple[str, ...]], Key]
 ] = {
     "Aggregate": _check_aggregate,
     "Join": check_join,

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from mrflight.compute.join_types import joinable
-from mrflight.compute.sql.key_columns import CONSTANT, OR_ONE, KeyColumn, PartitionedPlan, expr_text
+from mrflight.compute.sql.key_columns import (
+    CONSTANT,
+    OR_ONE,
+    Key,
+    KeyColumn,
+    NotCopartitionedError,
+    PartitionedPlan,
+    expr_text,
+)
 from mrflight.compute.sql.plans import is_null_aware
 
 if TYPE_CHECKING:
@@ -20,75 +28,64 @@ _KEEPING = {side: {side, f"{side}Semi", f"{side}Anti", f"{side}Mark"} for side i
 
 def check_join(
     node: Any, plan: LogicalPlan, parts: Sequence[PartitionedPlan], tables: tuple[str, ...]
-) -> PartitionedPlan:
-    """Return the properties of the rows of a join with at least one partitioned side."""
+) -> Key:
+    """Return the key of the rows of a join with at least one partitioned side.
+
+    Raises NotCopartitionedError if rows of different partitions may match.
+    """
     left, right = parts
     how, pairs = str(node.join_type()), list(node.on())
     if left.tables and right.tables:
-        return _check_keyed_join(node, plan, left, right, tables)
-    partitioned, name = (left, "Left") if left.tables else (right, "Right")
+        return _check_keyed_join(node, plan, left.key, right.key, tables)
+    key, side = (left.key, "Left") if left.tables else (right.key, "Right")
+    found = tuple(column.with_equal(pairs) for column in key)
     if how == "Inner":
-        return PartitionedPlan(
-            tables, tuple(column.with_equal(pairs) for column in partitioned.key)
-        )
-    if how in _KEEPING[name]:
-        return PartitionedPlan(tables, partitioned.key)
-    is_semi = how in ("LeftSemi", "RightSemi")
-    found = tuple(column.with_equal(pairs) for column in partitioned.key)
-    matched = [column.equal - old.equal for column, old in zip(found, partitioned.key, strict=True)]
-    if is_semi and all(matched):  # each of its rows matches rows of one partition
-        columns = (
+        return found
+    if how in _KEEPING[side]:
+        return key
+    matched = [column.equal - old.equal for column, old in zip(found, key, strict=True)]
+    if how in ("LeftSemi", "RightSemi") and all(matched):
+        # Each row of the result matches rows of one partition.
+        return tuple(
             replace(column, equal=equal, or_null=column.or_null - old.or_null)
-            for column, old, equal in zip(found, partitioned.key, matched, strict=True)
+            for column, old, equal in zip(found, key, matched, strict=True)
         )
-        return PartitionedPlan(tables, tuple(columns))
-    return PartitionedPlan(
-        tables,
-        why_not="keeps unmatched rows of a broadcast input, which no task knows alone; give "
-        f"that input a key instead of broadcast, {OR_ONE}",
+    raise NotCopartitionedError(
+        "keeps unmatched rows of a broadcast input, which no task knows alone; give that input a "
+        f"key instead of broadcast, {OR_ONE}"
     )
 
 
 def _check_keyed_join(
-    node: Any,
-    plan: LogicalPlan,
-    left: PartitionedPlan,
-    right: PartitionedPlan,
-    tables: tuple[str, ...],
-) -> PartitionedPlan:
+    node: Any, plan: LogicalPlan, left: Key, right: Key, tables: tuple[str, ...]
+) -> Key:
     how, pairs = str(node.join_type()), list(node.on())
-    columns = list(zip(left.key, right.key, strict=True))
-    if why_not := _explain_apart(columns, pairs, node.null_equals_null(), tables):
-        return PartitionedPlan(tables, why_not=why_not)
+    columns = list(zip(left, right, strict=True))
+    _check_same_partition(columns, pairs, node.null_equals_null(), tables)
     if is_null_aware(plan) and not all(_allows_not_in(*both, pairs) for both in columns):
-        return PartitionedPlan(
-            tables,
-            why_not="uses not in, which returns nothing if the subquery has a null anywhere; "
-            f"write not exists, or add `is not null` for both sides' keys, {OR_ONE}",
+        raise NotCopartitionedError(
+            "uses not in, which returns nothing if the subquery has a null anywhere; write not "
+            f"exists, or add `is not null` for both sides' keys, {OR_ONE}"
         )
     is_matched = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
     filled = [expr for pair in pairs for expr in pair] if is_matched else []
-    for side, rows in (("Left", left), ("Right", right)):
+    for side, key in (("Left", left), ("Right", right)):
         if how in _KEEPING[side] - {side}:
-            return PartitionedPlan(
-                tables, tuple(column.without_null(filled) for column in rows.key)
-            )
-    return PartitionedPlan(
-        tables, tuple(_matched_key(how, ours, theirs, filled) for ours, theirs in columns)
-    )
+            return tuple(column.without_null(filled) for column in key)
+    return tuple(_matched_key(how, ours, theirs, filled) for ours, theirs in columns)
 
 
-def _explain_apart(
+def _check_same_partition(
     columns: Sequence[tuple[KeyColumn, KeyColumn]],
     pairs: Sequence[tuple[Expr, Expr]],
     also_by_null: bool,
     tables: tuple[str, ...],
-) -> str | None:
-    """Return why rows that match may be in different partitions; None if they are not."""
+) -> None:
+    """Raise NotCopartitionedError if rows that match may be in different partitions."""
     equal = " and ".join(f"{expr_text(one)} = {expr_text(other)}" for one, other in pairs)
     for ours, theirs in columns:
         if not joinable(ours.kind, theirs.kind):
-            return (
+            raise NotCopartitionedError(
                 f"joins {' with '.join(tables)}, whose keys are {ours.kind} and {theirs.kind}, so "
                 "equal keys are in different partitions; cast one to the type of the other in a "
                 f"map or sql, {OR_ONE}"
@@ -100,12 +97,11 @@ def _explain_apart(
         )
         if not (by_pair or ours.is_same_constant(theirs)):
             does = f"by {equal}, which are not their keys" if pairs else "without an equality"
-            return (
+            raise NotCopartitionedError(
                 f"joins {' with '.join(tables)} {does}; join them by all columns of "
                 "inputs.*.key in their order, set other keys, set broadcast for a small "
                 f"input, {OR_ONE}"
             )
-    return None
 
 
 def _allows_not_in(ours: KeyColumn, theirs: KeyColumn, pairs: Sequence[tuple[Expr, Expr]]) -> bool:

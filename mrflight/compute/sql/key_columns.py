@@ -260,14 +260,20 @@ OR_ONE = "or set shuffle.partitions = 1"
 """The advice for every query that cannot be run by partition."""
 
 
+Key = tuple[KeyColumn, ...]
+"""All columns of the key of a row."""
+
+
+class NotCopartitionedError(Exception):
+    """A node of a plan needs rows of other partitions. The message says what it does."""
+
+
 class PartitionedPlan(msgspec.Struct, frozen=True):
     """The properties of the rows that a node of a plan returns."""
 
     tables: tuple[str, ...] = ()
     """The partitioned tables that the rows come from; none if every task has the rows."""
-    key: tuple[KeyColumn, ...] = ()
-    """All columns of the key, if there are tables."""
+    key: Key = ()
+    """Empty if there are no tables."""
     has_any: bool = True
     """False if the node returns no row in any partition."""
-    why_not: str | None = None
-    """The reason why the rows differ from those of all partitions together, if they do."""
