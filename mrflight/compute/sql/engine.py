@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -131,30 +130,3 @@ def _last_part(name: str) -> str:
     if name.endswith('"'):
         return name[:-1].rpartition('"')[2]
     return name.rpartition(".")[2]
-
-
-MAX_CACHED_PLANS = 32
-"""The plans of maps, and those of reduces, that a process caches. Each has a session without rows.
-Planning a query takes 2 to 4 ms. A map asks for its plan three times, the task of a join up to six
-times, and a stage has many tasks with the same queries."""
-
-
-@dataclass(frozen=True)
-class TableSchemas:
-    """The tables that a query is planned over; equal if their schemas and metadata are equal."""
-
-    schemas: tuple[tuple[str, pa.Schema], ...]
-
-    @classmethod
-    def of(cls, schemas: Mapping[str, pa.Schema]) -> TableSchemas:
-        """Return the schemas by the names of the tables."""
-        return cls(tuple(schemas.items()))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TableSchemas):
-            return NotImplemented
-        both = zip(self.schemas, other.schemas, strict=False)
-        return len(self.schemas) == len(other.schemas) and all(
-            name == name_there and schema.equals(there, check_metadata=True)
-            for (name, schema), (name_there, there) in both
-        )

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
-from mrflight.compute.sql.engine import (
-    EXACT,
-    MAX_CACHED_PLANS,
-    TableSchemas,
-    add_table,
-    check_installed,
-    new_session,
-    query,
-    translate_errors,
-)
-from mrflight.compute.sql.plans import (
-    explain_not_row_wise,
-    reads_floats,
-    result_schema,
-    used_columns,
-)
-from mrflight.errors import ColumnNotFoundError, JobFileError
+from mrflight.compute.sql.engine import translate_errors
+from mrflight.compute.sql.plan_cache import Planned, needed_columns, plan_query
+from mrflight.compute.sql.plans import explain_not_row_wise, result_schema
+from mrflight.errors import JobFileError
 from mrflight.system.shared_payload import SharedPayload
-
-if TYPE_CHECKING:
-    from datafusion import DataFrame
 
 GROUP_ROWS = 2**18
 """The rows of a group of small batches that goes through a query at once. A group costs about
@@ -72,13 +54,8 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
         Raises as `check` does.
         """
-        found = used_columns(self._plan(schema)[0], {self.table: schema})[self.table]
-        try:
-            self.check(pa.schema([schema.field(name) for name in found]))
-        except (JobFileError, ColumnNotFoundError):
-            # The query names a column that it does not need.
-            return list(schema.names)
-        return found
+        rows, table = self._plan(schema)[0], self.table
+        return needed_columns(rows, {table: schema}, lambda used: self.check(used[table]))[table]
 
     def stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result in canonical batches: at least one if there is any input.
@@ -95,7 +72,7 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         result = result_schema(planned, self.key_path)
         schemas = {self.table: first.schema}
         with translate_errors(self.key_path, schemas):
-            rows = PlannedQuery(self.text, self.table, first.schema, options)
+            rows = PlannedQuery(self.text, self.table, first.schema, {**_OPTIONS, **options})
         is_empty = True
         for group in _group_batches(chain([first], batches)):
             with translate_errors(self.key_path, schemas):
@@ -105,36 +82,14 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         if is_empty:
             yield empty_batch(result)
 
-    def _plan(self, schema: pa.Schema) -> tuple[DataFrame, dict[str, str]]:
-        """Plan the query over no rows, and return it with its options.
-
-        Raises JobFileError if it needs more than one row at a time.
-        """
-        return _plan(self, TableSchemas.of({self.table: schema}))
-
-
-@lru_cache(MAX_CACHED_PLANS)
-def _plan(sql_map: SqlMap, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
-    schemas = dict(tables.schemas)
-    check_installed(sql_map.key_path)
-    with translate_errors(sql_map.key_path, schemas):
-        rows = _plan_with(_OPTIONS, sql_map, schemas[sql_map.table])
-        if reads_floats(rows, schemas):
-            return rows, _OPTIONS
-        exact = _OPTIONS | EXACT
-        return _plan_with(exact, sql_map, schemas[sql_map.table]), exact
-
-
-def _plan_with(options: dict[str, str], sql_map: SqlMap, schema: pa.Schema) -> DataFrame:
-    session = new_session(options)
-    add_table(session, sql_map.table, [empty_batch(schema)])
-    rows = query(session, sql_map.text)
-    if reason := explain_not_row_wise(rows, sql_map.table):
-        raise JobFileError(
-            f"{sql_map.key_path}: a map sees one row at a time, but this sql {reason}"
-        )
-    rows.execution_plan()  # raises for types that do not fit
-    return rows
+    def _plan(self, schema: pa.Schema) -> Planned:
+        """Return the plan. Raise JobFileError if the query needs more than one row at a time."""
+        planned = plan_query(self.text, self.key_path, {self.table: schema})
+        if reason := explain_not_row_wise(planned[0], self.table):
+            raise JobFileError(
+                f"{self.key_path}: a map sees one row at a time, but this sql {reason}"
+            )
+        return planned
 
 
 def _group_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -13,25 +11,10 @@ import pyarrow as pa
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.copartition_check import explain_not_copartitioned
-from mrflight.compute.sql.engine import (
-    EXACT,
-    MAX_CACHED_PLANS,
-    TableSchemas,
-    add_table,
-    check_installed,
-    error_text,
-    new_session,
-    query,
-    translate_errors,
-)
-from mrflight.compute.sql.plans import (
-    explain_not_sliceable,
-    order_at_the_end,
-    reads_floats,
-    result_schema,
-    used_columns,
-)
-from mrflight.errors import ColumnNotFoundError, JobFailedError, JobFileError
+from mrflight.compute.sql.engine import error_text, query, translate_errors
+from mrflight.compute.sql.plan_cache import Planned, needed_columns, plan_query
+from mrflight.compute.sql.plans import explain_not_sliceable, order_at_the_end, result_schema
+from mrflight.errors import JobFailedError, JobFileError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.spill_partitions import (
     GracePartitioner,
@@ -40,9 +23,6 @@ from mrflight.tasks.operators.spill_partitions import (
 )
 from mrflight.tasks.operators.sql_run import SqlRun
 from mrflight.units import format_bytes
-
-if TYPE_CHECKING:
-    from datafusion import DataFrame
 
 HELD_FRACTION = 3
 """A third of the memory holds the inputs that fit. Other inputs are read from files."""
@@ -118,17 +98,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
 
         Raises as `check` does.
         """
-        found = used_columns(self._plan(schemas)[0], schemas)
-        chosen = {
-            table: pa.schema([schema.field(name) for name in found[table]])
-            for table, schema in schemas.items()
-        }
-        try:
-            self.check(chosen)
-        except (JobFileError, ColumnNotFoundError):
-            # The query names a column that it does not need.
-            return {table: list(schema.names) for table, schema in schemas.items()}
-        return found
+        return needed_columns(self._plan(schemas)[0], schemas, self.check)
 
     def apply(
         self, inputs: Inputs, memory_bytes: int, scratch: ScratchFolder
@@ -215,29 +185,8 @@ class SqlReduce(msgspec.Struct, frozen=True):
                 tables[name] = kept or [empty_batch(needed)]
         return tables, row_bytes
 
-    def _plan(self, schemas: Mapping[str, pa.Schema]) -> tuple[DataFrame, dict[str, str]]:
-        """Return the query planned over no rows, and the options that it was planned with."""
-        return _plan(self.text, self.key_path, TableSchemas.of(schemas))
-
-
-@lru_cache(MAX_CACHED_PLANS)
-def _plan(text: str, key_path: str, tables: TableSchemas) -> tuple[DataFrame, dict[str, str]]:
-    schemas = dict(tables.schemas)
-    check_installed(key_path)
-    with translate_errors(key_path, schemas):
-        rows = _plan_with({}, text, schemas)
-        if reads_floats(rows, schemas):
-            return rows, {}
-        return _plan_with(EXACT, text, schemas), EXACT
-
-
-def _plan_with(options: dict[str, str], text: str, schemas: Mapping[str, pa.Schema]) -> DataFrame:
-    session = new_session(options)
-    for name, schema in schemas.items():
-        add_table(session, name, [empty_batch(schema)])
-    rows = query(session, text)
-    rows.execution_plan()  # raises for types that do not fit
-    return rows
+    def _plan(self, schemas: Mapping[str, pa.Schema]) -> Planned:
+        return plan_query(self.text, self.key_path, schemas)
 
 
 def _spill(

@@ -7,8 +7,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from mrflight.compute.sql.engine import TableSchemas
 from mrflight.compute.sql.map import SqlMap
+from mrflight.compute.sql.plan_cache import TableSchemas
 from mrflight.errors import JobFileError
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 
