@@ -33,7 +33,7 @@ class Actions:
         """Return the results of an action; raise ProtocolError if it is unknown or malformed."""
         if action.type not in self._handlers:
             raise ProtocolError(
-                f"no action {action.type[:64]!r}; there are {', '.join(self._handlers)}"
+                f"unknown action {action.type[:64]!r}; the actions are {', '.join(self._handlers)}"
             )
         message, handler = self._handlers[action.type]
         body = memoryview(action.body)

@@ -103,21 +103,23 @@ class DataServer(flight.FlightServerBase):
 
     @answer_errors
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
-        wanted = decode_ticket(ticket.ticket)
-        self._membership.open(wanted.shuffle)
-        attempts = self._membership.winners(wanted.shuffle, wanted.epoch, wanted.generation)
-        if wanted.blocks:
-            partitions = (wanted.partition, *wanted.others)
+        request = decode_ticket(ticket.ticket)
+        self._membership.open(request.shuffle)
+        attempts = self._membership.committed_attempts(
+            request.shuffle, request.epoch, request.generation
+        )
+        if request.blocks:
+            partitions = (request.partition, *request.others)
             tagged = (
                 (to_wire(block), BlockTag(partition, block.rows, block.xxh3).encode())
                 for partition in partitions
                 for block in self._store.read(
-                    wanted.shuffle, partition, attempts, wanted.partition_slice
+                    request.shuffle, partition, attempts, request.partition_slice
                 )
             )
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(tagged))
-        blocks = self._store.read(wanted.shuffle, wanted.partition, attempts)
-        schema = self._membership.schema(wanted.shuffle, wanted.partition)
+        blocks = self._store.read(request.shuffle, request.partition, attempts)
+        schema = self._membership.schema(request.shuffle, request.partition)
         return flight.GeneratorStream(schema, answer_stream(_plain(blocks)))
 
     @answer_errors

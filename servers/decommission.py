@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _CHECK_EVERY_S = 0.2
 _RETRY_FOR_S = 5.0
-"""How long to retry a metadata server that cannot be reached. A restart takes a second or two."""
+"""The time for retries if the metadata server cannot be reached. A restart takes 1 or 2 s."""
 
 
 class Decommission:
@@ -120,7 +120,9 @@ class Decommission:
         missing: dict[tuple[MapAttempt, str], list[int]] = {}
         for partition in partitions:
             copied = self._copied.setdefault((shuffle_id, partition), set())
-            counting = self._membership.winners(shuffle_id, epoch, infos[partition].generation)
+            counting = self._membership.committed_attempts(
+                shuffle_id, epoch, infos[partition].generation
+            )
             target = self._targets[shuffle_id, partition]
             for source in counting:
                 if source not in copied:

@@ -52,8 +52,8 @@ class Membership:
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
         self._incarnation = secrets.token_hex(8)
-        self._asking = threading.Lock()  # guards the connections of requests, one at a time
-        self._knowing = threading.Lock()  # guards `_commits`; no call is made while it is held
+        self._metadata_lock = threading.Lock()  # lets one request at a time use `_metadata`
+        self._commits_lock = threading.Lock()  # no call is made while it is held
         self._commits: dict[str, list[MapCommit]] = {}
         self._heartbeat_thread = threading.Thread(
             target=self._send_heartbeats, name="heartbeat", daemon=True
@@ -76,12 +76,12 @@ class Membership:
 
     @property
     def location(self) -> str:
-        """Where clients reach this server."""
+        """The location at which clients reach this server."""
         return self._location
 
     @property
     def metadata_location(self) -> str:
-        """Where this server reaches the metadata server."""
+        """The location at which this server reaches the metadata server."""
         return self._metadata.location
 
     @property
@@ -127,7 +127,9 @@ class Membership:
                 self._forget_but_for_files({shuffle_id: stored})
             self._store.open(shuffle_id, len(described.placement), described.token)
 
-    def winners(self, shuffle_id: str, epoch: int, generation: int = 0) -> list[MapAttempt]:
+    def committed_attempts(
+        self, shuffle_id: str, epoch: int, generation: int = 0
+    ) -> list[MapAttempt]:
         """Return the attempts that count for partitions of a generation, of the first ``epoch``.
 
         Raises InconsistentMapOutputError if there are fewer commits. What other tasks have read
@@ -141,7 +143,7 @@ class Membership:
                 # Another shuffle of this name: this server never heard that the first was dropped.
                 known, news, since = [], metadata.commits(shuffle_id, 0), 0
             known = known[:since] + news
-            with self._knowing:
+            with self._commits_lock:
                 if self._store.is_open(shuffle_id):  # it may have been dropped meanwhile
                     self._commits[shuffle_id] = known
         if len(known) < epoch:
@@ -170,7 +172,7 @@ class Membership:
         for shuffle_id, token in tokens.items():
             if (forgotten := self._store.forget(shuffle_id, token)) is not None:
                 found.append(forgotten)
-                with self._knowing:
+                with self._commits_lock:
                     self._commits.pop(shuffle_id, None)
         return found
 
@@ -189,7 +191,7 @@ class Membership:
 
         While one request retries, the others wait at the same time, and not one after the other.
         """
-        if not self._asking.acquire(timeout=self._connections.timeouts.reconnect_s):
+        if not self._metadata_lock.acquire(timeout=self._connections.timeouts.reconnect_s):
             error = ServerUnavailableError(
                 f"{self._metadata.location} has not answered another request in time"
             )
@@ -198,7 +200,7 @@ class Membership:
         try:
             yield self._metadata
         finally:
-            self._asking.release()
+            self._metadata_lock.release()
 
     def _send_heartbeats(self) -> None:
         is_answered = True

@@ -50,6 +50,8 @@ from mrflight.shuffle.wire.protocol import (
     DropShuffleResponse,
     Heartbeat,
     HeartbeatResponse,
+    ListCommits,
+    ListCommitsResponse,
     Message,
     MetadataAction,
     MovePartitions,
@@ -65,8 +67,6 @@ from mrflight.shuffle.wire.protocol import (
     ServerStats,
     ShuffleName,
     StatusResponse,
-    Winners,
-    WinnersResponse,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_info_path
 from mrflight.system.deadlines import Timeouts
@@ -94,7 +94,7 @@ class MetadataServer(flight.FlightServerBase):
                 MetadataAction.DESCRIBE_SHUFFLE: (DescribeShuffle, self._describe_shuffle),
                 MetadataAction.DROP_SHUFFLE: (ShuffleName, self._drop_shuffle),
                 MetadataAction.COMMIT_MAP: (CommitMap, self._commit_map),
-                MetadataAction.WINNERS: (Winners, self._winners),
+                MetadataAction.WINNERS: (ListCommits, self._list_commits),
                 MetadataAction.REGISTER_SERVER: (ServerLocation, self._register_server),
                 MetadataAction.DRAIN_SERVER: (ServerLocation, self._drain_server),
                 MetadataAction.UNREGISTER_SERVER: (ServerLocation, self._unregister_server),
@@ -192,9 +192,9 @@ class MetadataServer(flight.FlightServerBase):
             return CommitMapResponse(*committed[1:])
         return CommitMapResponse(*committed[1:], self._registry.has_same_output(request))
 
-    def _winners(self, request: Winners) -> Message:
+    def _list_commits(self, request: ListCommits) -> Message:
         commits = self._registry.commits(request.id, request.since)
-        return WinnersResponse([(*source, since, until) for source, since, until in commits])
+        return ListCommitsResponse([(*source, since, until) for source, since, until in commits])
 
     def _register_server(self, request: ServerLocation) -> Message:
         if not is_location(request.location):

@@ -1,5 +1,5 @@
-"""Moving rows by key: the wire protocol, the state that servers keep, and what users hold.
+"""The shuffle: the wire protocol, the state and blocks that servers keep, and the client.
 
-The sub-rooms import in the order `wire`, then `metadata` and `store`, then `client`. The processes
-themselves are in `mrflight.servers`.
+The folders import in the order `wire`, `metadata`, `store`, `client`. The server processes are in
+`mrflight.servers`.
 """

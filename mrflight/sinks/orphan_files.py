@@ -48,7 +48,7 @@ class OrphanFile(msgspec.Struct, frozen=True):
     path: str
     """Relative to the table's folder."""
     job_id: str | None
-    """None for a file whose name does not say which job wrote it."""
+    """The job that wrote the file; None if its name does not say that."""
     size_bytes: int
 
 
@@ -57,7 +57,7 @@ class OrphanFiles(msgspec.Struct, frozen=True):
 
     files: tuple[OrphanFile, ...]
     newer: int
-    """How many other files would be orphans if they were older."""
+    """The number of other files that would be orphans if they were older."""
     has_table: bool
     """Whether there is a log or a manifest, which proves that the files are not needed."""
 

@@ -1,4 +1,4 @@
-"""The one door to every file system."""
+"""Access to files on disks, in S3, HDFS and HopsFS, and to deltalake. No formats of rows."""
 
 from mrflight.storage.location import Location, locate
 

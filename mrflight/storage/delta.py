@@ -145,7 +145,7 @@ def has_deletion_vectors(table: Any) -> bool:
 
 
 class TableWrite(msgspec.Struct, frozen=True):
-    """What a commit writes into the log of a table."""
+    """The content of a commit to the log of a table."""
 
     schema: pa.Schema
     actions: list[Any]
@@ -154,7 +154,7 @@ class TableWrite(msgspec.Struct, frozen=True):
     properties: Any
     """The `deltalake.CommitProperties`."""
     metadata: dict[str, Any] = {}
-    """What `kept_metadata` returns, for a commit that replaces a table."""
+    """The result of `kept_metadata`, for a commit that replaces a table."""
 
 
 def kept_metadata(table: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a store's client raises: classified, and described in one line.
+"""The errors of the stores' clients: classified, and described in one line.
 
 The failure of a store is told from a file that is damaged. The text of an error becomes one line
 of a message of ours.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mrflight.storage.store import Store
 
 _FAILED = re.compile(r"\bGeneric \w+ error\b")
-"""How object_store begins an error, unless a file is missing, exists already, or is forbidden."""
+"""The start of an error of object_store, unless a file is missing, exists, or is forbidden."""
 
 _ANSWERED = re.compile(r"status code: 4(?!08|29)\d\d")
 """The server understood the request and will answer the same again, unlike after 408 and 429."""
@@ -27,7 +27,7 @@ _FORBIDDEN = re.compile(
     r"|The operation lacked (the necessary privileges|valid authentication)"  # S3's 403 and 401
     r"|\(os error (1|13|30)\)"  # object_store, of a disk: EPERM, EACCES, EROFS
 )
-"""What clients that raise no PermissionError say instead."""
+"""The messages of clients that raise no PermissionError."""
 
 _DISK_FAILURES = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EHOSTDOWN, errno.ENOTCONN}
@@ -56,7 +56,7 @@ _SYSTEM_MESSAGE = re.compile(r'\bmessage: "([^"]+)"')
 
 
 class StoreCallError(OSError):
-    """What a store's client reported, unless a file is missing or forbidden.
+    """An error that a store's client reported, unless a file is missing or forbidden.
 
     Stores raise it themselves. pyarrow raises an OSError of its own for a damaged file, and later
     the two could not be told apart.

@@ -31,7 +31,7 @@ _MIN_SIMILARITY = 0.75
 _KEYS_PAGE = "docs/reference/storage-options.md"
 
 _FALSE = ("0", "false", "off", "no", "n")
-"""What object_store (0.13) reads as false, in upper or lower case."""
+"""The values that object_store (0.13) reads as false, in upper or lower case."""
 
 
 def check_options(options: Iterable[str], paths: Iterable[str], at: str = "storage.") -> None:

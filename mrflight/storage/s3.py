@@ -28,7 +28,7 @@ PART_BYTES = 8 << 20
 """A smaller file takes one request; a larger one takes one for each part, and two more."""
 
 PARTS_AT_ONCE = 1
-"""How many parts of a file are being sent, beside the one that is being filled."""
+"""The number of parts of a file that are being sent, beside the one that is being filled."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class FileVersion(msgspec.Struct, frozen=True):
 
     size_bytes: int
     mtime_ns: int | None = None
-    """When the file was last written; None if that is unknown or says nothing."""
+    """The time of the last write; None if it is unknown or says nothing."""
 
 
 class Store(ABC):
@@ -31,7 +31,7 @@ class Store(ABC):
     """
 
     failure_hint = "check the store"
-    """What the user can do if the store fails; a clause of a message, without a full stop."""
+    """Advice to the user if the store fails; a clause of a message, without a full stop."""
 
     is_disk = False
     """Whether the store is a disk of this machine, with real folders, locks and renames."""

@@ -1,4 +1,4 @@
-"""Which map output is lost according to an error of a reader or a writer."""
+"""Finds the map output that is lost according to an error of a reader or a writer."""
 
 from __future__ import annotations
 

@@ -29,6 +29,8 @@ from mrflight.shuffle.wire.protocol import (
     DropShuffleResponse,
     Heartbeat,
     HeartbeatResponse,
+    ListCommits,
+    ListCommitsResponse,
     M,
     Message,
     MetadataAction,
@@ -45,8 +47,6 @@ from mrflight.shuffle.wire.protocol import (
     ShuffleHealth,
     ShuffleName,
     StatusResponse,
-    Winners,
-    WinnersResponse,
     decode,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_ticket
@@ -153,11 +153,11 @@ class MetadataClient:
 
     def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
         """Return the committed attempts from position ``since`` on, in order of their commits."""
-        request = Winners(shuffle_id, since)
-        answer = self.ask(MetadataAction.WINNERS, request, WinnersResponse)
+        request = ListCommits(shuffle_id, since)
+        answer = self.ask(MetadataAction.WINNERS, request, ListCommitsResponse)
         return [
             MapCommit(MapAttempt(map_id, attempt, writer), since, until)
-            for map_id, attempt, writer, since, until in answer.winners
+            for map_id, attempt, writer, since, until in answer.commits
         ]
 
     def register_server(self, location: str, incarnation: str = "") -> None:

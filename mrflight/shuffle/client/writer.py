@@ -44,7 +44,7 @@ offsets they may have 8 KiB each."""
 
 
 class _State(Enum):
-    """How far a writer's attempt has come."""
+    """The state of a writer's attempt."""
 
     OPEN = "open"
     UNKNOWN = "the commit was requested and not answered"

@@ -76,7 +76,7 @@ class MapCommitted(Event, frozen=True):
     """The rows in each partition that the attempt counts for, and 0 in the others, as
     `encode_counts` returns them. Empty in a journal, which keeps `CountsRestored`."""
     size_bytes: bytes
-    """As ``rows``."""
+    """The bytes in each partition, encoded like ``rows``."""
 
 
 class CountsRestored(Event, frozen=True):

@@ -143,7 +143,7 @@ class Journal(Closeable):
 
 
 class _Changes:
-    """What an event changes in the tables, inside of a transaction."""
+    """Applies events to the tables of a journal, each inside of a transaction."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Which data servers hold which partitions of a shuffle."""
+"""The placement of the partitions of a shuffle on data servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IndexedPlacement(NamedTuple):
 
 @dataclass
 class Placement:
-    """Where the partitions of one shuffle are now, and which rows were lost with data servers.
+    """The locations of the partitions of one shuffle, and the rows that were lost with servers.
 
     The ``version`` grows by one with every change. The generation of a partition is the version in
     which it was placed without its rows, 0 if that never happened.

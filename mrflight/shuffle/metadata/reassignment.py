@@ -1,4 +1,4 @@
-"""Which partitions get other locations when servers are lost, join or stop.
+"""Plans new locations for partitions when servers are lost, join or stop.
 
 The functions are pure: the plan is an event for the caller to apply.
 """

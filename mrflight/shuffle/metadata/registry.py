@@ -1,4 +1,4 @@
-"""The metadata server's knowledge: servers, shuffles, and which attempts are committed.
+"""The registry of a metadata server: servers, shuffles and committed attempts.
 
 A state machine without sockets and without a clock of its own. Every change is an event that is
 recorded before it is applied, so a registry that replays the recorded events has the same state.

@@ -24,7 +24,7 @@ from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 
 PUT_TIMEOUT_S = 120.0
-"""How long a put waits for memory. A slow disk writes a budget of 2 GiB in that time."""
+"""The timeout of a put that waits for memory. A slow disk writes 2 GiB in that time."""
 
 
 class BlockStore(Closeable):
@@ -200,4 +200,6 @@ class BlockStore(Closeable):
 
 
 def _not_here(shuffle_id: str) -> ShuffleNotFoundError:
-    return ShuffleNotFoundError(f"shuffle {shuffle_id!r} is not here: never made, or dropped")
+    return ShuffleNotFoundError(
+        f"shuffle {shuffle_id!r} is not on this data server: it was never opened, or was dropped"
+    )

@@ -29,8 +29,8 @@ PIECE_BYTES = 16 * 2**20
 """Bytes that are written at a time. Then their memory is given back, and waiting puts continue."""
 
 DROP_TIMEOUT_S = 20.0
-"""How long a drop waits for the piece that is being written. Its caller gives up after 2 s, and the
-files are removed all the same."""
+"""The time for which a drop waits for the piece that is being written. Its caller gives up after
+2 s, and the files are removed all the same."""
 
 STOP_TIMEOUT_S = 20.0
 
@@ -84,7 +84,8 @@ class Spiller:
         self._budget = budget
         self._shuffles = shuffles
         self._scratch = scratch
-        self.idle = True  # nothing is written until memory gets short again
+        self.idle = True
+        """Whether nothing is written until memory gets short again."""
         self._writing: StoredShuffle | None = None
         self._stopped = False
         self._freed_bytes = 0
@@ -159,7 +160,7 @@ class Spiller:
             return_freed_memory()
 
     def _spill_piece(self, shuffle: StoredShuffle, partition: StoredPartition, size: int) -> int:
-        """Write the first blocks in memory of a partition; what that gave back."""
+        """Write the oldest blocks in memory of a partition; return the bytes that this freed."""
         with self._changed:
             if shuffle.dropped or not partition.resident_bytes:
                 return 0

@@ -35,7 +35,7 @@ _DISCARDED = (2**64 - 1, 0, 0, 0, 0)
 
 @dataclass(eq=False)
 class StoredAttempt:
-    """What is stored of one map attempt; ``number`` is its position in `StoredShuffle.attempts`."""
+    """The counts of one map attempt; ``number`` is its position in `StoredShuffle.attempts`."""
 
     source: MapAttempt
     number: int

@@ -1,4 +1,4 @@
-"""How some columns are encoded while they travel: TPC-H's lineitem takes three fifths of its bytes.
+"""The encoding of some columns on the wire. TPC-H's lineitem takes three fifths of its bytes.
 
 Strings that come as a dictionary of few values (`mrflight.compute.arrays`) take one byte a
 row, in a block that has a dictionary of its own. Whole numbers, dates and decimals of up to 18

@@ -20,8 +20,8 @@ declared lost first, which fails no attempt.
 """
 _KEEPALIVE_EVERY_S = 5.0
 _CONNECT_MS = 10_000
-"""Instead of gRPC's 20 s: there is time for four connection attempts, with 1, 2 and 4 s between
-them, of which three may be lost."""
+"""The time for a connection, instead of gRPC's 20 s. It is enough for four attempts, with 1, 2 and
+4 s between them, of which three may be lost."""
 _NO_PINGS_MS = 3_600_000
 """gRPC sets TCP_USER_TIMEOUT only if it may ping, and servers end connections that ping."""
 _CHANNEL_OPTIONS = [

@@ -142,7 +142,7 @@ def _translate(error: Exception, location: str, operation: str) -> MrflightError
         return DeadlineExceededError(f"{operation}: {location} did not answer in time")
     if isinstance(error, flight.FlightCancelledError | flight.FlightInternalError):
         # The server is being stopped, or the connection broke in the middle of a message.
-        return ServerUnavailableError(f"{operation}: {location} broke off: {reason}")
+        return ServerUnavailableError(f"{operation}: the connection to {location} broke: {reason}")
     if isinstance(error, flight.FlightUnavailableError | OSError):
         return ServerUnavailableError(f"{operation}: {location} cannot be reached: {reason}")
     return ProtocolError(f"{operation}: {location} answered: {reason}")

@@ -48,15 +48,15 @@ class Keepalive(Closeable):
         # none is closed here after a fork, which would wait for gRPC threads that do not exist.
         # Adding, removing and listing are each one step of the interpreter.
         self._clients: dict[weakref.ref[flight.FlightClient], None] = {}
-        self._starting = threading.Lock()
-        self._calling = threading.Lock()
-        self._ending = threading.Event()
+        self._start_lock = threading.Lock()
+        self._call_lock = threading.Lock()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, client: flight.FlightClient) -> None:
         """Call over a client from now on, until it is removed or collected."""
         self._clients[weakref.ref(client)] = None
-        with self._starting:
+        with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="keepalive", daemon=True)
                 self._thread.start()
@@ -72,24 +72,24 @@ class Keepalive(Closeable):
         In Arrow 26, a call that begins while another thread closes its client ends the process.
         """
         self.remove(client)
-        if self._calling.acquire(blocking=False):
+        if self._call_lock.acquire(blocking=False):
             try:
                 client.close()
             finally:
-                self._calling.release()
+                self._call_lock.release()
 
     def close(self) -> None:
         """End the thread."""
-        self._ending.set()
+        self._ended.set()
         if self._thread is not None:
             self._thread.join(2 * _CALL_TIMEOUT_S)
 
     def _run(self) -> None:
-        while not self._ending.wait(self._every_s):
+        while not self._ended.wait(self._every_s):
             for reference in list(self._clients):
-                if self._ending.is_set():
+                if self._ended.is_set():
                     return
-                with self._calling:
+                with self._call_lock:
                     if (client := reference()) is None:
                         self._clients.pop(reference, None)
                     elif reference in self._clients:

@@ -1,4 +1,4 @@
-"""What a metadata server answers about committed map output.
+"""The answers of a metadata server about committed map output.
 
 `mrflight.ids` explains epochs, generations and versions.
 """
@@ -24,7 +24,7 @@ class MapCommit(NamedTuple):
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
-    """Where a reader finds a partition, and how many rows and bytes it is promised there."""
+    """The locations of a partition, and the rows and bytes that a reader is promised there."""
 
     partition: int
     locations: tuple[str, ...]

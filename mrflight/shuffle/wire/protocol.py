@@ -76,7 +76,7 @@ class PutShuffle(Message, frozen=True):
 
 
 class PartitionTarget(Message, frozen=True):
-    """Where the rows of a partition are sent: the first location, and its replicas."""
+    """The location to which the rows of a partition are sent, and those of its replicas."""
 
     location: str
     descriptor: str
@@ -225,20 +225,20 @@ class CommitMapResponse(Message, frozen=True, omit_defaults=True):
     ``routing``."""
 
 
-class Winners(Message, frozen=True):
+class ListCommits(Message, frozen=True):
     """Ask for the committed attempts from position ``since`` on, in order of their commits."""
 
     id: str
     since: int = 0
 
 
-class WinnersResponse(Message, frozen=True):
+class ListCommitsResponse(Message, frozen=True):
     """``[map id, attempt, writer, since, until]`` of each commit after ``since``.
 
     The attempt counts for partitions whose generation is above ``since`` and at most ``until``.
     """
 
-    winners: list[tuple[int, int, str, int, int]]
+    commits: list[tuple[int, int, str, int, int]] = msgspec.field(name="winners")
 
 
 class PartitionSize(Message, frozen=True):
@@ -297,7 +297,7 @@ class PutReceipt(Message, frozen=True):
 
 
 class ServerStats(Message, frozen=True, omit_defaults=True):
-    """What a data server holds now. Bytes are those of all blocks, including spilled ones."""
+    """The content of a data server. Bytes are those of all blocks, including spilled ones."""
 
     shuffles: int
     blocks: int

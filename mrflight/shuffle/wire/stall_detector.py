@@ -42,8 +42,8 @@ class StallDetector:
     def _begin(self) -> None:
         # Adding, removing and listing are each one step of the interpreter.
         self._waiting: dict[_Waiting, None] = {}
-        self._starting = threading.Lock()
-        self._ending = threading.Event()
+        self._start_lock = threading.Lock()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def messages(
@@ -78,14 +78,14 @@ class StallDetector:
                 waiting.stream.cancel()
 
     def _start(self) -> None:
-        with self._starting:
+        with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
                 self._thread.start()
-                atexit.register(self._ending.set)
+                atexit.register(self._ended.set)
 
     def _watch(self) -> None:
-        while not self._ending.wait(_CHECK_EVERY_S):
+        while not self._ended.wait(_CHECK_EVERY_S):
             self._cancel_stalled()
 
     def _cancel_stalled(self) -> None:

@@ -1,4 +1,4 @@
-"""What all sinks share: their interface, the guard and lease of a commit, and the files of a job.
+"""The parts of every sink: its interface, the guard and lease of its commit, and its job's files.
 
 How a folder or a Delta table is committed is in `sinks.folder` and `sinks.delta`.
 """

@@ -43,22 +43,22 @@ class SinkTasks(msgspec.Struct, frozen=True):
     """Returns the results in the order of the tasks; raises what a task's last attempt raised."""
     workers: int = 1
     memory_bytes: int = 64 << 20
-    """How much a task may hold."""
+    """The memory of a task."""
     encoder_bytes: int = 64 << 20
-    """How much it may hold besides that in rows that are waiting to be encoded."""
+    """The memory of a task for rows that wait to be encoded, besides ``memory_bytes``."""
 
 
 LOCAL_TASKS = SinkTasks()
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What the committed reduce attempts wrote, ready to be committed to the table."""
+    """The output of the committed reduce attempts, ready to be committed to the table."""
 
     parts: tuple[PartFile, ...]
     schema: pa.Schema
     """The schema of the result if there are no parts, which have their own."""
     deadline: Deadline = NO_DEADLINE
-    """Until when the store is waited for, up to the call that commits."""
+    """The deadline for the store's answers, up to the call that commits."""
     has_stale_files: bool = True
     """Whether there may be files of attempts other than those of the parts."""
     tasks: SinkTasks = LOCAL_TASKS

@@ -14,14 +14,14 @@ from mrflight.system.signals import run_interruptibly
 T = TypeVar("T")
 
 GRACE_S = 10.0
-"""How long a call that begins in time may take. It usually takes milliseconds, and cutting it off
-leaves its outcome unknown."""
+"""The time for a call that begins before the deadline. It usually takes milliseconds, and cutting
+it off leaves its outcome unknown."""
 
 MAX_WAIT_S = 600.0
-"""How long a store that does not answer is waited for if the job has no timeout."""
+"""The time for a store to answer if the job has no timeout."""
 
 MAX_TRIES = 30
-"""How often a commit is tried while other writers are faster."""
+"""The number of tries of a commit while other writers are faster."""
 _MAX_PAUSE_S = 0.2
 
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 LEASE_S = 30.0
 """Longer than a process is usually suspended. Others wait this long for a job that was killed."""
 _RENEWALS = 3
-"""How often a lease is renewed before it would expire."""
+"""The number of renewals of a lease before it would expire."""
 
 
 class LeaseHandle:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # jobs without a merge need not load it
     from mrflight.sinks.delta.merge_commit import Merge
 
 MAX_LOG_READS = 30
-"""How often the log is read to find out whether a commit that failed is in it."""
+"""The number of tries to read the log, to find out whether a commit that failed is in it."""
 
 NTZ_FEATURE = "timestampNtz"
 

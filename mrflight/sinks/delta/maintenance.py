@@ -23,7 +23,7 @@ class MaintenanceOptions(msgspec.Struct, frozen=True):
     target_bytes: int | None = TARGET_BYTES
     """The size of compacted files; None for no compaction."""
     retention: Retention | None = TABLE_RETENTION
-    """None for no vacuum."""
+    """How long a vacuum keeps removed files; None for no vacuum."""
     checkpoints: bool = True
     """Whether a checkpoint is written."""
 
@@ -35,7 +35,7 @@ class CompactionReport(msgspec.Struct, frozen=True):
     size_bytes: int
     into_files: int
     into_bytes: int | None
-    """None in a dry run."""
+    """The size of the new files; None in a dry run."""
 
 
 class VacuumReport(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class VacuumReport(msgspec.Struct, frozen=True):
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
-    """What `maintain` did, or would do in a dry run; None for a step that was not requested."""
+    """The result of `maintain`, or of its dry run; None for a step that was not requested."""
 
     table: str
     dry_run: bool

@@ -25,7 +25,7 @@ class DeltaOutput(msgspec.Struct, frozen=True):
     location: Location
     mode: str
     target: TableSchema
-    """What the table required of the rows when the job began."""
+    """The requirements of the table on the rows when the job began."""
     app_id: str
     """The application id of the commit's transaction, which is committed once."""
     job_id: str

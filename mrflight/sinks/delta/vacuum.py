@@ -23,16 +23,16 @@ _HOUR = timedelta(hours=1)
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long removed files are kept for readers of older versions."""
+    """The time for which removed files are kept, for readers of older versions."""
 
     time: timedelta | None = None
-    """It is rounded up to whole hours. None: what the table's property says, or else 7 days."""
+    """It is rounded up to whole hours. None stands for the table's property, or else 7 days."""
     is_forced: bool = False
     """Whether a shorter time than the table's property says is accepted."""
 
     @property
     def hours(self) -> int | None:
-        """The whole hours for deltalake; None for what the table's property says."""
+        """The whole hours for deltalake; None for the time in the table's property."""
         return None if self.time is None else math.ceil(self.time / _HOUR)
 
 

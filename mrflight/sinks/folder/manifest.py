@@ -1,4 +1,4 @@
-"""A manifest: what a folder of plain files holds, as a table's log would say it.
+"""A manifest: the list of the files in a folder of plain files, as a table's log would have it.
 
 It lists the files that mrflight wrote, so that an overwrite deletes nothing else. It has the
 schema, so that appends agree, and every run, so that a rerun with the same id is recognised.
@@ -19,7 +19,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     job: str
     app: str | None
-    """What stands for the job's ``run_id``; None without one."""
+    """The application id, which stands for the job's ``run_id``; None without one."""
     files: list[str]
     """The relative paths of its files that still exist."""
 

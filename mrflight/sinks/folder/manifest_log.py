@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _NONE = -1
 _MAX_READS = 30
-"""How often the newest manifest may be replaced by a newer one before it is read."""
+"""The number of tries to read the newest manifest, which a newer one may replace each time."""
 
 
 class Entry(msgspec.Struct, frozen=True):

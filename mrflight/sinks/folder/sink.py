@@ -178,7 +178,7 @@ class FolderSink(Sink):
 
     @property
     def _failure_meaning(self) -> str:
-        """What the failure of a put that took effect means."""
+        """The meaning of the failure of a put that took effect."""
         if self._location.store.is_disk:
             return "a crash of this machine may undo it"
         return "the store's answer was lost"

@@ -26,7 +26,7 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     stats: str = "{}"
     """Delta's file statistics as JSON: numRecords, minValues, maxValues, nullCount."""
     schema: pa.Schema
-    """What its rows are stored with, including the ``partition_by`` columns."""
+    """The schema of its rows, including the ``partition_by`` columns."""
     keys: KeyBounds | None = None
     """The bounds of its keys, if a merge wrote it."""
     is_key_file: bool = False
@@ -60,7 +60,7 @@ class PartWriter(SharedPayload, ABC):
     @property
     @abstractmethod
     def max_closing_files(self) -> int:
-        """How many files are closed in the background; 0 if closing a file takes no time."""
+        """The number of files that are closed in the background; 0 if closing takes no time."""
 
     @abstractmethod
     def with_memory_limit(self, memory_bytes: int) -> PartWriter:

@@ -21,11 +21,11 @@ job."""
 
 
 class FileFormat(msgspec.Struct, frozen=True):
-    """How the files of a table are encoded. Picklable."""
+    """The encoding of a table's files. Picklable."""
 
     format: OutputFormat
     statistics_columns: int | None = None
-    """How many leading columns have minima and maxima in a Delta log; None for no statistics."""
+    """The number of leading columns with statistics in a Delta log; None for no statistics."""
     codec: ParquetCodec = DEFAULT_CODEC
 
     @property
@@ -39,7 +39,7 @@ class FileFormat(msgspec.Struct, frozen=True):
 
     @property
     def chunk(self) -> ChunkLimit:
-        """How many rows are gathered before they are encoded."""
+        """The rows that are gathered before they are encoded together."""
         return PARQUET_CHUNK if self.suffix == "parquet" else STREAM_CHUNK
 
     def open(self, stream: pa.NativeFile, first: pa.Table) -> Encoder:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 INDEXED_COLUMNS = 32
 """Delta's default of ``delta.dataSkippingNumIndexedCols``."""
 STRING_BOUND_LENGTH = 32
-"""How many characters of a string bound are kept, as by Delta's own writers."""
+"""The characters of a string bound that are kept. Delta's own writers keep as many."""
 
 _FOOTER_BOUND_BYTES = 4096
 """parquet-cpp leaves longer bounds out of the footer."""

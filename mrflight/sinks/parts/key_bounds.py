@@ -20,11 +20,11 @@ Range = tuple[Any, Any]
 """A minimum and a maximum, as integers or strings."""
 
 _TOLERANCE_US = 1000
-"""How far a timestamp may be beyond its bound in a log."""
+"""The distance by which a timestamp may be beyond its bound in a log."""
 
 
 class KeyBounds(msgspec.Struct, frozen=True):
-    """What is known about the keys in some files."""
+    """Bounds of the keys in some files."""
 
     ranges: Mapping[str, Range] = msgspec.field(default_factory=dict)
     """By column. A column that is missing may hold anything."""

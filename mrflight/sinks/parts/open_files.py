@@ -29,12 +29,12 @@ from mrflight.storage import Location
 
 
 class PartLimits(msgspec.Struct, frozen=True):
-    """What one attempt may hold."""
+    """The limits on files and bytes of one attempt."""
 
     max_open_files: int = 100
     max_buffered_bytes: int = 128 << 20
     max_closing_files: int = 4
-    """How many files are closed in the background, on stores where closing takes time."""
+    """The number of files closed in the background, on stores where closing takes time."""
 
 
 DEFAULT_LIMITS = PartLimits()
@@ -148,7 +148,7 @@ class _Buffer:
     rows: int = 0
     size_bytes: int = 0
     files: int = 0
-    """How many files were opened for the value."""
+    """The number of files that were opened for the value."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.batches.append(batch)

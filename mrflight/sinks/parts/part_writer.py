@@ -31,7 +31,8 @@ from mrflight.storage import Location
 from mrflight.storage.delta import why_part_unreachable
 
 MIN_OPEN_FILES = 4
-"""However little memory there is. With fewer open files, a partition value gets ever more files."""
+"""The least number of open files, however little memory there is. With fewer, a partition value
+gets ever more files."""
 
 
 @dataclass(frozen=True)

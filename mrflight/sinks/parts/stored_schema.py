@@ -22,7 +22,7 @@ DELTA_FORBIDDEN = " ,;{}()\n\t="
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """What a table requires of the schema of the rows that are written to it. Picklable."""
+    """The requirements of a table on the schema of rows that are written to it. Picklable."""
 
     url: str
     is_delta: bool
@@ -32,7 +32,7 @@ class TableSchema(msgspec.Struct, frozen=True):
     evolves: bool = False
     """Whether columns that the table lacks are added to it. Columns that rows lack become null."""
     operation: str = "appended to"
-    """What is done to that table, in messages."""
+    """The operation on that table, for messages."""
 
     def to_stored(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema that rows of ``schema`` are stored with, in the table's order.

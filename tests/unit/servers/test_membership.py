@@ -94,7 +94,7 @@ def test_heartbeats_continue_while_a_request_waits_for_metadata(
         with mrflight.connect(metadata) as client:
             client.create_shuffle("dropped", 3)
         near.membership.open("dropped")
-        with near.membership._asking:  # as during a call over a connection that was cut
+        with near.membership._metadata_lock:  # as during a call over a connection that was cut
             registry.drop_shuffle("dropped")
             wait_until(lambda: near.store.shuffles() == [])
             assert_it_beats(registry, near)
