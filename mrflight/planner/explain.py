@@ -16,7 +16,7 @@ from mrflight.planner.explain_stage import Line, StageExplanation
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.stages import Stage
 from mrflight.storage import locate
-from mrflight.storage.prepare import prepare_storage
+from mrflight.storage.option_checks import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.units import format_bytes, format_count
 

@@ -28,7 +28,7 @@ from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.storage import locate
-from mrflight.storage.prepare import prepare_storage
+from mrflight.storage.option_checks import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.memory_sampler import MemorySampler

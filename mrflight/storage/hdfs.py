@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from mrflight.errors import JobError, MrflightError
-from mrflight.storage import hopsfs, name_node
+from mrflight.storage import hdfs_put, hopsfs
 from mrflight.storage.failures import failure_of, is_forbidden, reason
 from mrflight.storage.store import PutIfAbsentStore
 from mrflight.storage.streams import RangedFile, WrittenFile
@@ -144,12 +144,12 @@ class NameNode(PutIfAbsentStore):
     def why_no_put_if_absent(self) -> str | None:
         if hopsfs.is_client():
             return "only hops-deltalake supports HopsFS's TLS, and it replaces an existing file"
-        if not name_node.is_installed():
+        if not hdfs_put.is_installed():
             return "that needs hdfs-native, which is not installed: pip install 'mrflight[hdfs]'"
         return None
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        name_node.put_if_absent(self.url("/").rstrip("/"), path, data, dict(self.given))
+        hdfs_put.put_if_absent(self.url("/").rstrip("/"), path, data, dict(self.given))
 
     def delete_file(self, path: str) -> None:
         self.await_answer(path)

@@ -1,4 +1,4 @@
-"""Checks of ``[storage]`` before anything runs.
+"""Checks of ``[storage]`` before anything is started or read.
 
 The stores' clients report a wrong option in their own words, at the first request or at the commit.
 deltalake ignores a key that it does not know, and what the user meant by it is then missing.
@@ -7,8 +7,11 @@ deltalake ignores a key that it does not know, and what the user meant by it is 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, s3
 from mrflight.storage.option_names import (
@@ -32,6 +35,22 @@ _KEYS_PAGE = "docs/reference/storage-options.md"
 
 _FALSE = ("0", "false", "off", "no", "n")
 """The values that object_store (0.13) reads as false, in upper or lower case."""
+
+
+def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
+    """Check the storage options, and set what the clients read from the environment.
+
+    The job's processes inherit it. ``folder`` is that of the job file. Raises what `check_options`,
+    `check_endpoint`, `check_commits` and `hopsfs.prepare` raise, and JobFileError if the settings
+    would not reach the workers.
+    """
+    paths = spec.paths if with_output else spec.paths[:-1]
+    check_options(spec.storage, paths)
+    check_endpoint(spec.storage, paths, os.environ)
+    if with_output:
+        check_commits(spec.storage, spec.output.table, os.environ)
+    _check_reaches_workers(spec, paths)
+    hopsfs.prepare(spec.storage, paths, folder)
 
 
 def check_options(options: Iterable[str], paths: Iterable[str], at: str = "storage.") -> None:
@@ -119,3 +138,21 @@ def _values(
         for key, value in environment.items()
         if key.startswith("AWS_") and canonical(key) == option
     }
+
+
+def _check_reaches_workers(spec: JobSpec, paths: Sequence[str]) -> None:
+    """Raise JobFileError if workers of a running Ray, with its environment, lack a setting."""
+    address = spec.cluster.ray_address
+    if spec.cluster.executor != "ray" or address is None:
+        return
+    for key, variable in hopsfs.VARIABLES.items():
+        # This process's client would find the certificates, and the workers' clients would not.
+        is_in_environment = key == "pem_dir" and hopsfs.has_environment_pems(paths)
+        if key in spec.storage or is_in_environment:
+            without = "without TLS" if key == "pem_dir" else "without it"
+            raise JobFileError(
+                f"storage.{key} (or {variable} in the environment) does not reach the workers of "
+                f"the Ray at {address!r}, which was started without it: they would connect "
+                f"{without}; remove cluster.ray_address, so that the job starts its own Ray, or "
+                'set cluster.executor = "local"'
+            )

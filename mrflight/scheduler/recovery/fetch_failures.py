@@ -17,8 +17,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
-from mrflight.shuffle.client.fetch_failures import classify_failure
-from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.client.shuffle import Shuffle, classify_failure
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.retry import retry_with_backoff
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from mrflight.compute.layout import decode_dictionaries
-from mrflight.errors import JobError, MapOutputMissingError, MrflightError
+from mrflight.errors import (
+    CorruptBlockError,
+    DeadlineExceededError,
+    IncompletePartitionError,
+    JobError,
+    MapOutputMissingError,
+    MrflightError,
+    ServerUnavailableError,
+    SpillError,
+)
 from mrflight.ids import MapAttempt, check_attempt, new_writer_id
-from mrflight.shuffle.client.fetch_failures import classify_failure
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
@@ -25,6 +35,29 @@ from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 from mrflight.system.shared_payload import SharedPayload
 
 log = logging.getLogger(__name__)
+
+
+class LostOutput(NamedTuple):
+    """Lost map output: all that a location holds of a shuffle, or some partitions there."""
+
+    location: str
+    partitions: list[int] | None = None
+    insists: bool = False
+    """Whether it is lost even if the server is alive."""
+
+
+def classify_failure(error: Exception) -> LostOutput | None:
+    """Return the map output that is lost according to ``error``; None if it names none."""
+    match error:
+        case CorruptBlockError() | IncompletePartitionError():
+            if error.location is None or error.partition is None:
+                return None
+            return LostOutput(error.location, [error.partition])
+        case ServerUnavailableError() | DeadlineExceededError() | SpillError():
+            if error.location is None:
+                return None
+            return LostOutput(error.location, insists=isinstance(error, SpillError))
+    return None
 
 
 class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
@@ -89,7 +122,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         Raises IncompletePartitionError if rows are missing.
         """
         with Connections(self.timeouts) as connections:
-            _, (info,) = self._layout(connections, maps, partition)
+            _, (info,) = self._layout(self._metadata(connections), maps, partition)
             yield from map(decode_dictionaries, read_partition(self.id, info, connections))
 
     def schema(self) -> pa.Schema:
@@ -101,29 +134,28 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
 
         ``maps`` is as in `reader`.
         """
-        with Connections(self.timeouts) as connections:
-            return self._layout(connections, maps)
+        with self._connected() as metadata:
+            return self._layout(metadata, maps)
 
     def health(self) -> ShuffleHealth:
         """Return the placement's version, and the maps that must be written again.
 
         Renews the lease if the shuffle has one.
         """
-        with Connections(self.timeouts) as connections:
-            return self._metadata(connections).health(self.id, self.token)
+        with self._connected() as metadata:
+            return metadata.health(self.id, self.token)
 
     def committed_maps(self) -> list[int]:
         """Return the sorted ids of the committed maps."""
-        with Connections(self.timeouts) as connections:
-            return sorted(self._committed_maps(connections))
+        with self._connected() as metadata:
+            return sorted(self._committed_maps(metadata))
 
     def placement(self) -> list[tuple[str, ...]]:
         """Return the locations of each partition.
 
         Raises NoDataServersError if a partition is lost and there is no server for it.
         """
-        with Connections(self.timeouts) as connections:
-            metadata = self._metadata(connections)
+        with self._connected() as metadata:
             return metadata.describe_shuffle(self.id, token=self.token).places
 
     def report_loss(
@@ -135,8 +167,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         the location is unreachable, unless ``insists`` is set or partitions are named. Maps whose
         rows are lost must then be written again: see `health`.
         """
-        with Connections(self.timeouts) as connections:
-            metadata = self._metadata(connections)
+        with self._connected() as metadata:
             return metadata.report_loss(
                 self.id, location, partitions, insists=insists, token=self.token
             )
@@ -174,8 +205,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         self, map_id: int, attempts: int, writer_id: str
     ) -> tuple[list[MapAttempt], list[str]]:
         """Return the first ``attempts`` attempts without committed ones, and the data servers."""
-        with Connections(self.timeouts) as connections:
-            metadata = self._metadata(connections)
+        with self._connected() as metadata:
             commits = [c.source for c in metadata.commits(self.id, 0) if c.source.map_id == map_id]
             tried = (MapAttempt(map_id, number, writer_id) for number in range(attempts))
             # Whichever result the driver saw first, readers read the committed attempts.
@@ -188,22 +218,22 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
 
         A data server that cannot be reached now drops it at its next heartbeat.
         """
-        with Connections(self.timeouts) as connections:
-            locations = self._metadata(connections).drop_shuffle(self.id, self.token)
+        with self._connected() as metadata:
+            locations = metadata.drop_shuffle(self.id, self.token)
         failed = notify(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id, self.token))
         for location, error in failed.items():
             log.warning("%s drops shuffle %s later: %s", location, self.id, error)
 
     def _layout(
-        self, connections: Connections, maps: int | None, only: int | None = None
+        self, metadata: MetadataClient, maps: int | None, only: int | None = None
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
         # Count first, so that maps that are committed in between are in the layout.
-        if maps and (found := len(self._committed_maps(connections))) < maps:
+        if maps and (found := len(self._committed_maps(metadata))) < maps:
             raise MapOutputMissingError(
                 f"shuffle {self.id!r}: {found} of {maps} maps are committed, and the rows of the "
                 "others would be missing; read it once all are"
             )
-        schema, infos = self._metadata(connections).partitions(self.id, only)
+        schema, infos = metadata.partitions(self.id, only)
         if maps is None and infos[0].epoch == 0:
             raise MapOutputMissingError(
                 f"shuffle {self.id!r}: no map is committed, so that it has no rows yet; read it "
@@ -211,9 +241,14 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
             )
         return schema, infos
 
-    def _committed_maps(self, connections: Connections) -> set[int]:
-        commits = self._metadata(connections).commits(self.id, 0)
-        return {commit.source.map_id for commit in commits}
+    def _committed_maps(self, metadata: MetadataClient) -> set[int]:
+        return {commit.source.map_id for commit in metadata.commits(self.id, 0)}
+
+    @contextmanager
+    def _connected(self) -> Iterator[MetadataClient]:
+        """Return a client of the metadata server, whose connections are closed at the end."""
+        with Connections(self.timeouts) as connections:
+            yield self._metadata(connections)
 
     def _metadata(self, connections: Connections) -> MetadataClient:
         return MetadataClient(self.metadata, connections, self.timeouts.reconnect_s)

@@ -10,8 +10,7 @@ import pytest
 import mrflight
 from mrflight.errors import JobFileError
 from mrflight.frontend import cli
-from mrflight.storage.option_checks import check_commits, check_endpoint
-from mrflight.storage.prepare import prepare_storage
+from mrflight.storage.option_checks import check_commits, check_endpoint, prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
 BUCKET = "s3://bucket/t"

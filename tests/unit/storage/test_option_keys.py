@@ -9,9 +9,8 @@ import pytest
 import mrflight
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, s3
-from mrflight.storage.option_checks import OBJECT_STORE, check_options
+from mrflight.storage.option_checks import OBJECT_STORE, check_options, prepare_storage
 from mrflight.storage.option_names import DELTALAKE_ONLY
-from mrflight.storage.prepare import prepare_storage
 from tests.support.job_files import MINIMAL, Load
 
 PAGE = "docs/reference/storage-options.md"

@@ -11,7 +11,7 @@ from mrflight.config.job_file import decode_job
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs
 from mrflight.storage.hopsfs import VARIABLES
-from mrflight.storage.prepare import prepare_storage
+from mrflight.storage.option_checks import prepare_storage
 from tests.support.driver import drive, write_job
 
 ON_RAY = """
