@@ -30,7 +30,7 @@ from mrflight.ids import new_job_id
 from mrflight.planner.analyze import plan_inputs
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.mapper import Mapper, RowMap
-from mrflight.tasks.operators.combiner import Combiner
+from mrflight.tasks.operators.combiner import MapCombiner
 
 PARTS = ("read", "sql", "combine")
 
@@ -43,7 +43,7 @@ class Maps(NamedTuple):
     reader: Reader
     splits: Sequence[Split]
     row_map: RowMap | None
-    combiner: Callable[[], Combiner | None]
+    combiner: Callable[[], MapCombiner | None]
 
 
 def maps_of(query: str, data: Path) -> Iterator[Maps]:
@@ -108,7 +108,7 @@ def nanoseconds(maps: Maps) -> dict[str, float]:
         mapper = Mapper(reader, split, maps.row_map)
         batches = clock.timed("sql", mapper.batches())
         if (combiner := maps.combiner()) is not None:
-            batches = clock.timed("combine", combiner.combine(batches))
+            batches = clock.timed("combine", combiner(batches))
         for _ in batches:
             pass
         rows += mapper.rows_in

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -25,7 +24,7 @@ from mrflight.tasks.operators.aggregates import (
     check_aggregates,
     check_distinct,
 )
-from mrflight.tasks.operators.combiner import Combiner
+from mrflight.tasks.operators.combiner import MapCombiner, combine_groups
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.operators.grouped_aggregation import CompleteAggregation, PartialAggregation
@@ -41,13 +40,6 @@ from mrflight.tasks.operators.top_k import TopK
 from mrflight.tasks.task_memory import TaskMemory
 
 _RESULT = "a row of the result"
-
-
-class MapCombiner(Protocol):
-    """Reduces the rows of one map task before they are sent."""
-
-    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to send for mapped batches: at least one batch if there are any."""
 
 
 class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
@@ -117,9 +109,14 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             return None
         if self.kept is not None:
             return self.kept.combiner(memory_bytes)
-        if self.distinct:
-            return Combiner(None, (), memory_bytes)
-        return Combiner(self.group_by, self.aggregates, memory_bytes) if self.groups else None
+        if not self.groups and not self.distinct:
+            return None
+        return partial(
+            combine_groups,
+            group_by=None if self.distinct else self.group_by,
+            aggregates=self.aggregates,
+            memory_bytes=memory_bytes,
+        )
 
     def resolve_distinct(self, schema: pa.Schema) -> ReduceSpec:
         """Return the spec for rows of this schema, with ``distinct`` as a group by all columns."""

@@ -170,7 +170,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
     )
     batches = _check_first_batch(task, mapper.batches())
     if combiner is not None:
-        batches = combiner.combine(batches)
+        batches = combiner(batches)
     rows_out = shuffle_batches(batches, writer)
     file_rows = task.reader.file_rows(mapper.rows_in)
     return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.slice_rows())

@@ -11,7 +11,7 @@ time to time, because data may change along a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -50,59 +50,60 @@ _MAX_COMPACTED_FRACTION = 0.8
 """Groups continue to be held if combining them again leaves at most this fraction of them."""
 
 
-class Combiner:
-    """Turns the mapped rows of a map task into the rows that it sends, and counts both.
+MapCombiner = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Reduces the mapped batches of a map task to the rows that it sends: at least one batch if there
+are any, with the schema that all maps send. Raises SchemaMismatchError if the columns of a batch
+differ from those of the first."""
 
-    Half of ``memory_bytes`` is for rows that wait to be combined, and half for groups. If
-    ``group_by`` is None, rows that are equal in all columns form a group. If it is empty, all rows
-    form one group.
+
+def combine_groups(
+    batches: Iterable[pa.RecordBatch],
+    group_by: Sequence[str] | None,
+    aggregates: Sequence[Aggregate],
+    memory_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a map task sends to be grouped, in their order; see `MapCombiner`.
+
+    The batches have been checked with `check_aggregates` and may have any layout. Half of
+    ``memory_bytes`` is for rows that wait to be combined, and half for groups. If ``group_by`` is
+    None, rows that are equal in all columns form a group. If it is empty, all rows form one group.
     """
+    mapped = check_same_columns(iter(batches))
+    first = next(mapped, None)
+    if first is None:
+        return
+    group_by = first.schema.names if group_by is None else group_by
+    # At least one column is sent, because a batch without columns has no number of rows.
+    columns = needed_columns(group_by, aggregates) or first.schema.names[:1]
+    schema = canonical_schema(empty_table(first.schema).select(columns).schema)
+    plan = plan_partials(schema, group_by, aggregates)
+    rows = _select_needed(chain([first], mapped), schema)
+    if plan is None:
+        yield empty_batch(schema)
+        yield from rows
+    else:
+        yield from combine_partial_rows(plan, map(plan.from_rows, rows), memory_bytes)
 
-    def __init__(
-        self, group_by: Sequence[str] | None, aggregates: Sequence[Aggregate], memory_bytes: int
-    ) -> None:
-        self._group_by = None if group_by is None else tuple(group_by)
-        self._aggregates = tuple(aggregates)
-        self._memory_bytes = memory_bytes
-        self.rows_in = 0
-        self.rows_out = 0
 
-    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to send for mapped batches, in their order.
+def _select_needed(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of ``schema`` in its canonical layout, a slice of rows at a time."""
+    for batch in batches:
+        used = batch.select(schema.names)
+        for start in range(0, used.num_rows, SAMPLE_ROWS):  # a dictionary's values may be large
+            yield to_canonical(used.slice(start, SAMPLE_ROWS), schema)
 
-        The batches have been checked with `check_aggregates` and may have any layout. Yields no
-        batch if there are none, and at least one otherwise. Raises SchemaMismatchError if the
-        columns of a batch differ from those of the first.
-        """
-        for batch in self._combine(iter(batches)):
-            self.rows_out += batch.num_rows
-            yield batch
 
-    def _combine(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next(batches, None)
-        if first is None:
-            return
-        group_by = first.schema.names if self._group_by is None else self._group_by
-        # At least one column is sent, because a batch without columns has no number of rows.
-        columns = needed_columns(group_by, self._aggregates) or first.schema.names[:1]
-        schema = canonical_schema(empty_table(first.schema).select(columns).schema)
-        plan = plan_partials(schema, group_by, self._aggregates)
-        rows = self._select_needed(first, batches, schema)
-        if plan is None:
-            yield empty_batch(schema)
-            yield from rows
-        else:
-            yield from combine_partial_rows(plan, map(plan.from_rows, rows), self._memory_bytes)
-
-    def _select_needed(
-        self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of ``schema`` in its canonical layout, a slice of rows at a time."""
-        for batch in check_same_columns(chain([first], others)):
-            self.rows_in += batch.num_rows
-            used = batch.select(schema.names)
-            for start in range(0, used.num_rows, SAMPLE_ROWS):  # a dictionary's values may be large
-                yield to_canonical(used.slice(start, SAMPLE_ROWS), schema)
+def combine_rows(
+    batches: Iterable[pa.RecordBatch],
+    combine: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield whole rows that a map task sends, as ``combine`` selects them; see `MapCombiner`."""
+    rows = _to_same_layout(iter(batches))
+    if (first := next(rows, None)) is not None:
+        yield empty_batch(first.schema)
+        yield from combine(chain([first], rows))
 
 
 def combine_partial_rows(
@@ -202,7 +203,7 @@ def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
         yield batch
 
 
-def to_same_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _to_same_layout(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches in the canonical layout, checked as by `check_same_columns`."""
     for batch in check_same_columns(batches):
         yield to_canonical(batch, canonical_schema(batch.schema))

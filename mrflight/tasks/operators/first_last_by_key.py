@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -12,13 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
 from mrflight.compute.sorting import check_sortable, has_order, indices
 from mrflight.config.sort_key import SortKey, ascending, columns_of
 from mrflight.errors import ColumnNotFoundError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.combiner import combine_where_it_pays, to_same_layout
+from mrflight.tasks.operators.combiner import MapCombiner, combine_rows, combine_where_it_pays
 from mrflight.tasks.operators.grouped_aggregation import PartialAggregation
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
@@ -57,9 +56,14 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
         """
         yield from PartialAggregation(self, rows_bytes, scratch).results(rows, "kept")
 
-    def combiner(self, memory_bytes: int) -> FirstLastByKeyCombiner:
-        """Return a combiner for a map task whose partitioner looks only at the key."""
-        return FirstLastByKeyCombiner(self, memory_bytes)
+    def combiner(self, memory_bytes: int) -> MapCombiner:
+        """Return a combiner for a map task whose partitioner looks only at the key.
+
+        It drops rows that cannot be kept, as long as that leaves far fewer. Several rows of a key
+        may be left.
+        """
+        combine = partial(combine_where_it_pays, self, memory_bytes=memory_bytes)
+        return partial(combine_rows, combine=combine)
 
     @property
     def group_by(self) -> tuple[str, ...]:
@@ -114,27 +118,6 @@ class FirstLastByKey(msgspec.Struct, frozen=True):
             and has_order(field.type)
             and schema.names.count(field.name) == 1
         )
-
-
-class FirstLastByKeyCombiner:
-    """Drops rows of one map task that cannot be kept, if that leaves far fewer of them."""
-
-    def __init__(self, spec: FirstLastByKey, memory_bytes: int) -> None:
-        self._spec = spec
-        self._memory_bytes = memory_bytes
-
-    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to send for mapped batches: at least one batch if there are any.
-
-        Several rows of a key may be left. Raises SchemaMismatchError if the columns of a batch
-        differ from those of the first.
-        """
-        rows = to_same_layout(iter(batches))
-        first = next(rows, None)
-        if first is None:
-            return
-        yield empty_batch(first.schema)
-        yield from combine_where_it_pays(self._spec, chain([first], rows), self._memory_bytes)
 
 
 def _begins(ordered: npt.NDArray[np.uint64]) -> Flags:

@@ -7,7 +7,8 @@ long stream are compared with one row and dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -15,12 +16,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.arrays import to_arrow
-from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sort_codes import sort_codes
 from mrflight.compute.sorting import check_sortable, sort_indices
 from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.combiner import to_same_layout
+from mrflight.tasks.operators.combiner import MapCombiner, combine_rows
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.spill_partitions import RowBuffer
 
@@ -59,36 +59,22 @@ class TopK(msgspec.Struct, frozen=True):
         sort = ExternalSort(self.sort_keys, rows_bytes, scratch)
         yield from _up_to(self.limit, sort.results(chain(held, map(best.candidates, rows))))
 
-    def combiner(self, memory_bytes: int) -> TopKCombiner:
-        """Return a combiner for one map task, which holds at most ``memory_bytes``."""
-        return TopKCombiner(self, memory_bytes)
+    def combiner(self, memory_bytes: int) -> MapCombiner:
+        """Return a combiner that drops rows of a map task that cannot be among the first of all.
 
-
-class TopKCombiner:
-    """Drops rows of one map task that cannot be among the first of all."""
-
-    def __init__(self, top_k: TopK, memory_bytes: int) -> None:
-        self._top_k = top_k
-        self._memory_bytes = memory_bytes
-
-    def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to send for mapped batches: at least one batch if there are any.
-
-        There are ``limit`` rows, and more only if these do not fit into memory. They are in the
-        order of the keys, or of the input. Raises SchemaMismatchError if the columns of a batch
-        differ from those of the first.
+        It sends ``limit`` rows, and more only if these do not fit into ``memory_bytes``. They are
+        in the order of the keys, or of the input.
         """
-        rows = to_same_layout(iter(batches))
-        first = next(rows, None)
-        if first is None:
-            return
-        yield empty_batch(first.schema)
-        rows = chain([first], rows)
-        if not self._top_k.sort_keys or not self._top_k.limit:
-            tables = _up_to(self._top_k.limit, map(_table, rows))
+        return partial(combine_rows, combine=partial(self._combine, memory_bytes=memory_bytes))
+
+    def _combine(
+        self, rows: Iterator[pa.RecordBatch], memory_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        if not self.sort_keys or not self.limit:
+            tables = _up_to(self.limit, map(_table, rows))
         else:
             # Sorting takes twice the bytes that are sorted.
-            best = _BestRows(self._top_k, self._memory_bytes // 3)
+            best = _BestRows(self, memory_bytes // 3)
             is_all = best.take(rows)
             tables = best.pop()
             if not is_all:

@@ -15,7 +15,6 @@ from mrflight.compute.sorting import sort_indices
 from mrflight.config.sort_key import ascending
 from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate
-from mrflight.tasks.operators.combiner import Combiner
 from mrflight.tasks.operators.spill_partitions import GracePartitioner
 from mrflight.tasks.reducer import ReduceSpec
 from tests.support.reductions import (
@@ -146,8 +145,8 @@ def test_rows_that_maps_have_combined(
     sent: list[pa.RecordBatch] = []
     for start in range(0, ROWS, ROWS // 3):
         combiner = reduce_spec.combiner(2**20)
-        assert isinstance(combiner, Combiner)
-        sent += combiner.combine(table.slice(start, ROWS // 3).to_batches(max_chunksize=100))
+        assert combiner is not None
+        sent += combiner(table.slice(start, ROWS // 3).to_batches(max_chunksize=100))
     shuffled = pa.Table.from_batches(sent)
     assert "row" not in shuffled.column_names
     wanted = by_key(reduce(ReduceSpec(("k",), aggregates), table, MUCH, folder))

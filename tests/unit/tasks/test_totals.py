@@ -44,7 +44,7 @@ def sent_by(reduce_spec: ReduceSpec, batches: list[pa.RecordBatch]) -> Iterator[
     for batch in batches:
         combiner = reduce_spec.combiner(LITTLE)
         assert combiner is not None
-        yield from combiner.combine([batch])
+        yield from combiner([batch])
 
 
 def reduce_batches(

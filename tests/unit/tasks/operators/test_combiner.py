@@ -11,7 +11,7 @@ import pytest
 from mrflight.errors import SchemaMismatchError
 from mrflight.tasks.operators import combiner
 from mrflight.tasks.operators.aggregates import Aggregate
-from mrflight.tasks.operators.combiner import Combiner
+from mrflight.tasks.operators.combiner import combine_groups
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import infer_partials
 
@@ -43,6 +43,10 @@ def batches_of(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
     return iter(table.to_batches(max_chunksize=rows))
 
 
+def rows_of(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
 def assert_result(sent: list[pa.RecordBatch], table: pa.Table) -> None:
     plan = infer_partials(sent[0].schema, ["k"], ALL)
     assert plan is not None
@@ -52,17 +56,15 @@ def assert_result(sent: list[pa.RecordBatch], table: pa.Table) -> None:
 
 def test_ten_keys_over_a_split_send_ten_rows() -> None:
     table = table_of(np.arange(1_000_000) % 10)
-    combining = Combiner(["k"], ALL, 64 * MIB)
-    sent = list(combining.combine(batches_of(table, 30_000)))
-    assert (combining.rows_in, combining.rows_out) == (1_000_000, 10)
+    sent = list(combine_groups(batches_of(table, 30_000), ["k"], ALL, 64 * MIB))
+    assert rows_of(sent) == 10
     assert_result(sent, table)
 
 
 def test_distinct_keys_are_passed_on() -> None:
     table = table_of(np.arange(300_000))
-    combining = Combiner(["k"], ALL, 64 * MIB)
-    sent = list(combining.combine(batches_of(table, 30_000)))
-    assert (combining.rows_in, combining.rows_out) == (300_000, 300_000)
+    sent = list(combine_groups(batches_of(table, 30_000), ["k"], ALL, 64 * MIB))
+    assert rows_of(sent) == 300_000
     assert_result(sent, table)
 
 
@@ -75,10 +77,8 @@ def test_the_result_does_not_depend_on_combining(
 ) -> None:
     random = np.random.default_rng(1)
     table = table_of(random.integers(0, distinct, 3000 if rows > 1 else 600))
-    combining = Combiner(["k"], ALL, memory_bytes)
-    sent = list(combining.combine(batches_of(table, rows)))
-    assert combining.rows_in == table.num_rows
-    assert combining.rows_out == sum(batch.num_rows for batch in sent) <= table.num_rows
+    sent = list(combine_groups(batches_of(table, rows), ["k"], ALL, memory_bytes))
+    assert rows_of(sent) <= table.num_rows
     assert_result(sent, table)
 
 
@@ -86,14 +86,13 @@ def test_the_result_does_not_depend_on_combining(
 def test_it_samples_again_as_the_data_changes() -> None:
     unique, few = np.arange(10_000), np.full(10_000, -1)
     table = table_of(np.concatenate([unique, few]))
-    combining = Combiner(["k"], ALL, MIB)
-    sent = list(combining.combine(batches_of(table, 100)))
-    assert 10_000 < combining.rows_out < 12_000
+    sent = list(combine_groups(batches_of(table, 100), ["k"], ALL, MIB))
+    assert 10_000 < rows_of(sent) < 12_000
     assert_result(sent, table)
-    again = Combiner(["k"], ALL, MIB)
     back = table_of(np.concatenate([few, unique]))
-    assert_result(list(again.combine(batches_of(back, 100))), back)
-    assert 10_001 <= again.rows_out <= 10_100  # what was held may go as it is
+    again = list(combine_groups(batches_of(back, 100), ["k"], ALL, MIB))
+    assert_result(again, back)
+    assert 10_001 <= rows_of(again) <= 10_100  # what was held may go as it is
 
 
 @pytest.mark.usefixtures("small_looks")
@@ -107,19 +106,18 @@ def test_held_groups_stay_within_the_memory() -> None:
             taken += batch.num_rows
             yield batch
 
-    combining = Combiner(["k"], ALL, 50_000)
-    row_bytes = 44
-    for _ in combining.combine(batches()):
-        assert taken / 4 - combining.rows_out <= 2 * 50_000 / row_bytes
-    assert combining.rows_out < 25_000
+    row_bytes, sent = 44, 0
+    for batch in combine_groups(batches(), ["k"], ALL, 50_000):
+        sent += batch.num_rows
+        assert taken / 4 - sent <= 2 * 50_000 / row_bytes
+    assert sent < 25_000
 
 
 def test_sums_that_may_not_fit_are_sent_row_by_row() -> None:
     most = 2**63 - 1
     table = pa.table({"k": [1, 1, 1], "v": [most, most, -most]})
-    combining = Combiner(["k"], SUM, MIB)
-    sent = list(combining.combine(batches_of(table, 2)))
-    assert combining.rows_out == 3
+    sent = list(combine_groups(batches_of(table, 2), ["k"], SUM, MIB))
+    assert rows_of(sent) == 3
     plan = infer_partials(sent[0].schema, ["k"], SUM)
     assert plan is not None
     assert plan.finish(pa.Table.from_batches(sent)).to_pydict() == {"k": [1], "total": [most]}
@@ -128,10 +126,8 @@ def test_sums_that_may_not_fit_are_sent_row_by_row() -> None:
 def test_unused_columns_are_dropped_if_rows_cannot_be_combined() -> None:
     table = pa.table({"v": [1, 2], "unused": [3, 4], "k": pa.array(["a", "b"]).dictionary_encode()})
     distinct = (Aggregate("n", "count_distinct", "v"),)
-    combining = Combiner(["k"], distinct, MIB)
-    sent = pa.Table.from_batches(combining.combine(batches_of(table, 1)))
+    sent = pa.Table.from_batches(combine_groups(batches_of(table, 1), ["k"], distinct, MIB))
     assert sent == pa.table({"k": ["a", "b"], "v": [1, 2]})
-    assert (combining.rows_in, combining.rows_out) == (2, 2)
 
 
 @pytest.mark.parametrize("rows", [0, 5])
@@ -140,7 +136,7 @@ def test_rows_of_any_layout_are_sent_with_one_schema(rows: int) -> None:
     schemas = []
     for layout in (keys, keys.dictionary_encode(), keys.cast(pa.large_string())):
         batch = pa.record_batch({"k": layout, "v": pa.array(range(rows), pa.int8())})
-        sent = list(Combiner(["k"], ALL, MIB).combine(iter([batch])))
+        sent = list(combine_groups(iter([batch]), ["k"], ALL, MIB))
         assert sum(batch.num_rows for batch in sent) == min(rows, 1)
         schemas += [batch.schema for batch in sent]
     assert all(schema == schemas[0] for schema in schemas)
@@ -148,7 +144,7 @@ def test_rows_of_any_layout_are_sent_with_one_schema(rows: int) -> None:
 
 
 def test_no_batches_result_in_none() -> None:
-    assert list(Combiner(["k"], SUM, MIB).combine(iter([]))) == []
+    assert list(combine_groups(iter([]), ["k"], SUM, MIB)) == []
 
 
 def test_a_batch_with_different_columns_is_refused() -> None:
@@ -157,4 +153,4 @@ def test_a_batch_with_different_columns_is_refused() -> None:
         pa.record_batch({"k": [1], "v": ["a"]}),
     ]
     with pytest.raises(SchemaMismatchError, match="column 'v' is string, not int64"):
-        list(Combiner(["k"], SUM, MIB).combine(iter(batches)))
+        list(combine_groups(iter(batches), ["k"], SUM, MIB))

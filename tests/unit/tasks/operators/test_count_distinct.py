@@ -42,7 +42,7 @@ def distinct(
     combiner = reduce_spec.combiner(2**12)
     schema = canonical_schema(table.schema)
     rows = (to_canonical(batch, schema) for batch in in_batches(table, each))
-    sent = list(rows if combiner is None else combiner.combine(rows))
+    sent = list(rows if combiner is None else combiner(rows))
     placing, parts = spec.partitioner(0), []
     for number in range(3):
         of_part = [
@@ -90,7 +90,7 @@ def test_one_frequent_row_needs_no_files(tmp_path: Path) -> None:
     table = table.drop_columns(["row"])
     combiner = DISTINCT.combiner(2**20)
     assert combiner is not None
-    assert sum(batch.num_rows for batch in combiner.combine(in_batches(table, 100))) == 1
+    assert sum(batch.num_rows for batch in combiner(in_batches(table, 100))) == 1
     _, results = DISTINCT.apply(0, table.schema, in_batches(table, 100), TaskMemory(6000, tmp_path))
     first = next(results)
     assert list(tmp_path.rglob("*.arrows")) == []

@@ -57,7 +57,7 @@ def test_kept_rows_match_duckdb(
     folder, each = tmp_path_factory.mktemp("kept"), data.draw(st.sampled_from([1, 7, 80]))
     assert kept(wanted, table, MUCH, each, folder) == answer
     assert kept(wanted, table, data.draw(st.sampled_from([50, 800])), each, folder) == answer
-    sent = list(wanted.combiner(2**10).combine(in_batches(table, each)))
+    sent = list(wanted.combiner(2**10)(in_batches(table, each)))
     assert kept(wanted, pa.Table.from_batches(sent), MUCH, each, folder) == answer
 
 
@@ -70,7 +70,7 @@ def test_without_an_order_the_order_of_the_input_counts(keep: Which, tmp_path: P
     wanted = FirstLastByKey(("text0", "near1"), keep)
     for rows_bytes in (300, MUCH):
         assert kept(wanted, table, rows_bytes, 64, tmp_path) == sorted(first.values())
-    sent = list(wanted.combiner(2**20).combine(in_batches(table, 64)))
+    sent = list(wanted.combiner(2**20)(in_batches(table, 64)))
     assert sum(batch.num_rows for batch in sent) == len(first)
     assert kept(wanted, pa.Table.from_batches(sent), MUCH, 64, tmp_path) == sorted(first.values())
 
@@ -124,7 +124,7 @@ def test_a_reduce_that_keeps_one_row_of_each_key(tmp_path: Path) -> None:
     assert not (reduce_spec.sorts_rows)
     combiner = reduce_spec.combiner(2**20)
     assert combiner is not None
-    sent = list(combiner.combine(table.to_batches()))
+    sent = list(combiner(table.to_batches()))
     for batches in (table.to_batches(), sent, []):
         task_memory = TaskMemory(MUCH, tmp_path)
         schema, results = reduce_spec.apply(0, table.schema, iter(batches), task_memory)

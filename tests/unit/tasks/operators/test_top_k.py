@@ -48,7 +48,7 @@ def test_first_rows_match_duckdb(
     sent: list[pa.RecordBatch] = []
     half = table.num_rows // 2
     for part in (table.slice(0, half), table.slice(half)):
-        combined = list(wanted.combiner(rows_bytes).combine(in_batches(part, each)))
+        combined = list(wanted.combiner(rows_bytes)(in_batches(part, each)))
         assert len(combined) >= 1
         sent += combined
     assert first_of(wanted, pa.Table.from_batches(sent), MUCH, each, folder) == answer
@@ -78,7 +78,7 @@ def test_few_of_many_rows_are_held(tmp_path: Path) -> None:
             yield pa.record_batch({"k": pa.array(rows[start : start + 2**14].tolist())})
 
     before = pa.total_allocated_bytes()
-    (_, sent) = TopK(10, ascending("k")).combiner(2**20).combine(watched())
+    (_, sent) = TopK(10, ascending("k")).combiner(2**20)(watched())
     assert sent["k"].to_pylist() == list(range(10))
     assert most < 4 * 8 * 2**14
 
@@ -92,7 +92,7 @@ def test_without_an_order_reading_stops_at_the_limit(tmp_path: Path) -> None:
             read += 1
             yield pa.record_batch({"row": list(range(start, start + 10))})
 
-    combined = TopK(25).combiner(MUCH).combine(batches())
+    combined = TopK(25).combiner(MUCH)(batches())
     assert pa.Table.from_batches(combined)["row"].to_pylist() == list(range(25))
     assert read == 3
     with ScratchFolder("first", tmp_path) as scratch:
@@ -117,7 +117,7 @@ def test_a_row_that_precedes_by_its_second_key_is_kept(first: SortKey, tmp_path:
 def test_batches_with_different_columns_are_refused() -> None:
     batches = [pa.record_batch({"k": [1]}), pa.record_batch({"k": ["a"]})]
     with pytest.raises(SchemaMismatchError, match=r"mapped batch 1 .*'k' is string, not int64"):
-        list(TopK(1, ascending("k")).combiner(MUCH).combine(batches))
+        list(TopK(1, ascending("k")).combiner(MUCH)(batches))
 
 
 @pytest.mark.parametrize("sort_by", [(), (SortKey("v", descending=True),)])
