@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.scaling.size import SCHEMA, Size
 from mrflight.ids import MapAttempt
-from mrflight.runtime.calls import answer, encode_call
+from mrflight.runtime.calls import encode_call, run_call
 from mrflight.runtime.ray.shared_payloads import decode_call
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
@@ -112,7 +112,7 @@ def simulate(channel: Connection, size: Size, threads: int) -> None:
 
     def make(number: int, call: bytes) -> None:
         function, args, kwargs = decode_call(call, known)
-        made = answer(encode_call(calls.of(function), args, kwargs), lambda _: None)
+        made = run_call(encode_call(calls.of(function), args, kwargs), lambda _: None)
         with sending:
             channel.send((number, made))
 

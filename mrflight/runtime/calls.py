@@ -23,7 +23,7 @@ def encode_call(function: Callable[..., Any], args: Any, kwargs: Any) -> bytes:
     return pickle.dumps((function, args, kwargs))
 
 
-def answer(
+def run_call(
     call: bytes,
     before: Callable[[Callable[..., Any]], None],
     decode: Callable[[bytes], Call] = pickle.loads,

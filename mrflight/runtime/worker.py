@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import mrflight.tasks.tasks  # noqa: F401
-from mrflight.runtime.calls import answer
+from mrflight.runtime.calls import run_call
 from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.malloc import keep_freed_blocks, return_all_freed_memory
@@ -36,12 +36,9 @@ def work(parent_lock: str, channel: int) -> None:
                 if encoded is not None:
                     calls.send_bytes(encoded)
                 call = calls.recv_bytes()
-            except (
-                EOFError,
-                ConnectionError,
-            ):
+            except (EOFError, ConnectionError):
                 return
-            encoded = answer(call, switch.before)
+            encoded = run_call(call, switch.before)
 
 
 class StageSwitch:

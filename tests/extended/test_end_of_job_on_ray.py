@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mrflight.runtime.ray.gateway_client import GatewayClient
-from mrflight.runtime.ray.messages import Connect, JobContext
+from mrflight.runtime.ray.messages import Connect, WorkerContext
 from tests.support import faults, faulty_job
 from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.faults import FaultyRun, await_that, faulty_run
@@ -32,9 +32,9 @@ import time
 if "mrflight.runtime.ray.gateway" in sys.orig_argv:
     import ray
 
-    from mrflight.runtime.ray.workers import RayWorkers
+    from mrflight.runtime.ray.actor_pool import ActorPool
 
-    keep = RayWorkers.keep
+    keep = ActorPool.keep
 
     def keep_once_ray_is_left(self, count):
         open("FOLDER/asked", "w").close()
@@ -42,7 +42,7 @@ if "mrflight.runtime.ray.gateway" in sys.orig_argv:
             time.sleep(0.01)
         keep(self, count)
 
-    RayWorkers.keep = keep_once_ray_is_left
+    ActorPool.keep = keep_once_ray_is_left
 """
 """A call to Ray that takes longer than who leaves waits for it: Ray has been left then."""
 
@@ -136,9 +136,9 @@ def test_a_gateway_that_leaves_beside_a_call_tells_of_no_error(
 def link_to(on_ray: OnRay, folder: Path) -> Iterator[GatewayClient]:
     """A gateway that knows a job; what it prints goes into ``log`` in the folder."""
     here = str(folder)
-    with GatewayClient(Connect(on_ray.head.address, 1, 0, "", here, ()), folder / "log") as link:
+    with GatewayClient(Connect(on_ray.head.address, 1, 0, here), folder / "log") as link:
         home = link.wait(CONNECT_S).home
-        link.set_job(JobContext(home, here, False, here, ()))
+        link.set_job(WorkerContext(home, here, False, here, ()))
         yield link
 
 

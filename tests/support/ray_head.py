@@ -20,7 +20,7 @@ import pytest
 
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
-from mrflight.runtime.ray.messages import Connect, JobContext
+from mrflight.runtime.ray.messages import Connect, WorkerContext
 from tests.support.faults import await_that
 
 ROOT = Path(__file__).parents[2]
@@ -144,9 +144,9 @@ def _ended(
 @contextmanager
 def ray_executor(head: RayHead, workers: int, folder: Path) -> Iterator[RayExecutor]:
     """An executor with a gateway of its own; both end with the block."""
-    connect = Connect(head.address, workers, 0, "", str(folder), ())
+    connect = Connect(head.address, workers, 0, str(folder))
     with GatewayClient(connect, folder / "ray.log") as link:
         connected = link.wait(CONNECT_S)
-        link.set_job(JobContext(connected.home, str(folder), False, str(folder), ()))
+        link.set_job(WorkerContext(connected.home, str(folder), False, str(folder), ()))
         with RayExecutor(workers, link) as executor:
             yield executor

@@ -58,7 +58,15 @@ STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
 """Only `planned_query` imports `pyarrow.dataset`, to hand a table to DataFusion, not to read."""
-WITH_RAY = {"gateway", "losses", "server", "worker", "workers", "serving", "datasets"}
+WITH_RAY = {
+    "actor_pool",
+    "datasets",
+    "gateway",
+    "losses",
+    "server_actor",
+    "serving",
+    "worker_actor",
+}
 """Modules of `runtime.ray` that may import Ray: they run in Ray's processes, in the process that
 connects to Ray, or in programs of its users. The others also run where Ray is not installed."""
 

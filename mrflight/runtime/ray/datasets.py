@@ -29,10 +29,10 @@ def to_dataset(
     """Return the rows of a shuffle, or of some of its partitions, in the order of partitions.
 
     Each task of Ray reads one or more whole partitions from the data servers, and makes its blocks
-    where it runs. The rows of a partition may be in several blocks. All maps of the shuffle must be
-    committed: with ``maps``, how many there are, MapOutputMissingError is raised
-    as long as there are fewer; without it where there is none; 0 takes what is there.
-    Raises JobError for a partition that is none, ShuffleNotFoundError.
+    where it runs. The rows of a partition may be in several blocks. ``maps`` is the number of maps
+    that must be committed, by default 1; with 0 the rows that are there are taken.
+    Raises MapOutputMissingError if fewer maps are committed, JobError for a partition that does not
+    exist, and ShuffleNotFoundError.
     """
     return ray.data.read_datasource(_ShuffleSource(shuffle, partitions, maps))
 

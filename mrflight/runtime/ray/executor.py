@@ -1,4 +1,4 @@
-"""Runs tasks in workers on Ray: see `mrflight.runtime.ray.workers`.
+"""Runs tasks in workers on Ray: see `mrflight.runtime.ray.actor_pool`.
 
 Ray's own retries are off: a call runs once, and a lost call is reported.
 """

@@ -22,16 +22,16 @@ from typing import Any
 
 import psutil
 import ray
-from ray import exceptions as lost
+from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mrflight.runtime.ray.losses import first_line, how_it_was_lost
+from mrflight.runtime.ray.actor_pool import ActorPool
+from mrflight.runtime.ray.losses import describe_loss, first_line
 from mrflight.runtime.ray.messages import (
     Answered,
     Connect,
     Connected,
     Failed,
-    JobContext,
     Lost,
     Node,
     Payload,
@@ -41,10 +41,10 @@ from mrflight.runtime.ray.messages import (
     StartTask,
     StartWorkers,
     Stop,
+    WorkerContext,
 )
-from mrflight.runtime.ray.server import MrflightData, MrflightMetadata
-from mrflight.runtime.ray.worker import run_once
-from mrflight.runtime.ray.workers import RayWorkers
+from mrflight.runtime.ray.server_actor import MrflightData, MrflightMetadata
+from mrflight.runtime.ray.worker_actor import run_once
 from mrflight.system.scratch import remove_dead_folders
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Gateway:
         self._scratch_roots: tuple[str, ...] = ()
         self._servers: dict[int, Any] = {}
         """Includes servers that have ended, because one may only be unreachable."""
-        self._job: JobContext | None = None
+        self._job: WorkerContext | None = None
         self._strategy: Any = "SPREAD"
         self._calling = threading.Lock()
         """Held during calls to Ray, and kept by `_leave`: a later call would start another Ray, or
@@ -86,11 +86,11 @@ class Gateway:
         """Run in the main thread; the processes that Ray starts end with it."""
         for target, name in ((self._listen, "listening"), (self._report, "reporting")):
             threading.Thread(target=target, name=name, daemon=True).start()
-        wanted = self._requests.get()
-        self._owns_ray = wanted.address is None
-        self._scratch_roots = wanted.scratch_roots
+        connect = self._requests.get()
+        self._owns_ray = connect.address is None
+        self._scratch_roots = connect.scratch_roots
         try:
-            connected = _connect(wanted)
+            connected = _connect(connect)
         except Exception as error:  # report any error of Ray
             self._reports.put(Refused(first_line(error)))
         else:
@@ -98,9 +98,9 @@ class Gateway:
                 self._strategy = _on(connected.home)
             self._reports.put(connected)
         while not self._leaves.is_set():
-            wanted = self._requests.get()
+            request = self._requests.get()
             with self._calling:
-                self._do_unless_it_leaves(wanted)
+                self._do_unless_it_leaves(request)
         while True:  # `_listen` ends the process
             signal.pause()
 
@@ -152,9 +152,9 @@ class Gateway:
 
     def _do(self, message: Any) -> None:
         match message:
-            case JobContext():
+            case WorkerContext():
                 self._job = message
-                self._workers = RayWorkers(
+                self._workers = ActorPool(
                     message, self._strategy, self._reports.put, self._requests.put
                 )
             case StartWorkers(workers):
@@ -173,8 +173,8 @@ class Gateway:
                 ray.kill(server)
             case Stop():
                 pass  # it has ended
-            case later:
-                later()
+            case call:  # from another thread, by the pool of workers
+                call()
 
     def _start_once(self, message: StartTask) -> None:
         """Run a call on a certain node. Such a call cannot be stopped."""
@@ -190,7 +190,7 @@ class Gateway:
                 node, pid, answer = ended.result()
                 self._reports.put(Answered(number, answer, node, pid))
             except Exception as error:
-                self._reports.put(Lost(number, how_it_was_lost(error)))
+                self._reports.put(Lost(number, describe_loss(error)))
 
         task.future().add_done_callback(report)
 
@@ -213,7 +213,7 @@ class Gateway:
         def report_ready(started: Future[Any]) -> None:
             try:
                 self._reports.put(Ready(number, *started.result()))
-            except lost.RayTaskError as error:  # the server raised an error
+            except exceptions.RayTaskError as error:  # the server raised an error
                 self._reports.put(Failed(number, first_line(error.cause or error)))
             except Exception as error:  # its end is reported below
                 log.info("server %d ended in its start: %s", number, first_line(error))
@@ -221,7 +221,7 @@ class Gateway:
         def report_end(ended: Future[Any]) -> None:
             error = ended.exception()
             self._reports.put(
-                Lost(number, how_it_was_lost(error) if error is not None else "has left")
+                Lost(number, describe_loss(error) if error is not None else "has left")
             )
 
         started = server.start.remote(message.kind, message.options, message.port, message.is_local)
@@ -229,27 +229,27 @@ class Gateway:
         server.stay.remote().future().add_done_callback(report_end)
 
 
-def _connect(wanted: Connect) -> Connected:
+def _connect(request: Connect) -> Connected:
     """Connect to Ray, or start one."""
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if wanted.address is None:
+    if request.address is None:
         ray.init(
             address="local",
-            num_cpus=wanted.cpus,
+            num_cpus=request.cpus,
             num_gpus=0,
             include_dashboard=False,
             object_store_memory=_OBJECT_STORE_BYTES,
-            _memory=wanted.memory_bytes,
-            _temp_dir=wanted.folder,
+            _memory=request.memory_bytes,
+            _temp_dir=request.folder,
             **common,
         )
         return _describe_ray()
-    ray.init(address=wanted.address, **common)
+    ray.init(address=request.address, **common)
     found = _describe_ray()
     if len(found.nodes) > 1:  # the job's folder is sent when one connects, which takes a while
         ray.shutdown()
-        sent = {"working_dir": wanted.job_folder, "excludes": list(wanted.excluded)}
-        ray.init(address=wanted.address, runtime_env=sent, **common)
+        sent = {"working_dir": request.job_folder, "excludes": list(request.excluded)}
+        ray.init(address=request.address, runtime_env=sent, **common)
         found = _describe_ray()
     return found
 

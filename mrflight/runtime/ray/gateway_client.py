@@ -27,7 +27,6 @@ from mrflight.runtime.ray.messages import (
     Answered,
     Connect,
     Connected,
-    JobContext,
     Lost,
     Payload,
     Ready,
@@ -36,6 +35,7 @@ from mrflight.runtime.ray.messages import (
     StartTask,
     StartWorkers,
     Stop,
+    WorkerContext,
 )
 from mrflight.system.closeable import Closeable
 
@@ -53,6 +53,7 @@ _LOG_PREFIX = re.compile(r"^\[[^]]*\] \S+: ")
 _MAX_LOG_CHARACTERS = 120
 """How much of a log line is shown, because advice follows it."""
 
+_COMMAND = (sys.executable, "-P", "-m", "mrflight.runtime.ray.gateway")
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise it warns of a future change
@@ -96,7 +97,7 @@ class GatewayClient(Closeable):
         except TimeoutError:
             raise JobFailedError(f"there was no answer for {timeout_s:.0f} s") from None
 
-    def set_job(self, job: JobContext) -> None:
+    def set_job(self, job: WorkerContext) -> None:
         """Set the context of all calls, before the first one."""
         self._messages.put(job)
 
@@ -154,18 +155,11 @@ class GatewayClient(Closeable):
         environment = {**os.environ, **_ENVIRONMENT}
         if self._owns_ray:
             # Ray listens on all addresses of the machine, and serves every client with the token.
-            token = secrets.token_hex(32)
-            environment |= {
-                "RAY_AUTH_MODE": "token",
-                "RAY_AUTH_TOKEN": token,
-            }
+            environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             environment.pop("RAY_ADDRESS", None)
         with theirs, self._log_path.open("wb") as log_file:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "mrflight.runtime.ray.gateway"),
-                    str(theirs.fileno()),
-                ],
+                [*_COMMAND, str(theirs.fileno())],
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

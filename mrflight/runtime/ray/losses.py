@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from ray import exceptions as lost
+from ray import exceptions
 
 _MAX_CHARACTERS = 400
 """How much of a message of Ray is shown."""
 
 
-def how_it_was_lost(error: BaseException) -> str:
+def describe_loss(error: BaseException) -> str:
     """Return a text to follow "it", for a call or a server that Ray has ended or lost."""
     match error:
-        case lost.OutOfMemoryError():
+        case exceptions.OutOfMemoryError():
             return (
                 f"was ended by Ray because memory ran out ({first_line(error)}); give the job a "
                 "smaller cluster.memory or fewer cluster.workers"
             )
-        case lost.NodeDiedError() | lost.LocalRayletDiedError():
+        case exceptions.NodeDiedError() | exceptions.LocalRayletDiedError():
             return f"was lost with its node ({first_line(error)})"
-        case lost.TaskCancelledError():
+        case exceptions.TaskCancelledError():
             return "was stopped"
-        case lost.WorkerCrashedError():
+        case exceptions.WorkerCrashedError():
             return "ended with its worker process, which was killed or crashed"
-        case lost.RayTaskError():
+        case exceptions.RayTaskError():
             return f"could not be started: {first_line(error.cause or error)}"
-        case lost.ActorUnavailableError():
+        case exceptions.ActorUnavailableError():
             return "cannot be reached: its process, or its node, is gone"
-        case lost.ActorDiedError() if "node" in first_line(error):
+        case exceptions.ActorDiedError() if "node" in first_line(error):
             return f"was lost with its node ({first_line(error)})"
-        case lost.ActorDiedError():
+        case exceptions.ActorDiedError():
             return "was lost by Ray: its process was killed or crashed"
         case _:
             return f"was lost by Ray ({type(error).__name__}: {first_line(error)})"

@@ -17,14 +17,14 @@ class Connect(msgspec.Struct, frozen=True):
     """None: the gateway starts a Ray on this machine, which ends with it."""
     cpus: int
     memory_bytes: int
-    folder: str
-    """The last three are for a Ray that the gateway starts: the resources that it offers, and the
-    folder of its files, whose path is short because of sockets."""
+    """Both are the resources of a Ray that the gateway starts."""
     job_folder: str
-    excluded: tuple[str, ...]
-    """What not to send of the job's folder to the nodes of a running Ray."""
     scratch_roots: tuple[str, ...] = ()
     """Where the driver makes folders, which the gateway removes if the driver is killed."""
+    folder: str = ""
+    """The files of a Ray that the gateway starts. The path is short because of sockets."""
+    excluded: tuple[str, ...] = ()
+    """What is not sent of the job's folder to the nodes of a running Ray."""
 
 
 class Node(NamedTuple):
@@ -51,7 +51,7 @@ class Refused(NamedTuple):
     why: str
 
 
-class JobContext(msgspec.Struct, frozen=True):
+class WorkerContext(msgspec.Struct, frozen=True):
     """What a worker must know about its job."""
 
     home: str

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray import exceptions as lost
+from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mrflight.errors import JobError, JobFailedError
-from mrflight.runtime.ray.losses import first_line, how_it_was_lost
-from mrflight.runtime.ray.server import HostedServer
+from mrflight.runtime.ray.losses import describe_loss, first_line
+from mrflight.runtime.ray.server_actor import HostedServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerOptions
 from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.cluster import Cluster, connect
@@ -132,16 +132,16 @@ def _wait(actors: Sequence[Any], server_memory_bytes: int) -> None:
     started = [actor.location.remote() for actor in actors]
     try:
         locations = ray.get(started, timeout=_START_TIMEOUT_S)
-    except lost.GetTimeoutError:
+    except exceptions.GetTimeoutError:
         raise JobFailedError(
             f"the shuffle's servers were not ready after {_START_TIMEOUT_S:.0f} s; has each of "
             f"{len(actors) - 1} data servers {format_bytes(server_memory_bytes)} of Ray's memory "
             "resource free (ray status)?"
         ) from None
-    except lost.RayActorError as error:
-        why = first_line(error.cause) if isinstance(error, lost.RayTaskError) else ""
+    except exceptions.RayActorError as error:
+        why = first_line(error.cause) if isinstance(error, exceptions.RayTaskError) else ""
         raise JobFailedError(
-            f"a server of the shuffle could not be started: it {why or how_it_was_lost(error)}"
+            f"a server of the shuffle could not be started: it {why or describe_loss(error)}"
         ) from error
     log.info("servers of a shuffle at %s", ", ".join(locations))
 
@@ -153,9 +153,8 @@ def _ending_actors() -> Iterator[list[Any]]:
     try:
         yield actors
     finally:
-        with suppress(
-            lost.RayError
-        ):  # other processes remove the files of those that do not answer
+        # Other processes remove the files of those that do not answer.
+        with suppress(exceptions.RayError):
             ray.wait(
                 [actor.close.remote() for actor in actors],
                 num_returns=len(actors),

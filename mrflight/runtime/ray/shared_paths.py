@@ -152,9 +152,8 @@ def _check(expected: list[PathFingerprint], node: Node, answer: Future[tuple[str
             raise JobFileError(
                 f"{here.key_path}: {here.path} is on a disk of this machine that node "
                 f"{node.address} of Ray does not see (there it is {there}, here "
-                f"{here.fingerprint}); "
-                "name a place that all nodes reach: s3://, hdfs://, or a folder that all have "
-                "mounted"
+                f"{here.fingerprint}); name a place that all nodes reach: s3://, hdfs://, or a "
+                "folder that all have mounted"
             )
 
 

@@ -20,7 +20,7 @@ from mrflight.runtime.preload import driver_modules, worker_modules
 from mrflight.runtime.ray.cluster import RayCluster, ServerPlacement
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
-from mrflight.runtime.ray.messages import Connect, Connected, JobContext
+from mrflight.runtime.ray.messages import Connect, Connected, WorkerContext
 from mrflight.runtime.ray.shared_paths import exclude_patterns, verify_shared_paths
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
@@ -61,7 +61,7 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     # Other machines do not have the job's folder; they make their own below the same root.
     scratch = options.scratch if is_local else settings.spill_root
     gateway.set_job(
-        JobContext(
+        WorkerContext(
             ray.home,
             str(options.folder),
             not is_local,
@@ -119,9 +119,7 @@ def _start_gateway(
         spec.cluster.ray_address,
         settings.workers,
         settings.memory.total + _FOR_RAY_BYTES,
-        "",
         str(options.folder),
-        (),
         (str(settings.spill_root), str(private.path.parent)),
     )
     if connect.address is None:

@@ -188,9 +188,8 @@ class ForkServer(Closeable):
         """Do what the fork server does at its end, because it hangs."""
         log.warning("the fork server, process %d, does not end by itself and is killed", self.pid)
         pids = self.pids()
-        for pid in reversed(
-            pids
-        ):  # the fork server last: as long as it lives, the ids are those of its children
+        # The fork server comes last: as long as it lives, the ids are those of its children.
+        for pid in reversed(pids):
             kill(pid)
         _becomes_true(self._has_ended, _KILL_TIMEOUT_S)
         _becomes_true(lambda: all(map(has_ended, pids)), _KILL_TIMEOUT_S)
@@ -227,7 +226,6 @@ class ForkServerProcess:
                 self._process: _Process = _Fork(theirs, folders, loads)
             else:
                 self._process = _start(theirs, folders, loads)
-
         self._is_lost = False
 
     @property

@@ -79,9 +79,8 @@ def _serve_apart(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)  # stdout of the driver is for its result
         if not sys.flags.safe_path:
-            del sys.path[
-                0
-            ]  # the driver's current folder; the user's modules are in the job's folder
+            # The first folder is the driver's current one. Users' modules are in the job's folder.
+            del sys.path[0]
         serve(kept, folders, modules)
         code = 0
     except BaseException:  # do not return into the code of the driver

@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 import ray
 
-from mrflight.runtime.ray.losses import how_it_was_lost
-from mrflight.runtime.ray.messages import Answered, JobContext, Lost, Payload, StartTask
-from mrflight.runtime.ray.worker import MrflightWorker
+from mrflight.runtime.ray.losses import describe_loss
+from mrflight.runtime.ray.messages import Answered, Lost, Payload, StartTask, WorkerContext
+from mrflight.runtime.ray.worker_actor import MrflightWorker
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,12 @@ class _Worker:
         self.is_killed = False
 
 
-class RayWorkers:
+class ActorPool:
     """Assigns calls to workers. Its methods run in one thread, to which ``later`` passes calls."""
 
     def __init__(
         self,
-        job: JobContext,
+        job: WorkerContext,
         strategy: Any,
         report: Callable[[Any], None],
         later: Callable[[Callable[[], None]], None],
@@ -75,7 +75,7 @@ class RayWorkers:
         """Run a call as soon as a worker is free."""
         self._waiting.append(call)
         self._fill()
-        self._deal()
+        self._assign()
 
     def here(self) -> list[psutil.Process]:
         """Return the processes of the workers on the driver's node; may be called in any thread."""
@@ -122,14 +122,14 @@ class RayWorkers:
             log.warning("a worker could not be started: %s", error)
             if self._waiting:  # one call fails with it; the next call starts another worker
                 number = self._waiting.popleft().number
-                self._report(Lost(number, how_it_was_lost(error)))
+                self._report(Lost(number, describe_loss(error)))
             if self._waiting:
                 self._fill()
             return
         self._idle.append(worker)
-        self._deal()
+        self._assign()
 
-    def _deal(self) -> None:
+    def _assign(self) -> None:
         while self._waiting and self._idle:
             call, worker = self._waiting.popleft(), self._idle.pop()
             self._busy[call.number] = worker
@@ -137,12 +137,12 @@ class RayWorkers:
             answer = worker.actor.run.remote(call.call, call.payloads, *payloads)
             self._watch(answer, self._end, call.number)
 
-    def _end(self, made: Future[Any], number: int) -> None:
+    def _end(self, answered: Future[Any], number: int) -> None:
         worker = self._busy.pop(number)
         try:
-            answer = made.result()
+            answer = answered.result()
         except Exception as error:
-            why = "was stopped" if worker.is_killed else how_it_was_lost(error)
+            why = "was stopped" if worker.is_killed else describe_loss(error)
             self._kill(worker)
             self._wait_gone(worker)
             self._report(Lost(number, why))
@@ -151,7 +151,7 @@ class RayWorkers:
             self._report(Answered(number, answer, *worker.place))
             if not worker.is_killed:
                 self._idle.append(worker)
-                self._deal()
+                self._assign()
                 return
         self._live -= 1
         self._fill()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from mrflight.runtime.ray.messages import JobContext
+from mrflight.runtime.ray.messages import WorkerContext
 
 if TYPE_CHECKING:
     from mrflight.runtime.worker import StageSwitch
@@ -28,7 +28,7 @@ class _Worker(NamedTuple):
 class MrflightWorker:
     """An actor that runs one call at a time. Ray and ``ps`` show its process by this name."""
 
-    def __init__(self, job: JobContext) -> None:
+    def __init__(self, job: WorkerContext) -> None:
         self._worker = _become_worker(job)
 
     def here(self) -> tuple[str, int]:
@@ -37,21 +37,21 @@ class MrflightWorker:
 
     def run(self, call: bytes, numbers: Sequence[int], *payloads: bytes) -> bytes:
         """Return the answer to a call, with its shared payloads and their numbers."""
-        from mrflight.runtime.calls import answer
+        from mrflight.runtime.calls import run_call
         from mrflight.runtime.ray.shared_payloads import decode_call
 
         shared = dict(zip(numbers, payloads, strict=True))
-        return answer(call, self._worker.switch.before, partial(decode_call, payloads=shared))
+        return run_call(call, self._worker.switch.before, partial(decode_call, payloads=shared))
 
 
-def run_once(job: JobContext, call: bytes) -> tuple[str, int, bytes]:
+def run_once(job: WorkerContext, call: bytes) -> tuple[str, int, bytes]:
     """Run one call as a task; return the ids of the node and the process, and the answer."""
     worker = MrflightWorker(job)
     return *worker.here(), worker.run(call, ())
 
 
 @cache
-def _become_worker(job: JobContext) -> _Worker:
+def _become_worker(job: WorkerContext) -> _Worker:
     """Load what calls need, and find the job's folder, once per process."""
     import ray
 
