@@ -67,7 +67,7 @@ class Decommission:
                 log.debug("still held: %s", held)
                 self._pause.wait(_CHECK_EVERY_S)
         except (ServerUnavailableError, DeadlineExceededError) as error:
-            log.warning("no client can find what is held here any more: %s", error)
+            log.warning("stopping, as no client can find the partitions here any more: %s", error)
         finally:
             self._copier.close()
             self._connections.close()

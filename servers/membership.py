@@ -109,7 +109,7 @@ class Membership:
         try:
             self._heartbeats.unregister_server(self._location, self._incarnation)
         except MrflightError as error:
-            log.info("left without unregistering: %s", error)
+            log.info("this server stops without being unregistered: %s", error)
         self._connections.close()
         self._heart_connections.close()
 

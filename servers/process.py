@@ -137,7 +137,9 @@ def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> No
     try:
         running.drain()
     except (pa.ArrowException, OSError) as error:
-        raise MrflightError(f"the {name} server at {location} did not end well: {error}") from error
+        raise MrflightError(
+            f"the {name} server at {location} did not stop cleanly: {error}"
+        ) from error
 
 
 def raise_open_file_limit() -> None:

@@ -105,9 +105,9 @@ def remove_orphan_files(table: Location, orphans: OrphanFiles, *, no_table: bool
     """
     if not orphans.has_table and not no_table:
         raise OutputError(
-            f"there is no table at {table.url}, so its files may be a copy of some table's and not "
-            "left over; nothing was removed: add --no-table if they are left over, and no job "
-            "will commit them any more"
+            f"there is no table at {table.url}, so its files may be a copy of a table's files and "
+            "not orphans; nothing was removed: add --no-table if they are orphans, which no job "
+            "will commit any more"
         )
     for orphan in orphans.files:
         try:
@@ -185,8 +185,8 @@ def _named_files(table: Location) -> set[str] | None:
             return {name for info in log for name in _named_by(table.at(info.path))}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, pa.ArrowException) as error:
         raise OutputError(
-            f"the log of {table.url} cannot be read whole ({error}), so that it is not known "
-            "which files are left over; nothing was removed"
+            f"the log of {table.url} cannot be read completely ({error}), so it is not known "
+            "which files are orphans; nothing was removed"
         ) from error
     manifest = ManifestLog(table).newest().manifest
     if manifest is None:

@@ -64,7 +64,8 @@ def replacing_entry(
 def _names_until(location: Location, version: int) -> Iterator[str]:
     """Yield the files of the log that make up this version, relative to the table."""
     first = 0
-    names = {info.path[len(location.path.rstrip("/")) + 1 :] for info in _files(location)}
+    found = (info for info in location.child(LOG).walk() if info.is_file)
+    names = {info.path[len(location.path.rstrip("/")) + 1 :] for info in found}
     if _LAST_CHECKPOINT in names:
         checkpoint = json.loads(location.child(_LAST_CHECKPOINT).read_bytes())
         if checkpoint["version"] <= version:
@@ -75,10 +76,6 @@ def _names_until(location: Location, version: int) -> Iterator[str]:
         is_needed = number.isdecimal() and first <= int(number) <= version
         if is_needed or name.startswith(f"{LOG}/_sidecars/"):
             yield name
-
-
-def _files(location: Location) -> Iterator[Any]:
-    return (info for info in location.child(LOG).walk() if info.is_file)
 
 
 def _actions(entry: bytes) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ def test_a_broken_link_at_the_path_of_the_folder_is_refused(output: Output) -> N
 
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     output = Output(tmp_path / ("n" * 300), format)
-    with pytest.raises(OutputError, match=r"cannot be looked at: .*; choose another folder"):
+    with pytest.raises(OutputError, match=r"cannot be examined: .*; choose another folder"):
         output.open()
 
 

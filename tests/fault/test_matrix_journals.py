@@ -24,7 +24,7 @@ RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 FORGOTTEN = "all maps and reduces run again: .* has forgotten 1 of 5 map tasks that were done"
 NOT_AT_EPOCH = r"all maps and reduces run again: a ticket is of epoch 5, and shuffle \S+ is at 4: "
 
-NO_ROOM = r"the journal \S+/metadata\.journal keeps no record: .*; it needs room .*"
+NO_ROOM = r"the journal \S+/metadata\.journal cannot be written: .*; it needs room .*"
 IN_A_MAP = NO_ROOM + r"\n  in map [34] \(rows"
 REFUSED = (
     r"the journal \S+/metadata\.journal is damaged: its write-ahead log has a wrong checksum; "

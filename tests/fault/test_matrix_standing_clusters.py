@@ -31,7 +31,7 @@ NO_SERVER = (
     "start one with 'mrflight serve data --metadata LOCATION'"
 )
 SILENT = r"grpc\+tcp://127.0.0.1:\d+ did not answer in time"
-NO_RECORD = r"the journal \S+/journal keeps no record: .*; it needs room"
+NO_RECORD = r"the journal \S+/journal cannot be written: .*; it needs room"
 NO_METADATA = r"grpc\+tcp://127.0.0.1:\d+ cannot be reached"
 
 FAILS = [

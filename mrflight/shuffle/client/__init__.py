@@ -1,1 +1,1 @@
-"""The client side of shuffles: the cluster, the shuffle, its writers and readers."""
+"""The client side of shuffles: the cluster, the shuffle, its partitioners, writers and readers."""

@@ -50,7 +50,7 @@ class PartitionBuffers(ABC):
 
     def __init__(self, block_bytes: int, budget_bytes: int) -> None:
         if not 1 <= budget_bytes <= _MAX_BUFFER_BYTES:
-            raise ValueError(f"a budget is 1 to {_MAX_BUFFER_BYTES} bytes, not {budget_bytes}")
+            raise ValueError(f"a budget must be 1 to {_MAX_BUFFER_BYTES} bytes, not {budget_bytes}")
         self._block_bytes = block_bytes
         self._budget_bytes = budget_bytes
 

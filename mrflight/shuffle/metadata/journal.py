@@ -43,7 +43,7 @@ from mrflight.shuffle.metadata.events import (
     encode_counts,
     encode_event,
 )
-from mrflight.shuffle.metadata.write_ahead_log import is_damaged
+from mrflight.shuffle.metadata.wal_check import is_damaged
 from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS
 from mrflight.system.closeable import Closeable
 
@@ -114,7 +114,7 @@ class Journal(Closeable):
                     raise
             except sqlite3.Error as error:
                 raise JournalError(
-                    f"the journal {self.path} keeps no record: {error}; it needs room on a disk "
+                    f"the journal {self.path} cannot be written: {error}; it needs room on a disk "
                     "that works"
                 ) from error
 
@@ -127,7 +127,7 @@ class Journal(Closeable):
 
     def _connected(self) -> sqlite3.Connection:
         if self._database is None:
-            raise JournalError(f"the journal {self.path} keeps no record: it is closed")
+            raise JournalError(f"the journal {self.path} cannot be used: it is closed")
         return self._database
 
     @contextmanager

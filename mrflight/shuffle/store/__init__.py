@@ -1,1 +1,1 @@
-"""The block store of a data server: blocks in memory within a budget, and blocks on disk."""
+"""The block store of a data server: blocks in memory within a budget, and spilled blocks."""

@@ -124,7 +124,7 @@ def decode_put_path(path: list[bytes]) -> PutTarget:
     """Return the target of a plain client's stream: ``<shuffle>/<partition>/<map>/<attempt>``."""
     parts = _split(b"/".join(path), "a put descriptor")
     if len(parts) != 4:
-        raise ProtocolError("a put descriptor is <shuffle>/<partition>/<map>/<attempt>")
+        raise ProtocolError("a put descriptor must be <shuffle>/<partition>/<map>/<attempt>")
     map_id, attempt = _number(parts[2]), _number(parts[3])
     return PutTarget(
         check_shuffle_id(parts[0]), check_attempt(map_id, attempt), _partition(parts[1])
@@ -138,8 +138,8 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
     partition_slice = _slice(parts[4]) if blocks and len(parts) == 5 else None
     if len(parts) != 3 + blocks + (partition_slice is not None):
         raise ProtocolError(
-            "a ticket is <shuffle>/<partition>/<epoch>, followed by /blocks to get blocks, and "
-            "then by /<number>-of-<slices> to get a slice of them"
+            "a ticket must be <shuffle>/<partition>/<epoch>, with /blocks behind it to get blocks, "
+            "and then /<number>-of-<slices> to get a slice of them"
         )
     first, *others = map(_partition, parts[1].split(","))
     if others and not blocks:
@@ -162,17 +162,17 @@ def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:
     """Return the shuffle in a flight-info's descriptor, and the partition if it names one."""
     parts = _split(b"/".join(path), "an info descriptor")
     if len(parts) > 2:
-        raise ProtocolError("an info descriptor is <shuffle> or <shuffle>/<partition>")
+        raise ProtocolError("an info descriptor must be <shuffle> or <shuffle>/<partition>")
     return check_shuffle_id(parts[0]), _partition(parts[1]) if len(parts) == 2 else None
 
 
 def _split(text: bytes, what: str) -> list[str]:
     if not 0 < len(text) <= 256:
-        raise ProtocolError(f"{what} has 1 to 256 bytes, not {len(text)}")
+        raise ProtocolError(f"{what} must have 1 to 256 bytes, not {len(text)}")
     try:
         return text.decode("ascii").split("/")
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"{what} is ASCII text") from error
+        raise ProtocolError(f"{what} must be ASCII text") from error
 
 
 def _number(text: str) -> int:
@@ -192,5 +192,7 @@ def _slice(text: str) -> PartitionSlice:
 def _partition(text: str) -> int:
     partition = _number(text)
     if partition >= MAX_PARTITIONS:
-        raise ProtocolError(f"partition {partition}: a shuffle has at most {MAX_PARTITIONS}")
+        raise ProtocolError(
+            f"partition {partition}: a shuffle has at most {MAX_PARTITIONS} partitions"
+        )
     return partition

@@ -85,7 +85,7 @@ class LeaseHandle:
         try:
             self._metadata.ask(MetadataAction.RELEASE_COMMITS, request, Done)
         except MrflightError as error:
-            log.info("a lease for commits expires by itself: %s", error)
+            log.info("the commit lease of %s is not released, and expires: %s", self._table, error)
 
 
 class CommitLock(msgspec.Struct, frozen=True):
@@ -149,6 +149,6 @@ class CommitLock(msgspec.Struct, frozen=True):
                     except LeaseLostError:
                         return  # the next request with the lease raises this as well
                     except MrflightError as error:
-                        log.info("a lease for commits to %s is not renewed: %s", table, error)
+                        log.info("the commit lease of %s is not renewed: %s", table, error)
 
         return threading.Thread(target=renew, name="lease", daemon=True)

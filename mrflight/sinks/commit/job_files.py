@@ -126,7 +126,7 @@ def check_is_folder(location: Location) -> None:
             info = location.at(path).info()
         except OSError as error:
             raise OutputError(
-                f"output.table: {path} cannot be looked at: {error}; choose another folder"
+                f"output.table: {path} cannot be examined: {error}; choose another folder"
             ) from error
         if info.is_file:
             raise OutputError(f"output.table: {path} is a file; choose another name")

@@ -70,8 +70,8 @@ class LeasedEntry(msgspec.Struct, frozen=True):
         if replaced:
             which = "; ".join(_describe_replaced(then, now) for then, now in replaced)
             raise CommitOverwrittenError(
-                f"{self.table.url}: {which}. Either a program did that which does not ask the same "
-                "metadata server, or a job that was suspended for long and then went on. The rows "
+                f"{self.table.url}: {which}. The cause is a program that does not use the same "
+                "metadata server, or a job that was suspended for long and then resumed. The rows "
                 "of a replaced version are not in the table, but their files still exist: look at "
                 "the table, and run the job of that version again. This job has committed nothing; "
                 "run it again as well, it will not fail for this a second time"
@@ -111,8 +111,8 @@ class LeasedEntry(msgspec.Struct, frozen=True):
             what = f"was replaced by {_writer(_job_of(content))}" if content else "is gone"
             raise CommitOverwrittenError(
                 f"{self.table.url}: version {self.version}, which this job committed, {what}: the "
-                "other writer does not ask the same metadata server, or one of the two was "
-                "suspended for long and then went on. Nothing of this job is in the table; run it "
+                "other writer does not use the same metadata server, or one of the two was "
+                "suspended for long and then resumed. Nothing of this job is in the table; run it "
                 "again"
             )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -15,7 +13,6 @@ from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.merge_commit import Merge, check_can_remove
 from mrflight.sinks.delta.merge_writer import MergeWriter
 from mrflight.sinks.delta.sink import DeltaSink
-from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.storage import Location
 
@@ -62,7 +59,7 @@ class MergeSink(DeltaSink):
     def commit(self, commit: Commit) -> int:
         self._check_parts(commit)
         merge = self._merge_of(commit)
-        parts = tuple(_without_key_files(commit.parts))
+        parts = tuple(part for part in commit.parts if not part.is_key_file)
         schema = self._merge_writer.select_columns(commit.schema)
         if parts:
             schema = common_schema(parts, null_fits=False)
@@ -82,7 +79,3 @@ class MergeSink(DeltaSink):
         if self._merge is None:
             self._merge = Merge(self._merge_writer, commit.parts)
         return self._merge
-
-
-def _without_key_files(parts: Sequence[PartFile]) -> list[PartFile]:
-    return [part for part in parts if not part.is_key_file]

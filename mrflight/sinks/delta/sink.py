@@ -39,7 +39,8 @@ class DeltaSink(Sink):
     ) -> None:
         """Look at the table; raise OutputError if the job cannot write to it."""
         import_deltalake()
-        _check_name(location)
+        if (why := why_unreachable(location)) is not None:
+            raise OutputError(f"output.table: {location.url}: {why}; choose another name")
         check_is_folder(location)
         table = _load_table(location)
         self._committed: int | None = None
@@ -116,11 +117,6 @@ class DeltaSink(Sink):
         """See `Sink.abort`. If the log cannot be read, all files stay: they may be committed."""
         if self._new_version is None:
             delete_uncommitted(self._job_files, self._output.app_id, self._output.guard)
-
-
-def _check_name(location: Location) -> None:
-    if (why := why_unreachable(location)) is not None:
-        raise OutputError(f"output.table: {location.url}: {why}; choose another name")
 
 
 def _load_table(location: Location) -> DeltaTable | None:

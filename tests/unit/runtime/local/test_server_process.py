@@ -55,7 +55,7 @@ def test_a_server_that_cannot_join_does_not_blame_its_address() -> None:
         ("ServerUnavailableError('it is gone')", "mrflight: it is gone"),
         (
             "OSError('a disk failed')",
-            "mrflight: the data server at grpc+tcp://127.0.0.1:5006 did not end well: "
+            "mrflight: the data server at grpc+tcp://127.0.0.1:5006 did not stop cleanly: "
             "a disk failed",
         ),
     ],

@@ -86,5 +86,5 @@ def test_a_row_above_the_budget_is_sent_alone(form: str) -> None:
 
 @pytest.mark.parametrize("budget_bytes", [0, 2**30 + 1])
 def test_impossible_budgets_are_refused(form: str, budget_bytes: int) -> None:
-    with pytest.raises(ValueError, match="a budget is 1 to"):
+    with pytest.raises(ValueError, match="a budget must be 1 to"):
         make(form, integers(0).schema, 2, budget_bytes=budget_bytes)

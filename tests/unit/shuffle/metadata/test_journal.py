@@ -361,7 +361,9 @@ def test_an_event_that_does_not_fit_on_the_disk_is_refused_and_the_rest_stays(pa
         for room in range(0, 5_000, 100):  # the frame of a page is refused wherever it breaks off
             with (
                 largest_file(size + room),
-                pytest.raises(JournalError, match=r"keeps no record: .*; it needs room on a disk"),
+                pytest.raises(
+                    JournalError, match=r"cannot be written: .*; it needs room on a disk"
+                ),
             ):
                 journal.record(ServerJoined("x" * 10_000, ""))
             assert list(journal.events()) == [ServerJoined("before", "")]
