@@ -103,12 +103,7 @@ def drive(options: argparse.Namespace) -> int:
             stack.callback(interrupts.job_ends)  # even if the job does not begin
             spec, folder = requested_job(options)
             result = run_job(
-                spec,
-                folder,
-                progress,
-                metrics,
-                interrupts=interrupts,
-                owns_process=True,
+                spec, folder, progress, metrics, interrupts=interrupts, owns_process=True
             )
     except (KeyboardInterrupt, Exception) as error:
         interrupts.job_ends()  # in case the error came before the stack
@@ -129,14 +124,23 @@ def _describe_failure(error: BaseException, interrupts: SignalInterrupts) -> tup
         # An import, or the creation of a class, may have raised another error because of it.
         return "interrupted", interrupts.message, EXIT_INTERRUPTED
     if isinstance(error, MrflightError):
-        is_wrong = isinstance(error, JobError)
-        return "failed", message(error), EXIT_WRONG_JOB if is_wrong else EXIT_FAILED
+        return "failed", _message(error), _exit_code(error)
     # This is a bug of mrflight: log the whole traceback, and name the error in the JSON too.
     log.error("the driver failed", exc_info=error)
     return "failed", f"{type(error).__name__}: {error}", EXIT_FAILED
 
 
-def message(error: MrflightError) -> str:
+def report_error(error: MrflightError) -> int:
+    """Write the message of an error to stderr, and return the exit code."""
+    _say(f"mrflight: {_message(error)}\n")
+    return _exit_code(error)
+
+
+def _exit_code(error: MrflightError) -> int:
+    return EXIT_WRONG_JOB if isinstance(error, JobError) else EXIT_FAILED
+
+
+def _message(error: MrflightError) -> str:
     """Return the message of an error for the user, with its notes."""
     where = "".join(f"\n  in {note}" for note in getattr(error, "__notes__", ()))
     return f"{error}{where}"

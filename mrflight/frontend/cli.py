@@ -8,22 +8,15 @@ if __name__ == "__main__":
     leave_when_interrupted()  # before the other imports, which take a while
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from mrflight import __version__, driver
-from mrflight.errors import JobError, MrflightError
-from mrflight.frontend import (
-    explain as explain_command,
-)
-from mrflight.frontend import (
-    maintain as maintain_command,
-)
-from mrflight.frontend import (
-    table_argument,
-)
+from mrflight.errors import MrflightError
+from mrflight.frontend import maintain, table_argument
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
@@ -33,6 +26,17 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code."""
     driver.open_missing_streams()
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and options.command != "serve":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
+    code: int = options.do(options)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser; ``do`` of what it parses is the function of the subcommand."""
     parser = argparse.ArgumentParser(
         prog="mrflight", description="Shuffles data by key over Arrow Flight, from files to tables."
     )
@@ -42,10 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     driver.add_arguments(run)
     run.set_defaults(do=_run)
     explain = commands.add_parser(
-        "explain", help="print how a job would run", description=explain_command.DESCRIPTION
+        "explain",
+        help="print how a job would run",
+        description="Print how a job would run: what it reads, shuffles and writes, in how many "
+        "tasks and partitions, and why. Nothing is started or written. Mistakes in the job are "
+        "reported as by running it, with exit code 2.",
     )
-    explain_command.add_arguments(explain)
-    explain.set_defaults(do=explain_command.run)
+    driver.add_job_arguments(explain)
+    explain.set_defaults(do=_explain)
     serve = commands.add_parser("serve", help="run a server of a standing cluster", add_help=False)
     serve.add_argument("server", choices=("metadata", "data"))
     serve.set_defaults(do=_serve)
@@ -58,6 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="List the part files of mrflight in the folder of a table that are not in its "
         "log, neither as added nor as removed. Jobs that were killed leave such files.",
     )
+    _add_clean_arguments(clean)
+    maintenance = commands.add_parser(
+        "maintain",
+        help="compact small files of a Delta table, delete removed ones, write a checkpoint",
+        description=maintain.DESCRIPTION,
+    )
+    maintain.add_arguments(maintenance)
+    maintenance.set_defaults(do=maintain.run)
+    return parser
+
+
+def _add_clean_arguments(clean: argparse.ArgumentParser) -> None:
     table_argument.add_arguments(clean, "folder or URL of a table that jobs write to")
     clean.add_argument("--remove", action="store_true", help="remove the listed files")
     clean.add_argument(
@@ -74,23 +94,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "default '1 day'",
     )
     clean.set_defaults(do=_clean)
-    maintain = commands.add_parser(
-        "maintain",
-        help="compact small files of a Delta table, delete removed ones, write a checkpoint",
-        description=maintain_command.DESCRIPTION,
-    )
-    maintain_command.add_arguments(maintain)
-    maintain.set_defaults(do=maintain_command.run)
-    options, rest = parser.parse_known_args(arguments)
-    if rest and options.command != "serve":
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    options.rest = rest
-    code: int = options.do(options)
-    return code
 
 
 def _run(options: argparse.Namespace) -> NoReturn:
     driver.leave(driver.drive(options))
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from mrflight.planner.explain import explain  # loads Arrow, which most commands do not need
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        lines = explain(*driver.requested_job(options))
+    except MrflightError as error:
+        return driver.report_error(error)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -106,8 +125,7 @@ def _status(options: argparse.Namespace) -> int:
         with connect(options.metadata) as cluster:
             status = cluster.status()
     except MrflightError as error:
-        sys.stderr.write(f"mrflight: {error}\n")
-        return driver.EXIT_WRONG_JOB if isinstance(error, JobError) else driver.EXIT_FAILED
+        return driver.report_error(error)
     lines = [format_count(len(status.servers), "data server")]
     for server in status.servers:
         size = format_bytes(server.stored_bytes)
@@ -142,8 +160,7 @@ def _clean(options: argparse.Namespace) -> int:
         if options.remove:
             remove_orphan_files(table, orphans, no_table=options.no_table)
     except MrflightError as error:
-        sys.stderr.write(f"mrflight: {error}\n")
-        return driver.EXIT_WRONG_JOB
+        return driver.report_error(error)
     sys.stderr.write(f"{_clean_summary(orphans, table.url, options.remove)}\n")
     return 0
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from mrflight import driver
-from mrflight.errors import JobError, JobFileError, MrflightError
+from mrflight.errors import JobFileError, MrflightError
 from mrflight.frontend import table_argument
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
 from mrflight.units import parse_bytes, parse_seconds
@@ -59,8 +59,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write("mrflight: interrupted\n")
         return EXIT_INTERRUPTED
     except MrflightError as error:
-        sys.stderr.write(f"mrflight: {error}\n")
-        return driver.EXIT_WRONG_JOB if isinstance(error, JobError) else driver.EXIT_FAILED
+        return driver.report_error(error)
     if options.json:
         import msgspec
 
