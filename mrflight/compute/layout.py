@@ -41,7 +41,7 @@ def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns, fields = [], []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         is_encoded = types.is_dictionary(column.type)
-        columns.append(column.dictionary_decode() if is_encoded else column)
+        columns.append(_decode_dictionary(column) if is_encoded else column)
         fields.append(field.with_type(columns[-1].type))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
@@ -81,9 +81,21 @@ def canonical_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if isinstance(column, pa.DictionaryArray):
-        column = column.dictionary_decode()
+        column = _decode_dictionary(column)
     elif types.is_run_end_encoded(column.type):
         import pyarrow.compute as pc
 
         column = pc.run_end_decode(column)
     return column.cast(kind)
+
+
+def _decode_dictionary(column: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary column.
+
+    Arrow cannot take rows of views (pyarrow 26), so the dictionary itself is converted first.
+    """
+    plain = canonical_type(column.type.value_type)
+    if plain != column.type.value_type:
+        values = column.dictionary.cast(plain)
+        column = pa.DictionaryArray.from_arrays(column.indices, values)
+    return column.dictionary_decode()

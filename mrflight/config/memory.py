@@ -58,17 +58,17 @@ class MemoryPlan(msgspec.Struct, frozen=True):
 
     total: int
     servers: int
-    """For all data servers of an embedded cluster together."""
+    """The bytes of all data servers of an embedded cluster together."""
     writer: int
-    """For one shuffle writer."""
+    """The bytes of one shuffle writer."""
     combiner: int
-    """For the groups of one map task that combines its rows."""
+    """The bytes of the groups of one map task that combines its rows."""
     reducer: int
-    """For the rows and groups of one reduce task."""
+    """The bytes of the rows and groups of one reduce task."""
     encoder: int
-    """For the rows of one reduce task that wait to be encoded."""
+    """The bytes of the rows of one reduce task that wait to be encoded."""
     rewriter: int
-    """For one rewrite task of a merge, which runs when the data servers are empty."""
+    """The bytes of one rewrite task of a merge, which runs when the data servers are empty."""
 
     def halved(self) -> MemoryPlan:
         """Return the plan of a task that reduces and maps, and gets half of the memory for each."""

@@ -35,10 +35,11 @@ class RunSettings(msgspec.Struct, frozen=True):
     """The most attempts of a task."""
     speculates: bool
     timeout_s: float
-    """For the whole job; infinite if none is set."""
+    """The timeout of the whole job; infinite if none is set."""
     workers: int
     data_servers: int
-    """Of an embedded cluster: as set, or one for every four workers. 0 on a standing cluster."""
+    """The data servers of an embedded cluster, by default one for every four workers; 0 on a
+    standing cluster."""
     heartbeat_timeout_s: float
     timeouts: Timeouts
     memory: MemoryPlan

@@ -29,7 +29,7 @@ class JobSection(_Section, frozen=True):
     name: str
     timeout: str | None = None
     attempts: int = 4
-    """How often a task is attempted before the job fails."""
+    """The number of attempts of a task before the job fails."""
     speculation: bool = True
     """Whether a task that takes much longer than others gets a speculative attempt."""
     run_id: str | None = None
@@ -83,8 +83,8 @@ class ShuffleSection(_Section, frozen=True):
     replicas: int = 1
     compression: Literal["auto", "none", "lz4", "zstd"] = "auto"
     memory: str | None = None
-    """How much embedded data servers hold together before they spill; by default their part of
-    ``cluster.memory``."""
+    """The memory of all embedded data servers together, beyond which they spill; by default their
+    part of ``cluster.memory``."""
 
 
 class ReduceSection(_Section, frozen=True):
@@ -145,10 +145,10 @@ class OutputSection(_Section, frozen=True):
     keys: list[str] = []
     """The key columns of a merge."""
     order_by: str | None = None
-    """For a merge: of several result rows with one key the one with the greatest value counts."""
+    """A merge keeps, of several result rows with one key, the one with the greatest value here."""
     delete_when: str | None = None
-    """For a merge: an SQL predicate. Rows of the table are deleted if their key is that of a result
-    row for which it holds."""
+    """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
+    which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
     """Whether new columns of the result are added to a Delta table that is appended to."""
     partition_by: list[str] = []
@@ -168,21 +168,21 @@ class ClusterSection(_Section, frozen=True):
     data_servers: int | None = None
     """The number of data servers of an embedded cluster; by default one for every four workers."""
     memory: str | None = None
-    """How much all processes of the job may hold together; by default half of the free memory."""
+    """The memory of all processes of the job together; by default half of the free memory."""
     spill_dir: str | None = None
-    """Where embedded data servers and workers spill, relative to the job file; by default the
-    system's temporary folder."""
+    """The folder to which embedded data servers and workers spill, relative to the job file; by
+    default the system's temporary folder."""
     heartbeat_timeout: str = "10 s"
     """An embedded data server without a heartbeat for this long is declared lost, and its rows are
     produced again."""
     call_timeout: str = "30 s"
-    """For a call that a server answers from memory."""
+    """The timeout of a call that a server answers from memory."""
     stream_timeout: str = "1 h"
-    """For sending to, or reading from, one data server in one task."""
+    """The timeout of sending to, or reading from, one data server in one task."""
     silence_timeout: str = "1 min"
-    """For the next rows of a partition that is read from a data server."""
+    """The timeout of the next rows of a partition that is read from a data server."""
     reconnect_timeout: str = "30 s"
-    """How long to wait for servers that are gone, because replacements may be starting."""
+    """The time to wait for servers that are gone, because replacements may be starting."""
     metadata: str | None = None
     """The location of a running metadata server. Without it the job runs an embedded cluster."""
 
@@ -213,13 +213,13 @@ class JobSpec(_Section, frozen=True):
 
     @property
     def all_inputs(self) -> list[InputSpec]:
-        """Those of the stages, and then the job's own."""
+        """The inputs of the stages, and then the job's own."""
         sections = [*(stage.inputs for stage in self.stages.values()), self.inputs]
         return [section for inputs in sections for section in inputs.values()]
 
     @property
     def all_reduces(self) -> list[ReduceSection | None]:
-        """Those of the stages, and then the job's own."""
+        """The reduces of the stages, and then the job's own."""
         return [*(stage.reduce for stage in self.stages.values()), self.reduce]
 
     @property

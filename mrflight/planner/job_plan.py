@@ -30,8 +30,9 @@ class JobPlan(msgspec.Struct, frozen=True):
     sources: Mapping[str, Sources]
     """The inputs that are files, by stage."""
     plans: Mapping[str, StagePlan]
-    """By stage. The plan of a stage that reads others is an estimate until those have run: it has
-    no tasks that read them, and its number of partitions follows from the size of their inputs."""
+    """The plan of each stage. That of a stage that reads others is an estimate until those have
+    run: it has no tasks that read them, and its number of partitions follows from the size of their
+    inputs."""
 
     @property
     def last(self) -> StagePlan:

@@ -38,7 +38,7 @@ class StageContext(msgspec.Struct, frozen=True):
     folder: str
     memory: MemoryPlan
     row_maps: Mapping[str, RowMap | None]
-    """By input."""
+    """The map of each input."""
     partitions: int
     compression: str
     split_bytes: int
@@ -61,11 +61,11 @@ class ShuffleInput(msgspec.Struct, frozen=True):
     schema: pa.Schema | None
     """The schema of the shuffled rows; None if only a user's function determines it."""
     partitioners: Mapping[str, PartitionerSpec]
-    """By input."""
+    """The partitioner of each input."""
     row_maps: Mapping[str, RowMap]
-    """By input, for inputs that are mapped."""
+    """The map of each input that is mapped."""
     partitions: int
-    """As many as the stage has, or one if the table is broadcast."""
+    """The number of partitions: that of the stage, or one if the table is broadcast."""
 
 
 def plan_shuffle_input(stage: StageContext, sources: Sequence[Source]) -> ShuffleInput:
@@ -101,8 +101,8 @@ def plan_shuffle_input(stage: StageContext, sources: Sequence[Source]) -> Shuffl
     )
 
 
-def _begin_spec(stage: StageContext) -> ReduceSpec:
-    """Return the part of the reduce that maps may begin: none if the tables are joined first."""
+def _map_side_spec(stage: StageContext) -> ReduceSpec:
+    """Return the reduce that maps may start: an empty one if the tables are joined first."""
     return ReduceSpec() if stage.is_joined else stage.reduce_spec
 
 
@@ -116,14 +116,14 @@ def _check_columns(
     # Otherwise sort_by or output.keys name the column, and their own checks say so.
     if not orders and (section.key or not stage.reduce_spec.unique):
         _check_key(schema, f"inputs.{name}.key: {rows}", partitioner)
-    _begin_spec(stage).check(schema, rows)
+    _map_side_spec(stage).check(schema, rows)
 
 
 def _plan_maps(
     stage: StageContext, source: Source, partitioner: PartitionerSpec, first_id: int
 ) -> Iterator[MapTask]:
     memory = stage.memory.halved() if source.is_intermediate else stage.memory
-    begun = _begin_spec(stage)  # one object for all maps, because it is sent to a worker once
+    map_side = _map_side_spec(stage)  # one object for all maps, because it is sent to a worker once
     for map_id, split in enumerate(_cut(source, stage.split_bytes), first_id):
         yield MapTask(
             source.name,
@@ -132,7 +132,7 @@ def _plan_maps(
             split,
             stage.row_maps[source.name],
             partitioner,
-            begun,
+            map_side,
             WriteLimits(stage.compression, memory.writer, memory.combiner),
         )
 

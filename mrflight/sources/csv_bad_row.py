@@ -39,26 +39,26 @@ class CsvExpectation(msgspec.Struct, frozen=True):
         ``reason`` is pyarrow's message.
         """
         text = repr(shorten(record.decode(errors="replace")))
-        place = f"{url}, line {line}"
+        where = f"{url}, line {line}"
         fields = self._fields(record)
         if fields is None and b"\r" in record.rstrip(b"\r\n"):  # the line ends of old Macs
-            return BadRowError(f"{place}: {text} cannot be read: {reason}")
+            return BadRowError(f"{where}: {text} cannot be read: {reason}")
         if fields is None:
             return BadRowError(
-                f"{place}: a quoted value does not end on its line: {text}; close the quote, or "
+                f"{where}: a quoted value does not end on its line: {text}; close the quote, or "
                 f"set inputs.{self.input_name}.csv.newlines_in_values = true"
             )
         if len(fields) != len(self.columns):
             return BadRowError(
-                f"{place}: {_count(len(fields), 'field')} for "
+                f"{where}: {_count(len(fields), 'field')} for "
                 f"{_count(len(self.columns), 'column')}: {text}; correct the line, or quote "
                 f"a value that contains the delimiter {self.delimiter!r}"
             )
         for column, type in self.types.items():
             value = fields[self.columns.index(column)]
             if not self._converts(record, column, type):
-                return BadRowError(f"{place}: {self._explain_value(column, type, value)}")
-        return BadRowError(f"{place}: {text} cannot be read: {reason}")
+                return BadRowError(f"{where}: {self._explain_value(column, type, value)}")
+        return BadRowError(f"{where}: {text} cannot be read: {reason}")
 
     def _explain_value(self, column: str, type: pa.DataType, value: bytes) -> str:
         key = f"inputs.{self.input_name}.types.{column}"

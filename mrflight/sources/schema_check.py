@@ -144,7 +144,13 @@ def _unsupported_kind(type: pa.DataType) -> str | None:
         return "unions"
     if types.is_run_end_encoded(type):
         return "run-end-encoded values"
+    if types.is_dictionary(type) and _is_view(type.value_type):
+        return "dictionaries of views"
     return None
+
+
+def _is_view(type: pa.DataType) -> bool:
+    return bool(types.is_string_view(type) or types.is_binary_view(type))
 
 
 def _types_within(type: pa.DataType) -> Iterator[pa.DataType]:

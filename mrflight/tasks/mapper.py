@@ -60,23 +60,23 @@ class Mapper:
     def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         if self._function is None:
             return batch
-        with calling_user(f"the map {self._row_map}, given {self._place(number)},"):
+        with calling_user(f"the map {self._row_map}, given {self._describe_batch(number)},"):
             mapped = self._function(batch)
         if not isinstance(mapped, pa.RecordBatch):
             raise UserFunctionError(
                 f"the map {self._row_map} must return a pyarrow.RecordBatch; on "
-                f"{self._place(number)} it returned {type(mapped).__name__}"
+                f"{self._describe_batch(number)} it returned {type(mapped).__name__}"
             )
         try:
             _validate_new_columns(mapped, batch)
         except pa.ArrowInvalid as error:
             raise UserFunctionError(
                 f"the map {self._row_map} returned a batch that is not valid on "
-                f"{self._place(number)}: {error}"
+                f"{self._describe_batch(number)}: {error}"
             ) from error
         return mapped
 
-    def _place(self, number: int) -> str:
+    def _describe_batch(self, number: int) -> str:
         return f"{self._split.path}, batch {number} from {self._split.start}"
 
 

@@ -48,8 +48,8 @@ class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
             return HashPartitioner(self.key, self.partitions)
         if self.kind == "range":
             assert self.boundaries is not None, "a range partitioner needs its sample first"
-            place = map_id / self.maps if self.maps else 0.0
-            return RangePartitioner(self.sort_keys, self.boundaries, self.partitions, place)
+            position = map_id / self.maps if self.maps else 0.0
+            return RangePartitioner(self.sort_keys, self.boundaries, self.partitions, position)
         if self.kind == "one":
             return OnePartitioner(0, self.partitions)
         if self.kind == "round_robin":

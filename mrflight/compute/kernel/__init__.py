@@ -151,7 +151,7 @@ class HashTable(Protocol):
 def hash_table(hashes: pa.UInt64Array) -> HashTable:
     """Return a table of the rows with these hashes without nulls. It takes 16 to 20 bytes a row."""
     _check_arrays([hashes])
-    return _kernel.hash_table(hashes)
+    return _kernel.HashTable(hashes)
 
 
 def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:

@@ -71,16 +71,12 @@ class HashTable:
     def pairs(
         self, hashes: pa.UInt64Array, max_pairs: int, *, only_first: bool = False
     ) -> Iterator[tuple[pa.UInt32Array, pa.UInt32Array]]:
-        described, place = _describe(hashes), (0, 0)
-        while place[0] < len(hashes):
+        described, position = _describe(hashes), (0, 0)
+        while position[0] < len(hashes):
             probes, rows = pa.allocate_buffer(4 * max_pairs), pa.allocate_buffer(4 * max_pairs)
-            count, place = self._table.pairs(described, only_first, place, probes, rows)
+            count, position = self._table.pairs(described, only_first, position, probes, rows)
             if count:
                 yield _array(pa.uint32(), count, probes), _array(pa.uint32(), count, rows)
-
-
-def hash_table(hashes: pa.UInt64Array) -> HashTable:
-    return HashTable(hashes)
 
 
 class Scatter:

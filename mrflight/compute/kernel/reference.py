@@ -99,10 +99,6 @@ class HashTable:
             yield pa.array(there[at].astype(np.uint32)), pa.array(self._rows[places])
 
 
-def hash_table(hashes: pa.UInt64Array) -> HashTable:
-    return HashTable(hashes)
-
-
 def _valid(hashes: pa.UInt64Array) -> tuple[_Int64s, _UInt64s]:
     """Return the rows that are not null, and their hashes."""
     there = np.flatnonzero(hashes.is_valid().to_numpy(zero_copy_only=False))

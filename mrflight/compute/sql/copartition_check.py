@@ -154,7 +154,7 @@ def _check_aggregate(
 def _check_grouping_sets(node: Any, names: str, key: Key) -> Key:
     if names.startswith(("ROLLUP", "CUBE")):
         raise NotCopartitionedError(f"groups all rows together ({names}); {_LATER}")
-    always = {name: name for name in columns_of_all(node.group_by_exprs(), _names(node))}
+    always = {name: name for name in _columns_of_all(node.group_by_exprs(), _names(node))}
     kept = tuple(column.rename(always) for column in key)
     if not all(column.equal for column in kept):
         raise NotCopartitionedError(
@@ -266,7 +266,7 @@ def _names(node: Any) -> list[str]:
 _BEGIN, _BETWEEN, _END = "GROUPING SETS ((", "), (", "))"
 
 
-def columns_of_all(groups: Sequence[Expr], names: Sequence[str]) -> frozenset[str]:
+def _columns_of_all(groups: Sequence[Expr], names: Sequence[str]) -> frozenset[str]:
     """Return the columns that are in each grouping set; ``names`` are the columns of the aggregate.
 
     Only the text of the sets is known. Return no column if the text is ambiguous.

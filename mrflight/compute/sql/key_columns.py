@@ -80,17 +80,17 @@ class KeyColumn(msgspec.Struct, frozen=True):
         """Return the column by the names that a projection gives."""
         plain = {name: self.column(expr) for name, expr in outputs}
         equal: set[frozenset[str]] = set()
-        made: set[str] = set()
+        coalesced: set[str] = set()
         for same in self.equal:
             new = {old: name for name, old in plain.items() if old in same}
             if len(same) == 1:
                 equal |= {frozenset([name]) for name, old in plain.items() if old in same}
             elif len(new) == len(same):
                 equal.add(frozenset(new.values()))
-            made |= {name for name, expr in outputs if self.is_coalesce(expr, same)}
-        equal |= {frozenset([name]) for name in made}
+            coalesced |= {name for name, expr in outputs if self.is_coalesce(expr, same)}
+        equal |= {frozenset([name]) for name in coalesced}
         or_null = {name for name, old in plain.items() if old in self.or_null}
-        return replace(self, equal=frozenset(equal), or_null=frozenset(made | or_null))
+        return replace(self, equal=frozenset(equal), or_null=frozenset(coalesced | or_null))
 
     def rename(self, names: Mapping[str, str]) -> KeyColumn:
         """Return the column by other names, without columns that have no new name."""

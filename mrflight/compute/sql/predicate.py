@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.compute.sql.engine import check_installed, new_session
+from mrflight.compute.sql.engine import check_installed, error_text, new_session
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _BATCH_ROWS = 2**20
 _MISSING = "No field named"
 _UNKNOWN = re.compile(rf'{_MISSING} "?([^\s"]+?)"?\. ')
 _NOT_OF_A_ROW = ("AggregateFunction(", "WindowFunction(")
-_MAX_ERROR_CHARS = 200
-"""An error text may contain a whole plan, so longer ones are cut."""
 
 
 class Predicate(msgspec.Struct, frozen=True):
@@ -91,7 +89,7 @@ class Predicate(msgspec.Struct, frozen=True):
         except JobError:
             raise
         except Exception as error:  # DataFusion raises a bare Exception for all errors
-            message = " ".join(str(error).removeprefix("DataFusion error: ").split())
+            message = " ".join(str(error).split())
             if unknown := _UNKNOWN.search(message):
                 where = f"{self.key_path}: the result"
                 raise ColumnNotFoundError.among(unknown[1], schema.names, where) from error
@@ -100,7 +98,7 @@ class Predicate(msgspec.Struct, frozen=True):
                     "uses several rows, but is evaluated for one at a time"
                 ) from error
             raise self._job_file_error(
-                f"cannot be evaluated for {rows}: {message[:_MAX_ERROR_CHARS]}"
+                f"cannot be evaluated for {rows}: {error_text(error)}"
             ) from error
 
     def _job_file_error(self, reason: str) -> JobFileError:

@@ -33,7 +33,7 @@ cut."""
 MAX_RANGES = 64
 """The most ranges at a time. Each has a file of its own."""
 
-PLACED_FRACTION = 3
+PARTITIONED_FRACTION = 3
 """A third of the rows' memory is put into ranges at a time, because doing so sorts these rows and
 copies them twice. The process then grows by three times the rows' memory. If all of it is put into
 ranges at once, the process grows by seven times, and is no faster (8 million rows of 16 bytes in
@@ -64,7 +64,7 @@ class ExternalSort:
                 yield self._sort(held.pop())
             return
         writer = GracePartitioner(self._scratch, "unsorted")
-        (everything,) = spill(rows, held, writer, self._rows_bytes // PLACED_FRACTION)
+        (everything,) = spill(rows, held, writer, self._rows_bytes // PARTITIONED_FRACTION)
         yield from self._by_ranges(everything, sample.keys(), "rows")
 
     def _sample(self) -> KeySample:
@@ -90,25 +90,25 @@ class ExternalSort:
         """Yield the rows of a spill partition range by range, given a sample of its keys."""
         ranges = min(MAX_RANGES, max(MIN_RANGES, -(-2 * partition.bytes // self._rows_bytes)))
         boundaries = choose_boundaries(keys, self._sort_keys, ranges, repeats=True)
-        place = RangePartitioner(self._sort_keys, boundaries, boundaries.num_rows + 1)
-        bounded, repeats = np.unique(place.ids(boundaries), return_counts=True)
+        partitioner = RangePartitioner(self._sort_keys, boundaries, boundaries.num_rows + 1)
+        bounded, repeats = np.unique(partitioner.ids(boundaries), return_counts=True)
         one_key_ranges = set(bounded[repeats > 1].tolist())
         is_one_key = len(bounded) == len(one_key_ranges) == 1  # as far as the sample shows
-        if is_one_key and _is_all_in(bounded[0], partition, place):
+        if is_one_key and _is_all_in(bounded[0], partition, partitioner):
             yield from _stream(partition)
             return
-        writer = GracePartitioner(self._scratch, name, place.partitions, place.ids)
+        writer = GracePartitioner(self._scratch, name, partitioner.partitions, partitioner.ids)
         rows = partition.batches()
-        for part in spill(rows, RowBuffer(), writer, self._rows_bytes // PLACED_FRACTION):
+        for part in spill(rows, RowBuffer(), writer, self._rows_bytes // PARTITIONED_FRACTION):
             if part.number in one_key_ranges:
                 yield from _stream(part)
             else:
                 yield from self._sort_partition(part, f"{name}-{part.number}")
 
 
-def _is_all_in(number: int, partition: SpillPartition, place: RangePartitioner) -> bool:
+def _is_all_in(number: int, partition: SpillPartition, partitioner: RangePartitioner) -> bool:
     """Return whether all rows are in one range. Reading stops at the first row of another range."""
-    return all((place.ids(batch).to_numpy() == number).all() for batch in partition.peek())
+    return all((partitioner.ids(batch).to_numpy() == number).all() for batch in partition.peek())
 
 
 def _stream(partition: SpillPartition) -> Iterator[pa.Table]:

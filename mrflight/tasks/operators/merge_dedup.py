@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.compute.layout import canonical_schema, to_canonical
-from mrflight.compute.sort_codes import group_codes, sort_codes
+from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
 from mrflight.compute.sorting import check_sortable, indices, is_new
 from mrflight.compute.types import comparable
 from mrflight.config.sort_key import SortKey
@@ -20,9 +20,6 @@ from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.grouped_apply import GroupedApply
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
-
-Rows = npt.NDArray[np.int64]
-"""Row numbers."""
 
 
 class MergeDedup(msgspec.Struct, frozen=True):
@@ -77,18 +74,18 @@ class MergeDedup(msgspec.Struct, frozen=True):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows, checked to be in the partition that their key belongs to."""
         for batch in first.to_batches():
-            yield self._check_placed(partition, to_canonical(batch, schema))
+            yield self._check_belongs(partition, to_canonical(batch, schema))
         for table in tables:
             for batch in table.to_batches():
-                yield self._check_placed(partition, to_canonical(batch, schema))
+                yield self._check_belongs(partition, to_canonical(batch, schema))
 
-    def _check_placed(self, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _check_belongs(self, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch. Raise OutputError if a key belongs to another partition."""
         if not self.shuffle_key or not batch.num_rows:
             return batch
         columns = [batch.column(name) for name in self.shuffle_key]
-        places = np.asarray(kernel.partition_ids(columns, self.partitions))
-        misplaced = np.flatnonzero(places != partition)
+        ids = np.asarray(kernel.partition_ids(columns, self.partitions))
+        misplaced = np.flatnonzero(ids != partition)
         if len(misplaced):
             key = _describe_row(batch.select(list(self.shuffle_key)), int(misplaced[0]))
             raise OutputError(

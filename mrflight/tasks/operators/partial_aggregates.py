@@ -60,11 +60,11 @@ class PartialAggregates:
 
         The batch has the canonical schema that this was planned for, or a part of its columns.
         """
-        made = {
+        computed = {
             partial.name: partial.from_single_rows(batch, self.schema.field(partial.name).type)
             for partial in self.columns
         }
-        return self._partial_rows(batch, made)
+        return self._partial_rows(batch, computed)
 
     def from_distinct(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
         """Return distinct pairs of key and ``column`` as partial rows with a count of 1 or 0."""
@@ -75,12 +75,14 @@ class PartialAggregates:
         }
         return self._partial_rows(batch, counted)
 
-    def _partial_rows(self, batch: pa.RecordBatch, made: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    def _partial_rows(
+        self, batch: pa.RecordBatch, computed: Mapping[str, pa.Array]
+    ) -> pa.RecordBatch:
         """Return the keys and the given partial columns. The other columns are 0 or null."""
         columns = [batch[name] for name in self.group_by]
         for partial in self.columns:
-            if partial.name in made:
-                columns.append(made[partial.name])
+            if partial.name in computed:
+                columns.append(computed[partial.name])
                 continue
             kind = self.schema.field(partial.name).type
             nothing = pa.scalar(0 if partial.is_count else None, kind)

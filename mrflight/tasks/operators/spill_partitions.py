@@ -129,7 +129,7 @@ class GracePartitioner(Closeable):
         if self._schema != batch.schema:
             self._end_files()
             self._schema = batch.schema
-        parts = [(0, batch)] if self._ids is None else self._place(batch, self._ids)
+        parts = [(0, batch)] if self._ids is None else self._partition(batch, self._ids)
         with translate_disk_errors(self._folder):
             for number, part in parts:
                 if part.num_rows:
@@ -138,7 +138,7 @@ class GracePartitioner(Closeable):
                     partition.rows += part.num_rows
                     partition.bytes += part.nbytes
 
-    def _place(self, batch: pa.RecordBatch, ids: Ids) -> list[tuple[int, pa.RecordBatch]]:
+    def _partition(self, batch: pa.RecordBatch, ids: Ids) -> list[tuple[int, pa.RecordBatch]]:
         rows, offsets = kernel.order_by_partition(ids(batch), len(self._partitions))
         ordered = batch.take(rows)
         bounds = pairwise(offsets.to_pylist())

@@ -60,8 +60,8 @@ class SqlRun(msgspec.Struct, frozen=True):
         )
         for name, rows in self.tables.items():
             if isinstance(rows, Path):
-                place = f"stored as arrow location '{rows.as_uri()}'"
-                session.sql(f"create external table {quoted(name)} {place}")
+                location = f"stored as arrow location '{rows.as_uri()}'"
+                session.sql(f"create external table {quoted(name)} {location}")
             else:
                 add_table(session, name, rows)
         return session

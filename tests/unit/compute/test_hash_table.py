@@ -32,7 +32,7 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
 def slices(
     module: ModuleType, table: pa.Array, hashes: pa.Array, max_pairs: int, only_first: bool = False
 ) -> Slices:
-    pairs = module.hash_table(table).pairs(hashes, max_pairs, only_first=only_first)
+    pairs = module.HashTable(table).pairs(hashes, max_pairs, only_first=only_first)
     return [(probes.to_pylist(), rows.to_pylist()) for probes, rows in pairs]
 
 
@@ -93,4 +93,4 @@ def test_invalid_hashes_are_refused(needs_kernel: None) -> None:
     from mrflight.compute.kernel import native as kernel_native
 
     with pytest.raises(ValueError, match="its hashes are not of 64 bits"):
-        kernel_native.hash_table(pa.array([1], pa.int32()))
+        kernel_native.HashTable(pa.array([1], pa.int32()))
