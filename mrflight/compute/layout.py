@@ -92,10 +92,10 @@ def canonical_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _decode_dictionary(column: pa.DictionaryArray) -> pa.Array:
     """Return the values of a dictionary column.
 
-    Arrow cannot take rows of views (pyarrow 26), so the dictionary itself is converted first.
+    Arrow cannot take views (pyarrow 26), so a dictionary of views is converted first.
     """
-    plain = canonical_type(column.type.value_type)
-    if plain != column.type.value_type:
-        values = column.dictionary.cast(plain)
+    kind = column.type.value_type
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        values = column.dictionary.cast(canonical_type(kind))
         column = pa.DictionaryArray.from_arrays(column.indices, values)
     return column.dictionary_decode()

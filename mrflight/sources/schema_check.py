@@ -127,25 +127,28 @@ def check_column_types(schema: pa.Schema, key: str) -> None:
 
     ``key`` is the key path of the input. pyarrow 26 makes invalid arrays of run-end-encoded values
     within other types, crashes the process as it takes the members of a union within a struct, and
-    cannot take rows of an extension type over string or list views.
+    cannot take the views of an extension type, or of a dictionary within another type.
     """
     for field in schema:
-        for inner in _types_within(field.type):
-            if unsupported := _unsupported_kind(inner):
-                raise InputError(
-                    f"{key}: column {field.name!r} is {field.type}, and {unsupported} within other "
-                    f"types cannot be shuffled; leave the column out with {key}.columns, or write "
-                    "the files with another type"
-                )
+        if unsupported := _find_unsupported(field.type):
+            raise InputError(
+                f"{key}: column {field.name!r} is {field.type}, and {unsupported} cannot be "
+                f"shuffled; leave the column out with {key}.columns, or write the files with "
+                "another type"
+            )
 
 
-def _unsupported_kind(type: pa.DataType) -> str | None:
-    if types.is_union(type):
-        return "unions"
-    if types.is_run_end_encoded(type):
-        return "run-end-encoded values"
-    if types.is_dictionary(type) and _is_view(type.value_type):
-        return "dictionaries of views"
+def _find_unsupported(type: pa.DataType) -> str | None:
+    for extension in (type, *_types_within(type)):
+        if isinstance(extension, pa.BaseExtensionType) and _is_view(extension.storage_type):
+            return "extension types over views"
+    for inner in _types_within(type):
+        if types.is_union(inner):
+            return "unions within other types"
+        if types.is_run_end_encoded(inner):
+            return "run-end-encoded values within other types"
+        if types.is_dictionary(inner) and _is_view(inner.value_type):
+            return "dictionaries of views within other types"
     return None
 
 

@@ -40,6 +40,7 @@ LEAVES = {
     "decimals": pa.dictionary(pa.int8(), pa.decimal128(10, 2)),
     "dates": pa.dictionary(pa.int8(), pa.date32()),
 }
+VIEWS = pa.dictionary(pa.int8(), pa.string_view())
 NESTINGS: dict[str, Callable[[pa.DataType], pa.DataType]] = {
     "list": pa.list_,
     "large_list": pa.large_list,
@@ -134,14 +135,34 @@ def test_every_type_goes_through(folder: Path, tmp_path: Path, reduce: str, file
             assert canonical_type(part.schema.field(name).type) == canonical_type(kind)
 
 
+@pytest.mark.parametrize("reduce", REDUCES)
+def test_dictionaries_of_views_are_decoded(tmp_path: Path, reduce: str) -> None:
+    schema = pa.schema([("k", pa.int64()), ("word", VIEWS)])
+    words = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None, 0], pa.int8()), pa.array(["a", "b"], pa.string_view())
+    )
+    (tmp_path / "left").mkdir()
+    with pa.ipc.new_file(tmp_path / "left" / "rows.arrow", schema) as out:
+        out.write_batch(pa.record_batch([pa.array([1, 2, 3, 4]), words], schema=schema))
+    write(tmp_path / "right.arrow", pa.schema([("k", pa.int64())]), [1, 2, 3, 4])
+    done = drive(write_job(tmp_path, JOB.format(files="*", reduce=REDUCES[reduce])))
+    assert done.code == 0, done.stderr
+    parts = [pa.ipc.open_file(path).read_all() for path in (tmp_path / "out").glob("*.arrow")]
+    rows = {row["k"]: row["word"] for part in parts for row in part.to_pylist()}
+    assert rows == {1: "a", 2: "b", 3: None, 4: "a"}
+
+
 @pytest.mark.parametrize(
     ("kind", "what"),
     [
-        (pa.struct([("x", UNION)]), "unions"),
-        (pa.list_(pa.struct([("x", UNION)])), "unions"),
-        (pa.map_(pa.string(), UNION), "unions"),
-        (pa.list_(RUNS), "run-end-encoded values"),
-        (pa.struct([("x", pa.large_list(RUNS))]), "run-end-encoded values"),
+        (pa.struct([("x", UNION)]), "unions within other types"),
+        (pa.list_(pa.struct([("x", UNION)])), "unions within other types"),
+        (pa.map_(pa.string(), UNION), "unions within other types"),
+        (pa.list_(RUNS), "run-end-encoded values within other types"),
+        (pa.struct([("x", pa.large_list(RUNS))]), "run-end-encoded values within other types"),
+        (pa.list_(VIEWS), "dictionaries of views within other types"),
+        (pa.opaque(pa.string_view(), "x", "y"), "extension types over views"),
+        (pa.list_(pa.opaque(pa.binary_view(), "x", "y")), "extension types over views"),
     ],
     ids=str,
 )
@@ -156,7 +177,7 @@ def test_what_arrow_cannot_take_is_refused_before_anything_runs(
     job = write_job(tmp_path, JOB.format(files="*", reduce=""))
     done = drive(job)
     assert done.code == 2, done.stderr
-    assert done.message.startswith(f"inputs.left: column 'odd' is {kind}, and {what} within other")
+    assert done.message.startswith(f"inputs.left: column 'odd' is {kind}, and {what} cannot be ")
     assert not (tmp_path / "out").exists()
     without = drive(job, "--set", 'inputs.left.columns=["k"]')
     assert without.code == 0, without.stderr
