@@ -67,8 +67,11 @@ class InputSpec(_Section, frozen=True):
     an input that is much smaller than the other."""
     columns: list[str] | None = None
     types: dict[str, str] = {}
-    """The types of csv and json columns (``int64``, ``timestamp[us]``); others are inferred."""
+    """The types of columns of csv, json and ``key=value`` folders (``int64``, ``timestamp[us]``);
+    others are inferred."""
     csv: CsvOptions = CsvOptions()
+    hive: bool = True
+    """Whether the names of ``key=value`` folders are columns."""
     version: int | None = None
     """The version of a Delta table to read; by default the newest."""
     timestamp: datetime | None = None

@@ -102,6 +102,10 @@ class StageExplanation(msgspec.Struct, frozen=True):
         size = format_bytes(source.size_bytes)
         values = [kind, version, format_count(len(source.files), "file"), size]
         yield f"input {name}", ", ".join(filter(None, values))
+        if source.partitioned_by:
+            skipped = source.skipped_folders
+            note = f" ({format_count(skipped, 'folder')} not needed by the sql)" if skipped else ""
+            yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
         largest = format_bytes(max(split.size_bytes for split in splits))
         yield "  maps", f"{len(splits):,}, up to {largest} each"
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
@@ -13,6 +16,7 @@ from mrflight.errors import JobFileError
 if TYPE_CHECKING:
     from mrflight.sources.base import Source
     from mrflight.sources.discovery import FoundInput
+    from mrflight.sources.folder_listing import NeededPartitions
 
 __all__ = ["open_source"]
 
@@ -30,17 +34,51 @@ def open_source(
     from mrflight.sources.discovery import find_input
 
     _check_columns(name, spec)
-    found = find_input(name, spec, base, options)
+    found = find_input(name, spec, base, options, _needed_by_sql(name, spec, base, options))
     if spec.version is not None or spec.timestamp is not None:
         from mrflight.sources.delta_version import check_requested_version
 
         check_requested_version(found, datetime.now(UTC))
-    source = _open(found, split_bytes)
+    source = _open_all_columns(found, split_bytes)
     if source.reader.schema is not None:
         from mrflight.sources.schema_check import check_column_types
 
         check_column_types(source.reader.schema, f"inputs.{name}")
     return source
+
+
+def _needed_by_sql(
+    name: str, spec: InputSpec, base: Path, options: Mapping[str, str]
+) -> NeededPartitions | None:
+    """Return which ``key=value`` folders the sql of the input can need; None if all of them."""
+    if spec.sql is None or not spec.hive:
+        return None
+    from mrflight.sources.discovery import find_first_file
+
+    first = find_first_file(name, spec, base, options)
+    if first is None or first.partition_columns is None:
+        return None
+    from mrflight.compute.sql.map import SqlMap
+
+    schema = _open_all_columns(first, first.files[0].size_bytes or 1).reader.schema
+    sql_map = SqlMap(spec.sql, spec.sql_table or name, f"inputs.{name}.sql")
+    return partial(sql_map.can_match, schema)
+
+
+def _open_all_columns(found: FoundInput, split_bytes: int) -> Source:
+    """Open the files of an input, and add the columns of the names of their folders."""
+    columns, spec = found.partition_columns, found.spec
+    if columns is None:
+        return _open(found, split_bytes)
+    in_files = [each for each in spec.columns or () if each not in columns.types]
+    types = {column: kind for column, kind in spec.types.items() if column not in columns.types}
+    source = _open(
+        replace(found, spec=replace(spec, columns=in_files or None, types=types)), split_bytes
+    )
+    partitions = {file.path: file.partition for file in found.files}
+    return replace(
+        columns.add_to(source, partitions, spec.columns), skipped_folders=found.skipped_folders
+    )
 
 
 def _open(found: FoundInput, split_bytes: int) -> Source:
@@ -55,8 +93,8 @@ def _open(found: FoundInput, split_bytes: int) -> Source:
         return open_json(found, split_bytes)
     if found.spec.types:
         raise JobFileError(
-            f"{found.key('types')} is only for csv and json; {found.format} files have types of "
-            "their own"
+            f"{found.key('types')} is only for csv, json and key=value folders; {found.format} "
+            "files have types of their own"
         )
     if found.format == "parquet":
         from mrflight.sources.parquet_source import open_parquet

@@ -35,7 +35,8 @@ class Split(msgspec.Struct, frozen=True):
     stop: int
     size_bytes: int
     constants: tuple[tuple[str, object], ...] = ()
-    """Columns with one value that are not in the file: a Delta table's partition values."""
+    """Columns with one value that are not in the file: the partition values of a Delta table, or
+    of ``key=value`` folders."""
     version: FileVersion | None = None
     """The file's version when the job was planned; None if there is no file to read."""
 
@@ -133,6 +134,11 @@ class Source(msgspec.Struct, frozen=True):
     """Roughly how many bytes in memory a byte of the files becomes."""
     version: int | None = None
     """The version of a Delta table that is read."""
+    partitioned_by: tuple[str, ...] = ()
+    """The columns in the names of ``key=value`` folders."""
+    skipped_folders: int = 0
+    """The number of such folders that were not listed, because the input's sql needs none of their
+    rows."""
     selected_fraction: float = 1.0
     """The fraction of the files' columns that is read."""
     is_intermediate: bool = False

@@ -82,6 +82,8 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
 def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
     """Return the columns to read. All files must have them, and no others if all are read."""
     (first, header), *others = headers.items()
+    for file, each in headers.items():
+        found.check_no_partition_column(each.columns, found.location(file).url)
     named = {"columns": found.spec.columns or (), "types": found.spec.types}
     for setting, column in ((setting, name) for setting, names in named.items() for name in names):
         if column not in header.columns:

@@ -9,15 +9,31 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from mrflight.config.spec import InputFormat, InputSpec
 from mrflight.errors import InputError
+from mrflight.sources.folder_listing import (
+    NeededPartitions,
+    first_file,
+    list_files,
+    list_needed_files,
+)
 from mrflight.sources.formats import format_of
+from mrflight.sources.hive_partitions import (
+    PartitionColumns,
+    PartitionTexts,
+    infer_type,
+    partition_of,
+)
+from mrflight.sources.type_names import parse_types
 from mrflight.storage import Location, locate
 from mrflight.storage.failures import read_failure
 from mrflight.storage.store import FileVersion
@@ -27,15 +43,14 @@ if TYPE_CHECKING:
 
 _WILDCARD = re.compile(r"[*?\[]")
 
-_HIVE_FOLDER = re.compile(r"[^=]+=")
-"""The name that Hive, Spark and others give a folder of a partitioned table: ``year=2024``."""
-
 
 class InputFile(msgspec.Struct, frozen=True):
     """A file of an input."""
 
     path: str
     version: FileVersion
+    partition: PartitionTexts = ()
+    """What its ``key=value`` folders say."""
 
     @property
     def size_bytes(self) -> int:
@@ -50,6 +65,10 @@ class FoundInput(msgspec.Struct, frozen=True):
     format: InputFormat
     root: Location
     files: tuple[InputFile, ...]
+    partition_columns: PartitionColumns | None = None
+    """The columns in the names of ``key=value`` folders; None if there are none."""
+    skipped_folders: int = 0
+    """The number of folders that were not listed because they are not needed."""
 
     def location(self, file: InputFile) -> Location:
         """Return the location of one of the files, in the version that was found."""
@@ -59,25 +78,73 @@ class FoundInput(msgspec.Struct, frozen=True):
         """Return the key path of one of this input's settings, for messages."""
         return f"inputs.{self.name}.{setting}"
 
+    def check_no_partition_column(self, names: Iterable[str], where: str) -> None:
+        """Raise InputError if one of a file's columns is in the names of its folders as well."""
+        in_folders = self.partition_columns.types if self.partition_columns is not None else ()
+        if both := [name for name in names if name in in_folders]:
+            raise InputError(
+                f"{where} has a column {both[0]!r}, and lies in a folder {both[0]}=...; set "
+                f"{self.key('hive')} = false to read the column of the files, without those of the "
+                "folders"
+            )
 
-def find_input(name: str, spec: InputSpec, base: Path, options: Mapping[str, str]) -> FoundInput:
+
+def find_input(
+    name: str,
+    spec: InputSpec,
+    base: Path,
+    options: Mapping[str, str],
+    needed: NeededPartitions | None = None,
+) -> FoundInput:
     """List the files of an input, sorted by path.
 
     Folders are searched recursively. Files and folders whose names start with ``_`` or ``.`` are
-    left out, as tools that write such folders expect. Raises InputError if there are no files, or
-    if their format is unclear.
+    left out, as tools that write such folders expect, and files in ``key=value`` folders that are
+    not needed; at least one file is left. Raises InputError if there are no files, or if their
+    format is unclear, and JobFileError.
     """
+    root = _root(spec, base, options)
+    with _translate_listing_errors(name, root):
+        return _find(name, spec, root, needed)
+
+
+def find_first_file(
+    name: str, spec: InputSpec, base: Path, options: Mapping[str, str]
+) -> FoundInput | None:
+    """Return a folder or glob with one of its files, found by few listings; None for all else."""
+    from pyarrow import fs
+
+    root = _root(spec, base, options)
+    with _translate_listing_errors(name, root):
+        kind = root.info().type
+        if kind == fs.FileType.Directory and not _is_delta(root, spec):
+            first = first_file(root, spec)
+        elif kind == fs.FileType.NotFound and _has_wildcards(root.path):
+            matches = (file for each in _expand_glob(root) for file in _files_of(each, root, spec))
+            first = next(matches, None)
+        else:
+            return None
+        return None if first is None else _describe(name, spec, root, [first])
+
+
+def _root(spec: InputSpec, base: Path, options: Mapping[str, str]) -> Location:
     assert spec.path is not None, "this input has no files"
-    root = locate(spec.path, base, options)
+    return locate(spec.path, base, options)
+
+
+@contextmanager
+def _translate_listing_errors(name: str, root: Location) -> Iterator[None]:
     try:
-        return _find(name, spec, root)
+        yield
     except OSError as error:
         raise read_failure(
             f"inputs.{name}.path: {root.url} cannot be listed", error, root.store
         ) from error
 
 
-def _find(name: str, spec: InputSpec, root: Location) -> FoundInput:
+def _find(
+    name: str, spec: InputSpec, root: Location, needed: NeededPartitions | None
+) -> FoundInput:
     from pyarrow import fs
 
     key = f"inputs.{name}"
@@ -91,48 +158,106 @@ def _find(name: str, spec: InputSpec, root: Location) -> FoundInput:
         )
     if kind == fs.FileType.File:
         found = [info]
+    elif kind == fs.FileType.Directory and needed is not None:
+        return _find_needed(name, spec, root, needed)
     elif kind == fs.FileType.Directory:
-        found = _visible_files(root, spec)
+        found = list_files(root, spec)
     elif _has_wildcards(root.path):
         found = [file for match in _expand_glob(root) for file in _files_of(match, root, spec)]
     else:
         found = []
     if not found:
         raise InputError(f"{key}.path: {_why_nothing(root, kind == fs.FileType.Directory)}")
-    _refuse_hive_folders(found, root, key)
+    return _without_unneeded(_describe(name, spec, root, found), needed)
+
+
+def _find_needed(
+    name: str, spec: InputSpec, root: Location, needed: NeededPartitions
+) -> FoundInput:
+    """Find the files of a folder without listing ``key=value`` folders that are not needed."""
+    declared = PartitionColumns(name, parse_types(spec.types, name))
+    listing = list_needed_files(root, spec, declared, needed)
+    files = listing.files
+    if not files and (first := first_file(root, spec)) is not None:
+        files = [first]  # it has the schema
+    if not files:
+        raise InputError(f"inputs.{name}.path: {_why_nothing(root, is_folder=True)}")
+    found = _describe(name, spec, root, files)
+    if found.partition_columns is None:
+        return found
+    types = {**found.partition_columns.types, **listing.columns.types}
+    return replace(
+        found,
+        partition_columns=PartitionColumns(name, types),
+        skipped_folders=listing.skipped,
+    )
+
+
+def _without_unneeded(found: FoundInput, needed: NeededPartitions | None) -> FoundInput:
+    """Leave out the files that are not needed, but not the first one, which has the schema."""
+    if needed is None or found.partition_columns is None:
+        return found
+    are_needed = needed(found.partition_columns.parse([file.partition for file in found.files]))
+    files = tuple(compress(found.files, are_needed)) or found.files[:1]
+    skipped = {file.partition for file in found.files} - {file.partition for file in files}
+    return replace(found, files=files, skipped_folders=len(skipped))
+
+
+def _describe(
+    name: str, spec: InputSpec, root: Location, found: Sequence[fs.FileInfo]
+) -> FoundInput:
+    """Return the input with these files, of which there is at least one."""
+    key = f"inputs.{name}"
     versions = {info.path: FileVersion(info.size, info.mtime_ns) for info in found}
-    files = tuple(InputFile(path, versions[path]) for path in sorted(versions))
-    return FoundInput(name, spec, _common_format(files, spec, root, key), root, files)
+    files = tuple(
+        InputFile(path, versions[path], _partition_of(path, root) if spec.hive else ())
+        for path in sorted(versions)
+    )
+    format = _common_format(files, spec, root, key)
+    return FoundInput(name, spec, format, root, files, _partition_columns(name, spec, root, files))
+
+
+def _partition_of(path: str, root: Location) -> PartitionTexts:
+    """Return the values of the folders of a file.
+
+    A folder that the path of the input itself names is the user's choice, and no column.
+    """
+    named = {part for part in root.path.split("/") if not _has_wildcards(part)}
+    return partition_of(part for part in path.split("/")[:-1] if part not in named)
+
+
+def _partition_columns(
+    name: str, spec: InputSpec, root: Location, files: Sequence[InputFile]
+) -> PartitionColumns | None:
+    """Return the columns of the files' folders; InputError if the files do not have the same."""
+    columns = [key for key, _ in files[0].partition]
+    for file in files:
+        other = [key for key, _ in file.partition]
+        if other != columns or len(set(other)) < len(other):
+            raise InputError(
+                f"inputs.{name}.path: {root.at(files[0].path).url} lies in folders of "
+                f"{_listed(columns)}, and {root.at(file.path).url} in folders of "
+                f"{_listed(other)}; all files must lie in key=value folders of the same columns, "
+                f"each once: use a narrower path, or set inputs.{name}.hive = false to read them "
+                "without these columns"
+            )
+    if not columns:
+        return None
+    declared = parse_types({key: spec.types[key] for key in columns if key in spec.types}, name)
+    distinct = {file.partition for file in files}
+    inferred = {
+        key: infer_type(texts[number][1] for texts in distinct)
+        for number, key in enumerate(columns)
+    }
+    return PartitionColumns(name, {**inferred, **declared})
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return " and ".join(columns) or "no column"
 
 
 def _is_delta(folder: Location, spec: InputSpec) -> bool:
     return spec.format in (None, "delta") and folder.child("_delta_log").is_folder()
-
-
-def _visible_files(folder: Location, spec: InputSpec) -> list[fs.FileInfo]:
-    """Return the files below a folder, without those of another format than the input sets."""
-    from pyarrow import fs
-
-    below = folder.walk()
-    logs = [info.path for info in below if info.base_name == "_delta_log"]
-    if logs and spec.format is None:
-        table = folder.at(min(logs).removesuffix("/_delta_log"))
-        # Its folder also contains files that its log has removed.
-        raise InputError(
-            f"{folder.url} contains a Delta table, {table.url}; "
-            "use the path of the table itself, or set the input's format"
-        )
-    return [
-        info
-        for info in below
-        if info.type == fs.FileType.File
-        and not _is_hidden(info.path[len(folder.path) :])
-        and (spec.format is None or format_of(info.path) in (None, spec.format))
-    ]
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def _files_of(match: fs.FileInfo, root: Location, spec: InputSpec) -> list[fs.FileInfo]:
@@ -140,29 +265,8 @@ def _files_of(match: fs.FileInfo, root: Location, spec: InputSpec) -> list[fs.Fi
     from pyarrow import fs
 
     if match.type == fs.FileType.Directory:
-        return _visible_files(root.at(match.path), spec)
+        return list_files(root.at(match.path), spec)
     return [match]
-
-
-def _refuse_hive_folders(found: Iterable[fs.FileInfo], root: Location, key: str) -> None:
-    """Raise InputError for files in ``key=value`` folders, whose columns would be lost.
-
-    A folder that the path itself names is the user's choice: all rows then have its value.
-    """
-    named = {part for part in root.path.split("/") if not _has_wildcards(part)}
-    for path in sorted(info.path for info in found):
-        folder = path.rpartition("/")[0]
-        lost = [part for part in folder.split("/") if _HIVE_FOLDER.match(part)]
-        lost = [part for part in lost if part not in named]
-        if lost:
-            columns = " and ".join(dict.fromkeys(part.partition("=")[0] for part in lost))
-            raise InputError(
-                f"{key}.path: {root.at(path).url} lies in folders that hold the values of "
-                f"{columns}, and columns in the names of folders are not read yet, so they would "
-                f"be missing from its rows; read one such folder by its own path, as in "
-                f"{key}.path = {root.at(folder).url!r}, or copy the data into a Delta table, "
-                "whose log keeps these columns"
-            )
 
 
 def _why_nothing(root: Location, is_folder: bool) -> str:

@@ -74,6 +74,8 @@ def _decide_schema(
     selected = found.spec.columns
     typed = pa.schema([(c, t) for c, t in declared.items() if selected is None or c in selected])
     inferred = [_infer_schema(found, file, typed, head) for file in sample]
+    for file in inferred:
+        found.check_no_partition_column(file.schema.names, file.url)
     names = {name: None for file in inferred for name in file.schema.names} | dict(declared)
     columns = selected or list(names)
     for column in columns:

@@ -47,9 +47,11 @@ def common_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -
 def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence[str]:
     """Return the columns that the job selects, by default all.
 
-    Raises InputError if two columns have the same name, ColumnNotFoundError for a missing one.
+    Raises InputError if two columns have the same name, also if one of them is in the names of the
+    folders, and ColumnNotFoundError for a missing one.
     """
     names: list[str] = schema.names
+    found.check_no_partition_column(names, where)
     known = set(names)
     if len(known) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -68,6 +70,7 @@ def _check_same_names(
 ) -> None:
     """Raise SchemaMismatchError for a column that only one of two files has; both are by URL."""
     (first_url, first_schema), (url, schema) = first, other
+    select_columns(found, schema, url)
     names, first_names = set(schema.names), set(first_schema.names)
     missing = [(url, name, first_url) for name in selected if name not in names]
     if found.spec.columns is None:
@@ -77,7 +80,6 @@ def _check_same_names(
             f"{without} has no column {name!r}, which {having} has; read only columns that all "
             f"files have with {found.key('columns')}"
         )
-    select_columns(found, schema, url)
 
 
 def _common_layout(type: pa.DataType, other: pa.DataType) -> pa.DataType:

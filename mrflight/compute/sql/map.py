@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
-from mrflight.compute.sql.engine import translate_errors
+from mrflight.compute.sql.engine import add_table, new_session, quoted, translate_errors
 from mrflight.compute.sql.plan_cache import Planned, needed_columns, plan_query
-from mrflight.compute.sql.plans import explain_not_row_wise, result_schema
-from mrflight.errors import JobFileError
+from mrflight.compute.sql.plans import conditions_on, explain_not_row_wise, result_schema
+from mrflight.errors import ColumnNotFoundError, JobFileError
 from mrflight.system.shared_payload import SharedPayload
+
+if TYPE_CHECKING:
+    from datafusion import Expr
 
 GROUP_ROWS = 2**18
 """The rows of a group of small batches that goes through a query at once. A group costs about
@@ -57,6 +61,23 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         rows, table = self._plan(schema)[0], self.table
         return needed_columns(rows, {table: schema}, lambda used: self.check(used[table]))[table]
 
+    def can_match(self, schema: pa.Schema, values: pa.RecordBatch) -> list[bool]:
+        """Return for each row of ``values`` whether rows with these values can be in the result.
+
+        ``values`` has some of the columns of ``schema``, perhaps with other types. The answer is
+        true if the query, or what it would do with the values, fails: then the map tells why.
+        """
+        names = set(values.schema.names)
+        types = [
+            values.schema.field(field.name) if field.name in names else field for field in schema
+        ]
+        try:
+            conditions = conditions_on(self._plan(pa.schema(types))[0], names)
+            with translate_errors(self.key_path, {self.table: values.schema}):
+                return _hold(conditions, self.table, values)
+        except (JobFileError, ColumnNotFoundError):
+            return [True] * values.num_rows
+
     def stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result in canonical batches: at least one if there is any input.
 
@@ -90,6 +111,17 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
                 f"{self.key_path}: a map sees one row at a time, but this sql {reason}"
             )
         return planned
+
+
+def _hold(conditions: list[Expr], table: str, values: pa.RecordBatch) -> list[bool]:
+    """Return for each row whether all conditions are true."""
+    if not conditions:
+        return [True] * values.num_rows
+    session = new_session({"datafusion.execution.batch_size": str(max(1, values.num_rows))})
+    add_table(session, table, [values])
+    named = [condition.alias(f"c{number}") for number, condition in enumerate(conditions)]
+    held = pa.Table.from_batches(session.table(quoted(table)).select(*named).collect())
+    return [all(row.values()) for row in held.to_pylist()]
 
 
 def _group_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -12,7 +12,7 @@ from mrflight.compute.layout import canonical_schema
 from mrflight.errors import JobFileError
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, LogicalPlan
+    from datafusion import DataFrame, Expr, LogicalPlan
 
 _ROW_WISE = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
 """Nodes that need single rows only."""
@@ -144,6 +144,62 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
         table: [name for name in schema.names if name in used[table]] or schema.names[:1]
         for table, schema in schemas.items()
     }
+
+
+_PURE = {
+    "Between",
+    "BinaryExpr",
+    "Cast",
+    "Column",
+    "InList",
+    "IsFalse",
+    "IsNotFalse",
+    "IsNotNull",
+    "IsNotTrue",
+    "IsNull",
+    "IsTrue",
+    "Like",
+    "Literal",
+    "Negative",
+    "Not",
+    "TryCast",
+}
+"""Expressions whose value follows from columns alone. A function may be random()."""
+
+
+def conditions_on(rows: DataFrame, columns: Collection[str]) -> list[Expr]:
+    """Return those conditions of a query on its only table that need no other columns.
+
+    A row is in the result only if all of them are true.
+    """
+    from datafusion import Expr
+
+    scanned = [
+        node
+        for node in _nodes(rows.optimized_logical_plan())
+        if type(node).__name__ == "Filter"
+        and type(node.input()[0].to_variant()).__name__ == "TableScan"
+    ]
+    terms = [term for node in scanned for term in _terms(node.predicate())]
+    return [Expr(term) for term in terms if _needs_only(term, columns)]
+
+
+def _terms(condition: Any) -> Iterator[Any]:
+    """Yield the conditions that are connected by ``and``."""
+    if condition.variant_name() == "BinaryExpr" and condition.rex_call_operator() == "AND":
+        for part in condition.rex_call_operands():
+            yield from _terms(part)
+    else:
+        yield condition
+
+
+def _needs_only(expression: Any, columns: Collection[str]) -> bool:
+    kind = expression.variant_name()
+    if kind == "Column":
+        return expression.to_variant().name() in columns
+    if kind == "Literal" or kind not in _PURE:
+        return kind == "Literal"
+    return all(_needs_only(part, columns) for part in expression.rex_call_operands())
 
 
 def reads_floats(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> bool:

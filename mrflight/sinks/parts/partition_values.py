@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from mrflight.compute.arrays import to_arrow, to_numpy
 from mrflight.errors import OutputError
+from mrflight.sources.hive_partitions import NULL_FOLDER, parse_texts
 
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 MAX_NAME_BYTES = 255
 """The longest name that a file system accepts (ext4, xfs, APFS, HDFS)."""
 
@@ -57,12 +57,7 @@ def format_values(values: pa.Array) -> list[str | None]:
 
 def parse_value(text: str | None, kind: pa.DataType) -> object:
     """Return the value that `format_values` has written as ``text``."""
-    if text is None:
-        return None
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        moment = pa.scalar(text).cast(pa.timestamp(kind.unit))
-        return moment.cast(pa.int64()).cast(kind).as_py()
-    return pa.scalar(text).cast(kind).as_py()
+    return parse_texts(pa.array([text], pa.string()), kind)[0].as_py()
 
 
 def check_texts(

@@ -36,8 +36,6 @@ def folder(tmp_path: Path) -> Path:
         "[draft]/a.csv",
         "odd/a[1].csv",
         "odd/a1.csv",
-        "by_year/year=2024/month=01/a.csv",
-        "by_year/year=2025/month=01/a.csv",
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +69,6 @@ def folder(tmp_path: Path) -> Path:
         ("[draft]/*.csv", ["[draft]/a.csv"]),
         ("odd/a[1].csv", ["odd/a[1].csv"]),
         ("odd/a?.csv", ["odd/a1.csv"]),
-        ("by_year/year=2024/month=01", ["by_year/year=2024/month=01/a.csv"]),
     ],
 )
 def test_a_path_is_resolved_to_its_files(folder: Path, path: str, found: list[str]) -> None:
@@ -100,27 +97,6 @@ def test_a_path_that_matches_nothing_is_refused(folder: Path, path: str, hint: s
         assert re.search(r"; did you mean .*/visits(/[ab]\.csv)?\?$", message)
     else:
         assert "did you mean" not in message
-
-
-@pytest.mark.parametrize(
-    ("path", "columns"),
-    [
-        ("by_year", "year and month"),
-        ("by_year/**", "year and month"),
-        ("by_year/*/*/a.csv", "year and month"),
-        ("by_year/year=2024", "month"),
-        ("by_year/year=*/month=01/a.csv", "year"),
-    ],
-)
-def test_hive_folders_are_refused(folder: Path, path: str, columns: str) -> None:
-    with pytest.raises(InputError) as raised:
-        find(folder, path)
-    message = str(raised.value)
-    first = f"{folder}/by_year/year=2024/month=01"
-    assert message.startswith(
-        f"inputs.visits.path: {first}/a.csv lies in folders that hold the values of {columns}, "
-    )
-    assert f"inputs.visits.path = '{first}'" in message
 
 
 def test_a_folder_with_only_ignored_files_is_refused(folder: Path) -> None:

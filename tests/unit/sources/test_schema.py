@@ -314,7 +314,7 @@ def test_parquet_files_with_different_types_are_refused(tmp_path: Path) -> None:
         "one of the files, or leave the column out of inputs.visits.columns"
     )
     assert rows(open_folder(tmp_path, columns=["s"])) == [{"s": "x"}, {"s": "x"}]
-    with pytest.raises(JobFileError, match=r"visits\.types is only for csv and json; parquet"):
+    with pytest.raises(JobFileError, match=r"visits\.types is only for csv, json and key"):
         open_folder(tmp_path, types={"n": "int64"})
 
 
