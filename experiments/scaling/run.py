@@ -146,7 +146,6 @@ def _moving(
             shuffles,
             JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,
-            plan.memory,
             TaskMemory(plan.memory.reducer, folder),
             writer,
         )

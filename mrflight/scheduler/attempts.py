@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from mrflight.errors import MrflightError
 
-MAX_ATTEMPTS = 4
-"""The default number of failed attempts of one task that end the stage."""
+MAX_TASK_FAILURES = 4
+"""The default number of failed attempts of one task that end its stage."""
 
 _MIN_DONE_FRACTION = 0.5
 """The fraction of a stage's tasks that must be done before stragglers are looked for."""
@@ -35,8 +35,8 @@ class Attempt(NamedTuple):
 class StageAttempts:
     """The attempts of one stage, numbered from ``first`` on."""
 
-    def __init__(self, tasks: int, limit: int = MAX_ATTEMPTS, first: int = 0) -> None:
-        self.limit = limit
+    def __init__(self, tasks: int, max_failures: int = MAX_TASK_FAILURES, first: int = 0) -> None:
+        self.max_failures = max_failures
         self._next = [first] * tasks
         self._started = [0] * tasks
         self._failures = [0] * tasks
@@ -86,7 +86,7 @@ class StageAttempts:
         """
         self._running[attempt.task].discard(attempt)
         self._failures[attempt.task] += 1
-        return is_retryable(error) and self._failures[attempt.task] < self.limit
+        return is_retryable(error) and self._failures[attempt.task] < self.max_failures
 
     def discard(self, attempt: Attempt) -> None:
         """Record the end of an attempt that does not count as a failure: something was lost."""

@@ -76,16 +76,7 @@ def run_job(
         )
         runtime = open_runtime(stack, options)
         meter = stack.enter_context(MemorySampler(runtime.pids))
-        return _Job(spec, folder, runtime, _Observers(progress, interrupts, meter, metrics)).run()
-
-
-class _Observers(msgspec.Struct, frozen=True):
-    """The objects that follow a job from outside."""
-
-    progress: ProgressReport
-    interrupts: Interrupts
-    meter: MemorySampler
-    metrics: JobMetrics
+        return _Job(options, runtime, metrics, meter).run()
 
 
 class _FunctionCheck(msgspec.Struct, frozen=True):
@@ -102,31 +93,31 @@ class _Job:
     """One run of one job."""
 
     def __init__(
-        self, spec: JobSpec, folder: Path, runtime: JobRuntime, observers: _Observers
+        self,
+        options: RuntimeOptions,
+        runtime: JobRuntime,
+        metrics: JobMetrics,
+        meter: MemorySampler,
     ) -> None:
         settings = runtime.settings
-        self._spec = spec
-        self._folder = folder
-        self._id = new_job_id()
-        self._metrics = observers.metrics
-        self._metrics.job_id = self._id
-        self._executor = runtime.executor
+        metrics.job_id = new_job_id()
+        self._spec = options.spec
+        self._folder = options.folder
+        self._progress = options.progress
+        self._interrupts = options.interrupts
+        self._runtime = runtime
         self._cluster = runtime.cluster
-        self._progress = observers.progress
-        self._interrupts = observers.interrupts
-        self._timer = observers.metrics.timer
-        self._deadline = Deadline(self._timer.started + settings.timeout_s)
+        self._metrics = metrics
+        self._meter = meter
+        self._memory = settings.memory
+        self._deadline = Deadline(metrics.timer.started + settings.timeout_s)
         self._runner = StageRunner(
             runtime.executor,
-            observers.progress,
+            options.progress,
             self._deadline,
             settings.attempts,
             speculates=settings.speculates,
         )
-        self._timeouts = settings.timeouts
-        self._meter = observers.meter
-        self._memory = settings.memory
-        self._scratch = runtime.scratch
 
     def run(self) -> JobResult:
         try:
@@ -147,15 +138,15 @@ class _Job:
         with ExitStack() as stack:
             # Aborting removes what is not committed, and nothing else,
             stack.callback(self._interrupts.clean_up, sink.abort)
-            stack.callback(self._executor.close)  # once no worker writes any more
+            stack.callback(self._runtime.executor.close)  # once no worker writes any more
             shuffles = stack.enter_context(self._shuffles())
             stack.callback(self._end)
             with self._deadline.attribute_timeouts():
-                self._make_ready(plan)
+                self._wait_until_ready(plan)
                 reduced = self._run_stages(plan, sink, shuffles)
             if self._spec.output.mode == "merge":
                 shuffles.drop()  # all rows are in part files, and the rewrite needs memory as well
-            self._timer.begin("commit")
+            self._metrics.timer.begin("commit")
             self._deadline.check("nothing committed")
             shuffles.monitor.close()
             self._metrics.version = self._commit(sink, reduced)
@@ -167,9 +158,9 @@ class _Job:
 
         output = locate(self._spec.output.table, self._folder, self._spec.storage)
         self._metrics.table = output.url
-        workers = self._executor.workers
+        workers = self._runner.workers
         plan, sink = self._deadline.run(
-            partial(analyze, self._spec, self._folder, self._id, workers, self._memory),
+            partial(analyze, self._spec, self._folder, self._metrics.job_id, workers, self._memory),
             "the inputs and the output were analyzed, with nothing committed",
         )
         self._metrics.partitions = plan.last.partitions
@@ -178,7 +169,7 @@ class _Job:
 
     def _end(self) -> None:
         """Stop the timer and bound the clean-up: a store that timed out may still not answer."""
-        self._timer.stop()
+        self._metrics.timer.stop()
         self._interrupts.job_ends()
         if self._deadline.expired():
             self._interrupts.bound_clean_up()
@@ -201,26 +192,25 @@ class _Job:
         return JobShuffles(
             self._metadata,
             self._spec.shuffle.replicas,
-            self._timeouts,
+            self._runtime.settings.timeouts,
             self._deadline,
             self._progress,
             is_standing=self._cluster is None,
         )
 
-    def _make_ready(self, plan: JobPlan) -> None:
+    def _wait_until_ready(self, plan: JobPlan) -> None:
         """Wait for the cluster; workers import the users' functions meanwhile."""
         from mrflight.config.functions import check_function
 
+        def submit(check: _FunctionCheck, attempt: int) -> Any:
+            if attempt == 0:
+                return first[check]
+            return self._runner.submit(check_function, check.function)
+
         checks = [_FunctionCheck(function) for function in plan.functions]
-        first = {check: self._executor.submit(check_function, check.function) for check in checks}
+        first = {check: self._runner.submit(check_function, check.function) for check in checks}
         if self._cluster is not None:
             self._cluster.wait()
-
-        def submit(check: _FunctionCheck, attempt: int) -> Any:
-            return (
-                self._executor.submit(check_function, check.function) if attempt else first[check]
-            )
-
         self._runner.run_quietly("check", TaskSetSpec(checks, submit))
 
     def _run_stages(self, plan: JobPlan, sink: Sink, shuffles: JobShuffles) -> list[ReduceResult]:
@@ -232,8 +222,7 @@ class _Job:
             shuffles,
             self._metrics,
             self._deadline,
-            self._memory,
-            TaskMemory(self._memory.reducer, self._scratch),
+            TaskMemory(self._memory.reducer, self._runtime.scratch),
             sink.part_writer.with_memory_limit(self._memory.encoder),
         )
         return StageScheduler(plan, context, self._spec.job.attempts).run()
@@ -244,7 +233,7 @@ class _Job:
 
         parts = tuple(part for result in reduced for part in result.parts)
         has_stale_files = self._runner.started["reduce"] > len(reduced)
-        lock = CommitLock(self._metadata, self._deadline.clamp(self._timeouts))
+        lock = CommitLock(self._metadata, self._deadline.clamp(self._runtime.settings.timeouts))
         commit = Commit(
             parts, reduced[0].schema, self._deadline, has_stale_files, self._sink_tasks(), lock
         )

@@ -41,7 +41,6 @@ from mrflight.units import format_count
 class ReduceStage(msgspec.Struct, frozen=True):
     """The reduces of a job, once its maps are done."""
 
-    plan: StagePlan
     part_writer: PartWriter
     space: TaskMemory
     memory: MemoryPlan
@@ -76,52 +75,42 @@ class ReduceStage(msgspec.Struct, frozen=True):
     def _plan_tasks(self, stage: StageOutput) -> list[tuple[StageOutput, ReduceTaskPlan]]:
         """Plan the reduces, each with the output that it reads; aggregate slices before."""
         partitions = stage.partitions()
-        schemas = stage.schemas
         runner = stage.run.runner
-        sides = self._sliceable_sides(schemas)
+        sides = _sliceable_sides(stage.plan, stage.schemas)
         slices = split_skewed(partitions, runner.workers, sides) if sides else []
         skewed = {each.partition for each in slices}
         planned = plan_reduce_tasks(
             [each for each in partitions if each not in skewed],
             runner.workers,
-            coalesces=self.plan.is_adaptive,
+            coalesces=stage.plan.is_adaptive,
             slow_close=self.part_writer.max_closing_files > 0,
         )
-        if self.plan.reduce_spec.keeps_rows:
+        if stage.plan.reduce_spec.keeps_rows:
             return [(stage, each) for each in largest_first([*planned, *slices])]
         if not slices:
             return [(stage, each) for each in planned]
-        aggregated = self._aggregate_slices(stage.sides[0], schemas[0], slices)
+        aggregated = self._aggregate_slices(stage, slices)
         filled = [each for each in aggregated.partitions() if each.rows]
         # Last, because losses until here would otherwise not make the recovery stale.
         now = stage.by_number()
         tasks = [(stage, each.with_partitions(now)) for each in planned]
         return [*tasks, *((aggregated, ReduceTaskPlan(((each,),))) for each in filled)]
 
-    def _sliceable_sides(self, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
-        """See `StagePlan.sliceable_sides`; the side of partial aggregates can be sliced as well."""
-        plan = self.plan
-        if not plan.is_adaptive:
-            return {}
-        if sides := plan.sliceable_sides(schemas):
-            return sides
-        aggregates = plan.cogroup is None and plan.reduce_spec.partials(schemas[0]) is not None
-        return ONLY_SIDE if aggregates else {}
-
     def _aggregate_slices(
-        self, mapped: AnyShuffleOutput, schema: pa.Schema, slices: Sequence[ReduceTaskPlan]
+        self, stage: StageOutput, slices: Sequence[ReduceTaskPlan]
     ) -> StageOutput:
         """Aggregate each slice, and send the result to its partition of a second shuffle."""
+        plan, (mapped,), (schema,) = stage.plan, stage.sides, stage.schemas
         partitions = mapped.shuffle.partitions
         shuffle = mapped.run.shuffles.create(f"{mapped.shuffle.id}-aggregated", partitions)
-        limits = WriteLimits(self.plan.compression, self.memory.writer, self.memory.combiner)
+        limits = WriteLimits(plan.compression, self.memory.writer, self.memory.combiner)
         tasks = [
             PartialAggregateTask(
                 each.partition.infos[0],
                 each.partition_slice,
                 mapped.shuffle,
                 schema,
-                self.plan.reduce_spec,
+                plan.reduce_spec,
                 shuffle,
                 number,
                 limits,
@@ -132,7 +121,17 @@ class ReduceStage(msgspec.Struct, frozen=True):
         aggregated = AggregatedOutput(mapped, shuffle, tasks)
         rows = aggregated.write()
         check_slices(list(zip((each.sliced for each in slices), rows, strict=True)))
-        return StageOutput(self.plan, (aggregated,))
+        return StageOutput(plan, (aggregated,))
+
+
+def _sliceable_sides(plan: StagePlan, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:
+    """See `StagePlan.sliceable_sides`; the side of partial aggregates can be sliced as well."""
+    if not plan.is_adaptive:
+        return {}
+    if sides := plan.sliceable_sides(schemas):
+        return sides
+    aggregates = plan.cogroup is None and plan.reduce_spec.partials(schemas[0]) is not None
+    return ONLY_SIDE if aggregates else {}
 
 
 class AggregatedOutput(ShuffleOutput[PartialAggregateTask, int]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from operator import attrgetter
@@ -17,6 +17,7 @@ from mrflight.compute.layout import canonical_schema
 from mrflight.planner.reduce_tasks import check_slices, split_skewed
 from mrflight.planner.stage_plan import StagePlan
 from mrflight.scheduler.recovery.writers import AnyShuffleOutput, RunContext, ShuffleOutput
+from mrflight.scheduler.stage_runner import Note
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
@@ -199,9 +200,7 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
         """See `relocate_tasks`."""
         self.tasks = relocate_tasks(self.tasks, self._stage_inputs)
 
-    def write(
-        self, note: Callable[[list[MapResult]], str] = lambda results: f"{len(results)} done"
-    ) -> list[MapResult]:
+    def write(self, note: Note[MapResult] | None = None) -> list[MapResult]:
         """See `ShuffleOutput.write`. Raises InconsistentMapOutputError as `check_slices`."""
         results = super().write(note)
         done = zip(self.tasks, results, strict=True)

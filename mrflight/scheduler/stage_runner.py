@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from mrflight.scheduler.attempts import MAX_ATTEMPTS, StageAttempts
+from mrflight.scheduler.attempts import MAX_TASK_FAILURES, StageAttempts
 from mrflight.scheduler.task_set import Task, TaskSet, TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.progress import ProgressReport
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
+Note = Callable[[list[R]], str]
+"""Makes the line that ends the progress of a stage from its results."""
+
 
 class StageRunner:
     """Runs the task sets of one job, each with the name of its stage, and reports progress."""
@@ -26,15 +29,18 @@ class StageRunner:
         executor: Executor,
         progress: ProgressReport,
         deadline: Deadline = NO_DEADLINE,
-        limit: int = MAX_ATTEMPTS,
+        max_failures: int = MAX_TASK_FAILURES,
         *,
         speculates: bool = True,
     ) -> None:
-        """A task may fail ``limit`` times; ``speculates``: stragglers get a second attempt."""
+        """A stage ends when one of its tasks has failed ``max_failures`` times.
+
+        ``speculates``: stragglers get a second attempt.
+        """
         self._executor = executor
         self._progress = progress
         self._deadline = deadline
-        self._limit = limit
+        self._max_failures = max_failures
         self._speculates = speculates
         self.submit = executor.submit
         self.workers = executor.workers
@@ -49,18 +55,17 @@ class StageRunner:
         self,
         stage: str,
         spec: TaskSetSpec[T, R],
-        note: Callable[[list[R]], str] = lambda results: f"{len(results)} done",
+        note: Note[R] | None = None,
     ) -> list[R]:
         """Run a task set and return the results in the order of the tasks.
 
-        ``note`` makes the line that ends the progress of the stage from the results. A stage that
-        runs again continues the numbers of its attempts.
+        A stage that runs again continues the numbers of its attempts.
         Raises DeadlineExceededError, or the error of an attempt, with the task's name as a note,
         if it is not retryable or the task has failed too often.
         """
         self._progress.begin(stage, len(spec.tasks))
         results = self._run(stage, spec, self._progress)
-        self._progress.end(note(results))
+        self._progress.end(note(results) if note else f"{len(results)} done")
         return results
 
     def run_quietly(self, stage: str, spec: TaskSetSpec[T, R]) -> list[R]:
@@ -68,7 +73,7 @@ class StageRunner:
         return self._run(stage, spec, _NoticesOnly(self._progress))
 
     def _run(self, stage: str, spec: TaskSetSpec[T, R], progress: ProgressReport) -> list[R]:
-        attempts = StageAttempts(len(spec.tasks), self._limit, self._next_number[stage])
+        attempts = StageAttempts(len(spec.tasks), self._max_failures, self._next_number[stage])
         task_set = TaskSet(spec, attempts, self._executor, progress, speculates=self._speculates)
         try:
             return task_set.run(self._deadline)

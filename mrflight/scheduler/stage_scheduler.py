@@ -8,7 +8,6 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.memory import MemoryPlan
 from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
@@ -45,7 +44,6 @@ class JobContext(msgspec.Struct, frozen=True):
     metrics: JobMetrics
     """Filled in as stages end."""
     deadline: Deadline
-    memory: MemoryPlan
     space: TaskMemory
     """The memory and the local folder of a reduce task."""
     part_writer: PartWriter
@@ -103,8 +101,7 @@ class _StagesRun:
             last = self._run_stage(repartition_stage(self._plan.stages[-1]))
         assert isinstance(last, StageOutput), "a repartition has no broadcast inputs"
         context.metrics.partitions = last.plan.partitions
-        reduces = ReduceStage(last.plan, context.part_writer, context.space, context.memory)
-        return reduces.run(last)
+        return ReduceStage(context.part_writer, context.space, self._plan.memory).run(last)
 
     def _run_stage(self, stage: Stage) -> StageResult:
         """Run the maps of all sides of a stage; its reduces run with the stages that read it."""

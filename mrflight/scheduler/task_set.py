@@ -144,7 +144,7 @@ class TaskSet(Generic[T, R]):
             raise error
         self._progress.notify(
             f"{self._tasks[attempt.task].name}: attempt {attempt.number + 1} of "
-            f"{self._attempts.limit} failed and is retried: {_in_one_line(error)}"
+            f"{self._attempts.max_failures} failed and is retried: {_in_one_line(error)}"
         )
         if not self._attempts.is_running(attempt.task):
             self._start(attempt.task)

@@ -20,7 +20,7 @@ from mrflight.ids import new_writer_id
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
 from mrflight.scheduler.recovery.protocol import Resubmit, Stop
 from mrflight.scheduler.shuffles import JobShuffles
-from mrflight.scheduler.stage_runner import StageRunner
+from mrflight.scheduler.stage_runner import Note, StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.partition_info import PartitionInfo
@@ -101,9 +101,7 @@ class ShuffleOutput(Generic[T, R]):
     def refresh(self) -> None:
         """Point the tasks to the current locations of the partitions that they read."""
 
-    def write(
-        self, note: Callable[[list[R]], str] = lambda results: f"{len(results)} done"
-    ) -> list[R]:
+    def write(self, note: Note[R] | None = None) -> list[R]:
         """Run all tasks and return their results in order."""
         return self.run.runner.run(self._stage, self._task_set(self.tasks), note)
 

@@ -22,7 +22,7 @@ LOST = WorkerLostError("gone")
 
 
 def test_a_failed_attempt_is_followed_by_the_next_up_to_the_limit() -> None:
-    attempts = StageAttempts(2, limit=3)
+    attempts = StageAttempts(2, max_failures=3)
     assert [attempts.start(task) for task in (0, 1)] == [Attempt(0, 0), Attempt(1, 0)]
     assert attempts.fail(Attempt(0, 0), LOST)
     assert attempts.start(0) == Attempt(0, 1)
@@ -33,12 +33,12 @@ def test_a_failed_attempt_is_followed_by_the_next_up_to_the_limit() -> None:
 
 
 def test_an_error_that_is_not_retryable_ends_the_stage_at_once() -> None:
-    attempts = StageAttempts(1, limit=4)
+    attempts = StageAttempts(1, max_failures=4)
     assert not attempts.fail(attempts.start(0), BadRowError("a.csv, line 3: no number"))
 
 
 def test_with_a_limit_of_one_nothing_is_retried() -> None:
-    attempts = StageAttempts(1, limit=1)
+    attempts = StageAttempts(1, max_failures=1)
     assert not attempts.fail(attempts.start(0), LOST)
 
 

@@ -90,7 +90,7 @@ def run(
     deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
     """Run a stage over futures of the test, without a second attempt."""
-    return StageRunner(NoExecutor(), report, deadline, limit=1).run(
+    return StageRunner(NoExecutor(), report, deadline, max_failures=1).run(
         "map", TaskSetSpec(tasks(count), submit)
     )
 
