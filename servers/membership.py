@@ -187,7 +187,7 @@ class Membership:
 
     @contextmanager
     def _exclusive(self) -> Iterator[MetadataClient]:
-        """Lend the metadata client to one request at a time.
+        """Yield the metadata client to one request at a time.
 
         While one request retries, the others wait at the same time, and not one after the other.
         """

@@ -125,8 +125,8 @@ def _check_only_job_files(table: Location, found: list[fs.FileInfo]) -> None:
 
     The folder of a partition has files of its table, whose log is in a folder above.
     """
-    strange = next((info for info in found if not _is_made_by_job(table, info)), None)
-    if strange is None and any(info.is_file for info in found):
+    foreign = next((info for info in found if not _is_made_by_job(table, info)), None)
+    if foreign is None and any(info.is_file for info in found):
         for folder in _parents(table):
             if any(_exists(folder.child(name)) for name in (LOG, MANIFESTS, UNNUMBERED)):
                 raise OutputError(
@@ -134,7 +134,7 @@ def _check_only_job_files(table: Location, found: list[fs.FileInfo]) -> None:
                     "that one"
                 )
         return
-    holds = "" if strange is None else f" (it holds {relative_path(table, strange.path)})"
+    holds = "" if foreign is None else f" (it holds {relative_path(table, foreign.path)})"
     raise OutputError(
         f"{table.url} is neither a Delta table nor a folder that mrflight wrote{holds}; name the "
         "folder that is output.table of a job"

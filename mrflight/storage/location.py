@@ -68,10 +68,9 @@ class Location(msgspec.Struct, frozen=True):
     @property
     def checks_version(self) -> bool:
         """Whether reads fail if the file has another version, so that no other check is needed."""
-        has_bytes = (
-            self.version is not None and self.version.size_bytes > 0
-        )  # nothing is read of an empty file
-        return has_bytes and self.store.reads_check_version
+        if self.version is None or not self.version.size_bytes:  # an empty file is never read
+            return False
+        return self.store.reads_check_version
 
     def is_folder(self) -> bool:
         """Return whether it exists and is a folder."""

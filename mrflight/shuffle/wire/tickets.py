@@ -138,7 +138,7 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
     partition_slice = _slice(parts[4]) if blocks and len(parts) == 5 else None
     if len(parts) != 3 + blocks + (partition_slice is not None):
         raise ProtocolError(
-            "a ticket must be <shuffle>/<partition>/<epoch>, with /blocks behind it to get blocks, "
+            "a ticket must be <shuffle>/<partition>/<epoch>, with /blocks appended to get blocks, "
             "and then /<number>-of-<slices> to get a slice of them"
         )
     first, *others = map(_partition, parts[1].split(","))

@@ -88,9 +88,9 @@ def list_target_files(table: DeltaTable, keys: Sequence[str]) -> list[TargetFile
 
 def _check_paths(table: DeltaTable, paths: Sequence[str]) -> None:
     """Raise OutputError for files that a transaction cannot remove; their rows would stay."""
-    if strange := set(paths) - removable_paths(paths):
+    if foreign := set(paths) - removable_paths(paths):
         raise OutputError(
-            f"{table.location.url} cannot be merged into: its log encodes the path {min(strange)} "
+            f"{table.location.url} cannot be merged into: its log encodes the path {min(foreign)} "
             "differently than deltalake, which could not remove the file; rewrite it with the "
             "program that wrote it (OPTIMIZE), or write to another table"
         )

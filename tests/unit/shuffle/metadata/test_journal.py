@@ -214,7 +214,7 @@ def test_a_journal_stays_small_whatever_happened(path: Path) -> None:
 
 
 def test_the_counts_of_commits_are_kept_as_sums(path: Path) -> None:
-    """Also after a loss, from where maps count again for the lost partition alone."""
+    """This holds after a loss as well, when maps count again for the lost partition only."""
     partitions = 1_000
     with Journal(path) as journal:
         registry = Registry(Clock(), TIMEOUT_S, journal.record)
@@ -453,7 +453,7 @@ def test_a_damaged_journal_is_refused_or_reads_the_same(path: Path) -> None:
     assert refused > 50
 
 
-# What is none
+# Files that are not journals, or of other versions
 
 
 def other_database(path: Path) -> None:

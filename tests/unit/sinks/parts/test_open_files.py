@@ -1,4 +1,4 @@
-"""How many part files an attempt may have open, by the memory of an open file in its store."""
+"""The number of part files that an attempt may have open, by the memory of an open file."""
 
 from __future__ import annotations
 
