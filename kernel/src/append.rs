@@ -1,8 +1,8 @@
-//! Values of one width, appended to bytes without asking before each whether there is room.
+//! Appends values of one width to a buffer, with one check of its capacity for all of them.
 
 use std::mem::MaybeUninit;
 
-/// Append `values` to `buffer`, as many as the iterator says that it has.
+/// Append all `values` to `buffer`.
 #[inline]
 pub fn fixed<const WIDTH: usize>(
     buffer: &mut Vec<u8>,
@@ -16,6 +16,6 @@ pub fn fixed<const WIDTH: usize>(
         *slot = value.map(MaybeUninit::new);
         written += WIDTH;
     }
-    // SAFETY: so many bytes behind the last have just been written, within the capacity.
+    // SAFETY: `written` bytes after the last one have just been written, within the capacity.
     unsafe { buffer.set_len(buffer.len() + written) };
 }

@@ -1,6 +1,6 @@
 //! Bitmaps that grow.
 
-/// Bits in a row, least significant first.
+/// Consecutive bits, the least significant first.
 #[derive(Default)]
 pub struct BitBuffer {
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ impl BitBuffer {
     }
 }
 
-/// Which rows are valid; takes no memory before the first null.
+/// The validity of rows; it takes no memory before the first null.
 #[derive(Default)]
 pub struct Validity {
     bits: Option<BitBuffer>,

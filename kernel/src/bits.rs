@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::malformed::{Malformed, Result};
 
-/// Bits of `place`, least significant first.
+/// A range of bits in a buffer, the least significant first.
 #[derive(Clone, Copy)]
 pub struct Bits<'a> {
     bytes: &'a [u8],
@@ -13,17 +13,17 @@ pub struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    pub fn new(bytes: &'a [u8], place: Range<usize>) -> Result<Self> {
-        let whole = place.start / 8..place.end.div_ceil(8);
+    pub fn new(bytes: &'a [u8], range: Range<usize>) -> Result<Self> {
+        let whole = range.start / 8..range.end.div_ceil(8);
         let bytes = bytes.get(whole);
         Ok(Self {
             bytes: bytes.ok_or(Malformed::Column("a bitmap is shorter than its rows"))?,
-            first: place.start % 8,
-            count: place.len(),
+            first: range.start % 8,
+            count: range.len(),
         })
     }
 
-    /// Bit `at`, below the count.
+    /// Return bit `at`, which must be less than the count.
     #[inline]
     pub fn get(&self, at: usize) -> bool {
         let at = self.first + at;

@@ -1,4 +1,4 @@
-//! Python's buffers as slices. `unsafe` is here, in `append` and in `wide`, and nowhere else.
+//! Python's buffers as slices. Only this module, `append` and `wide` have `unsafe` code.
 
 use std::ffi::c_int;
 
@@ -7,9 +7,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::pool::WayBack;
+use crate::pool::PoolReference;
 
-/// A buffer to read; keeps its owner alive.
+/// A buffer to read. It keeps its owner alive.
 pub struct Input(PyUntypedBuffer);
 
 impl Input {
@@ -19,7 +19,7 @@ impl Input {
             return &[];
         }
         // SAFETY: the view holds `size` contiguous bytes at `start` for as long
-        // as it lives, and what is in an Arrow array does not change any more.
+        // as it lives, and the bytes of an Arrow array do not change any more.
         unsafe { std::slice::from_raw_parts(start, size) }
     }
 }
@@ -32,11 +32,11 @@ impl<'py> FromPyObject<'_, 'py> for Input {
     }
 }
 
-/// A buffer to fill, allocated for this call and shared with nobody.
+/// A buffer to fill, which was allocated for this call and is not shared.
 pub struct Output(PyUntypedBuffer);
 
 impl Output {
-    /// The whole buffer.
+    /// Return the whole buffer as numbers.
     pub fn slice_mut<T: Number>(&mut self) -> PyResult<&mut [T]> {
         let (start, size) = (self.0.buf_ptr().cast::<T>(), self.0.len_bytes());
         if size == 0 {
@@ -47,7 +47,7 @@ impl Output {
             return Err(PyValueError::new_err(message));
         }
         // SAFETY: the view holds `size` writable, contiguous and aligned bytes
-        // at `start` for as long as it lives, any of which make a `Number`.
+        // at `start` for as long as it lives, and any bytes are a valid `Number`.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, size / size_of::<T>()) })
     }
 }
@@ -60,22 +60,22 @@ impl<'py> FromPyObject<'_, 'py> for Output {
     }
 }
 
-/// Bytes that Python reads where they lie, for as long as it holds on to them.
+/// Bytes that Python reads without a copy. They return to their pool when it releases them.
 #[pyclass(frozen)]
 pub struct Bytes {
     bytes: Vec<u8>,
-    home: WayBack,
+    pool: PoolReference,
 }
 
 impl Bytes {
-    pub fn new(bytes: Vec<u8>, home: WayBack) -> Self {
-        Self { bytes, home }
+    pub fn new(bytes: Vec<u8>, pool: PoolReference) -> Self {
+        Self { bytes, pool }
     }
 }
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        self.home.put(std::mem::take(&mut self.bytes));
+        self.pool.put(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -84,7 +84,7 @@ impl Bytes {
     #[allow(clippy::needless_pass_by_value)]
     /// # Safety
     ///
-    /// `view` is a buffer to describe, as the interpreter hands it in.
+    /// `view` is a buffer view that the interpreter asks to be filled.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -93,8 +93,8 @@ impl Bytes {
         let bytes = &slf.get().bytes;
         // `len` of a vector is at most `isize::MAX`.
         let (start, size) = (bytes.as_ptr().cast_mut().cast(), bytes.len().cast_signed());
-        // SAFETY: a frozen class never changes its bytes, the view says that they are
-        // read-only, and holds a reference to their owner until it is released.
+        // SAFETY: a frozen class never changes its bytes. The view is read-only, and
+        // holds a reference to their owner until it is released.
         match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, size, 1, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
@@ -102,7 +102,7 @@ impl Bytes {
     }
 }
 
-/// Types that every bit pattern is a value of.
+/// Types for which every bit pattern is a valid value.
 pub trait Number: private::Sealed {}
 impl Number for u32 {}
 impl Number for u64 {}

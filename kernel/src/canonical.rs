@@ -1,4 +1,4 @@
-//! The hash of each value's canonical bytes, one tight loop per layout.
+//! Hashes the canonical bytes of each value, with one tight loop per layout.
 //!
 //! `mrflight/compute/kernel/reference.py` defines what the canonical bytes are.
 
@@ -14,7 +14,7 @@ use crate::malformed::{Malformed, Result};
 use crate::wide;
 
 impl Column {
-    /// Write the hashes of `rows` to `out`, which has as many places.
+    /// Write the hashes of `rows` to `out`, which has the same length.
     pub fn hash(&self, rows: Range<usize>, out: &mut [u64]) -> Result<()> {
         if rows.end > self.rows || rows.len() != out.len() {
             return Err(Malformed::Column("it has fewer rows than are asked for"));
@@ -106,7 +106,7 @@ impl Column {
         let outside = || Malformed::Column("an index is outside its dictionary");
         with_widened!(indices.integers(rows)?, places => {
             if values.rows / 2 > rows.len() {
-                // Most of the dictionary is of other rows: hash only what is here.
+                // Most values are not those of these rows: hash only the values that are.
                 write_valid(out, validity, places, |at| {
                     let (start, mut hash) = (place(at), 0);
                     let end = start.checked_add(1).ok_or_else(outside)?;
@@ -133,7 +133,7 @@ impl Column {
         let at = self.first.checked_add(rows.start).ok_or_else(disorder)? as u64;
         let mut run = ends.first_above(at);
         let last = ends.first_above(at.saturating_add(rows.len() as u64 - 1));
-        // Ascending, each run has a row: so there is never more to hash than rows.
+        // The run ends ascend, so each run has a row, and no more runs than rows are hashed.
         if last < run || last - run >= rows.len() {
             return Err(disorder());
         }
@@ -153,14 +153,14 @@ impl Column {
     }
 }
 
-/// The hash of a decimal by its unscaled value.
+/// Return the hash of the unscaled value of a decimal.
 #[allow(clippy::cast_possible_truncation)] // into its two halves
 fn unscaled(value: i128) -> u64 {
     let bits = value.cast_unsigned();
     hash::two_words(bits as u64, (bits >> 64) as u64)
 }
 
-/// The bytes of a value up to 12 bytes long, or those that the view points to.
+/// Return the bytes of a view: inline if there are at most 12, otherwise in another buffer.
 fn view_bytes<'a>(view: &'a [u8; 16], data: &[&'a [u8]]) -> Option<&'a [u8]> {
     let field = |at: usize| -> Option<usize> {
         let bytes = view.get(at..at + 4)?.try_into().ok()?;
@@ -174,7 +174,7 @@ fn view_bytes<'a>(view: &'a [u8; 16], data: &[&'a [u8]]) -> Option<&'a [u8]> {
     data.get(field(8)?)?.get(start..start.checked_add(length)?)
 }
 
-/// An offset or index as a place in memory; one that is too large is outside of everything.
+/// Return an offset or index as `usize`. One that is too large is outside of every buffer.
 fn place(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
@@ -187,7 +187,7 @@ fn write(out: &mut [u64], hashes: impl Iterator<Item = u64>) {
     wide::update(out, hashes, |_, hash| hash);
 }
 
-/// Hash the values that are there; what lies under a null may be anything and is not looked at.
+/// Hash the valid values. The bytes behind a null may be anything and are not read.
 fn write_valid<T>(
     out: &mut [u64],
     validity: Option<Bits<'_>>,

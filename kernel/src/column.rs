@@ -1,4 +1,4 @@
-//! A key column as `mrflight.compute.kernel` describes it, and its parts cut out of the buffers.
+//! A column as `mrflight.compute.kernel` describes it, and checked slices of its buffers.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::buffers::Input;
 use crate::integers::Integers;
 use crate::malformed::{Malformed, Result};
 
-/// How values lie in the buffers.
+/// The layout of values in the buffers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     Null,
@@ -19,13 +19,13 @@ pub enum Layout {
     Float,
     Decimal,
     Fixed,
-    /// Offsets of `width` bytes into one buffer.
+    /// The values are in one buffer, at offsets of `width` bytes.
     Binary,
-    /// 16 bytes each, which hold a short value or point to a long one.
+    /// Each view has 16 bytes, which hold a short value or point to a long one.
     View,
-    /// Children: indices, values.
+    /// The children are the indices and the values.
     Dictionary,
-    /// Children: where each run ends, values.
+    /// The children are the run ends and the values.
     Runs,
 }
 
@@ -50,28 +50,28 @@ impl<'py> FromPyObject<'_, 'py> for Layout {
     }
 }
 
-/// Attribute by attribute, `Column` of `mrflight/compute/kernel/native.py`. The buffers are those of the
-/// Arrow format, validity first.
+/// The attributes of `Column` in `mrflight/compute/kernel/native.py`. The buffers are those of the
+/// Arrow format, the validity first.
 #[derive(FromPyObject)]
 pub struct Column {
     pub layout: Layout,
-    /// Bytes of a value, or of an offset; 0 where the layout says it.
+    /// The bytes of a value, or of an offset; 0 if the layout fixes them.
     pub width: usize,
     pub rows: usize,
-    /// Where in its buffers the column begins.
+    /// The first row of the column in its buffers.
     pub first: usize,
     buffers: Vec<Option<Input>>,
     children: Vec<Column>,
 }
 
 impl Column {
-    /// The bytes of buffer `at`; none where there is no such buffer.
+    /// Return the bytes of buffer `at`; no bytes if there is no such buffer.
     pub fn buffer(&self, at: usize) -> &[u8] {
         let buffer = self.buffers.get(at).and_then(Option::as_ref);
         buffer.map_or(&[], Input::bytes)
     }
 
-    /// The buffers that views point to.
+    /// Return the buffers that views point to.
     pub fn view_data(&self) -> Vec<&[u8]> {
         (2..self.buffers.len()).map(|at| self.buffer(at)).collect()
     }
@@ -81,12 +81,12 @@ impl Column {
         self.children.get(at).ok_or(missing)
     }
 
-    /// Whether values, at any depth, are those of a dictionary.
+    /// Return whether the values, at any depth, are those of a dictionary.
     pub fn has_dictionary(&self) -> bool {
         self.layout == Layout::Dictionary || self.children.iter().any(Self::has_dictionary)
     }
 
-    /// Which of `rows` are null; None: none is.
+    /// Return the validity of `rows`; None if no row is null.
     pub fn validity(&self, rows: &Range<usize>) -> Result<Option<Bits<'_>>> {
         match self.buffers.first() {
             Some(Some(validity)) => {
@@ -97,12 +97,12 @@ impl Column {
         }
     }
 
-    /// The values of `rows` as bits.
+    /// Return the values of `rows` as bits.
     pub fn bits(&self, rows: &Range<usize>) -> Result<Bits<'_>> {
         Bits::new(self.buffer(1), self.place(rows)?)
     }
 
-    /// The values of `rows`, `width` bytes each.
+    /// Return the values of `rows`, `width` bytes each.
     pub fn fixed(&self, rows: &Range<usize>, width: usize) -> Result<&[u8]> {
         let short = Malformed::Column("a buffer is shorter than its values");
         let place = self.place(rows)?;
@@ -114,7 +114,7 @@ impl Column {
         }
     }
 
-    /// The values of `rows` as integers.
+    /// Return the values of `rows` as integers.
     pub fn integers(&self, rows: &Range<usize>) -> Result<Integers<'_>> {
         let values = self.fixed(rows, self.width)?;
         match self.layout {
@@ -124,13 +124,13 @@ impl Column {
         }
     }
 
-    /// The offsets at which `rows` begin, and the one at which the last ends.
+    /// Return the offsets at which `rows` begin, and the offset at which the last one ends.
     pub fn offsets(&self, rows: &Range<usize>) -> Result<Integers<'_>> {
         let end = if rows.is_empty() { rows.end } else { rows.end + 1 };
         Integers::new(self.fixed(&(rows.start..end), self.width)?, self.width, true)
     }
 
-    /// Where `rows` are in the buffers.
+    /// Return the range of `rows` in the buffers.
     fn place(&self, rows: &Range<usize>) -> Result<Range<usize>> {
         let end = self.first.checked_add(rows.end);
         let end = end.ok_or(Malformed::Column("it is too long"))?;

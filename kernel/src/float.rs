@@ -1,17 +1,17 @@
-//! Floats as the one 64-bit pattern that stands for all their equals.
+//! Hashes floats by one 64-bit pattern for all equal values.
 
 use crate::hash;
 
 const NAN: u64 = 0x7FF8_0000_0000_0000;
 
-/// The hash of a float, whichever zero or NaN it is.
+/// Return the hash of a float. Both zeros have one hash, and all NaNs have one.
 #[inline]
 pub fn hash(value: f64) -> u64 {
-    // Adding 0.0 makes 0.0 of -0.0 and changes nothing else.
+    // Adding 0.0 turns -0.0 into 0.0 and changes no other value.
     hash::word(if value.is_nan() { NAN } else { (value + 0.0).to_bits() })
 }
 
-/// A float of 16 bits: 1 sign, 5 exponent, 10 fraction.
+/// Convert a float of 16 bits: 1 of sign, 5 of exponent, 10 of fraction.
 #[inline]
 pub fn from_half(bytes: [u8; 2]) -> f64 {
     let bits = u16::from_le_bytes(bytes);

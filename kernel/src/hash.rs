@@ -2,25 +2,25 @@
 //!
 //! The formulas are those for 4..8 and 9..16 bytes of the specification,
 //! <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md#xxh3-algorithm-overview>,
-//! where what depends on seed and secret alone has become a constant.
+//! with constants for the terms that depend only on the seed and the secret.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The hash of a null, whatever its type: 2^64 divided by the golden ratio.
 pub const NULL: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Bytes of the default secret, as 64-bit little-endian words at their offset, xored in pairs.
+/// Pairs of 64-bit little-endian words of the default secret, combined by xor.
 const SECRET_8_16: u64 = 0x1cad_21f7_2c81_017c ^ 0xdb97_9083_e96d_d4de;
 const SECRET_24_32: u64 = 0x1f67_b3b7_a4a4_4072 ^ 0x78e5_c0cc_4ee6_79cb;
 const SECRET_40_48: u64 = 0x2172_ffcc_7dd0_5a82 ^ 0x8e24_43f7_7446_08b8;
 
-/// Of any bytes.
+/// Return the hash of any bytes.
 #[inline]
 pub fn bytes(value: &[u8]) -> u64 {
     xxh3_64(value)
 }
 
-/// Of the 8 little-endian bytes of `value`.
+/// Return the hash of the 8 little-endian bytes of `value`.
 #[inline]
 pub fn word(value: u64) -> u64 {
     const MULTIPLIER: u64 = 0x9FB2_1C65_1E98_DF25;
@@ -32,7 +32,7 @@ pub fn word(value: u64) -> u64 {
     h ^ (h >> 28)
 }
 
-/// Of the 16 little-endian bytes of `low`, then `high`.
+/// Return the hash of the 16 little-endian bytes of `low`, then `high`.
 #[inline]
 pub fn two_words(low: u64, high: u64) -> u64 {
     let (low, high) = (low ^ SECRET_24_32, high ^ SECRET_40_48);

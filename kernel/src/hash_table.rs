@@ -1,4 +1,4 @@
-//! The rows of one table by the hash of their key, found by the hashes of another's rows.
+//! The rows of one table by the hashes of their keys, which rows of another table probe.
 
 use pyo3::prelude::*;
 
@@ -8,24 +8,24 @@ use crate::column::Column;
 use crate::integers::{Integers, with_widened};
 use crate::malformed::{Malformed, Result};
 
-/// So many rows look for their buckets at once: those are loads that do not wait for each other.
+/// The rows that look up their buckets together, so that their loads do not wait for each other.
 const BLOCK: usize = 256;
 
-/// Rows in the order of their buckets; within one they keep their order.
+/// Rows in the order of their buckets. The rows of a bucket keep their order.
 ///
-/// There are as many buckets as rows, up to twice as many: 16 to 20 bytes a row.
+/// There are one to two buckets for each row, so it takes 16 to 20 bytes a row.
 #[pyclass(frozen)]
 pub struct HashTable {
     bits: u32,
-    /// Where each bucket begins, and the last ends.
+    /// The first entry of each bucket, and the end of the last one.
     starts: Vec<u32>,
     entries: Vec<Entry>,
 }
 
-/// The halves of a hash, the lower one first, and the row: 12 bytes without a gap.
+/// The two halves of a hash, the lower one first, and the row: 12 bytes without padding.
 type Entry = [u32; 3];
 
-/// Where the pairs go on: a row that looks, and an entry of its bucket.
+/// The next pair to return: a probing row, and an entry of its bucket.
 type Place = (usize, usize);
 
 #[pymethods]
@@ -36,9 +36,9 @@ impl HashTable {
         Ok(py.detach(|| Self::of(&hashes))?)
     }
 
-    /// Fill `probes` and `rows` (uint32) with pairs of equal hashes from `place` on; how many, and
-    /// where they go on: at the end that is the number of hashes. With `only_first` a row that
-    /// looks gets the first that it finds.
+    /// Fill `probes` and `rows` (uint32) with pairs of equal hashes from `place` on. Return the
+    /// number of pairs, and the place of the next one, which is the number of hashes at the end.
+    /// With `only_first` a probing row gets only the first row that it finds.
     #[allow(clippy::needless_pass_by_value)]
     fn pairs(
         &self,
@@ -50,7 +50,7 @@ impl HashTable {
         mut rows: Output,
     ) -> PyResult<(usize, Place)> {
         let (probes, rows) = (probes.slice_mut()?, rows.slice_mut()?);
-        Ok(py.detach(|| self.meet(&hashes, only_first, place, probes, rows))?)
+        Ok(py.detach(|| self.find_pairs(&hashes, only_first, place, probes, rows))?)
     }
 }
 
@@ -64,8 +64,8 @@ impl HashTable {
         let mut starts = vec![0_u32; (1 << bits) + 2];
         let is_there = |row: usize| validity.as_ref().is_none_or(|validity| validity.get(row));
         with_widened!(values, values => {
-            // Two places on: adding up makes of it where the bucket begins, one place on, and
-            // placing moves that to where it ends.
+            // Counts are stored two entries later. Their running sum is the start of each bucket,
+            // one entry later, and adding the rows moves that to the end of the bucket.
             for (_, hash) in values.clone().enumerate().filter(|&(row, _)| is_there(row)) {
                 starts[bucket(hash, bits) + 2] += 1;
             }
@@ -87,7 +87,7 @@ impl HashTable {
         })
     }
 
-    fn meet(
+    fn find_pairs(
         &self,
         hashes: &Column,
         only_first: bool,
@@ -141,7 +141,7 @@ impl HashTable {
     }
 }
 
-/// The hashes from row `first` on, and which of them are there; None: all are.
+/// Return the hashes from row `first` on, and their validity; None if all are valid.
 fn of_rows(hashes: &Column, first: usize) -> Result<(Integers<'_>, Option<Bits<'_>>)> {
     let rows = first..hashes.rows;
     if hashes.width != 8 {
@@ -150,8 +150,9 @@ fn of_rows(hashes: &Column, first: usize) -> Result<(Integers<'_>, Option<Bits<'
     Ok((hashes.integers(&rows)?, hashes.validity(&rows)?))
 }
 
-/// The highest bits of the product with an odd number say it. They depend on all bits of the hash:
-/// rows of one partition share the highest, those of one piece of it the lowest.
+/// Return the bucket of a hash: the highest bits of its product with an odd number. They depend on
+/// all bits of the hash. Its own highest bits are the same in all rows of a partition, and its
+/// lowest bits in all rows of a spill partition.
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // there are at most 2^32 buckets
 fn bucket(hash: u64, bits: u32) -> usize {

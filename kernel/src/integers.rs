@@ -1,22 +1,22 @@
-//! Integers of any width, at any address, widened to the 64 bits that are hashed.
+//! Integers of any width, at any address, which are widened to 64 bits to be hashed.
 
 use crate::malformed::{Malformed, Result};
 
-/// Little-endian integers that lie one after the other.
+/// Consecutive little-endian integers.
 #[derive(Clone, Copy)]
 pub enum Integers<'a> {
     I8(&'a [[u8; 1]]),
     I16(&'a [[u8; 2]]),
     I32(&'a [[u8; 4]]),
-    /// Signed or not: both are their bits.
+    /// Integers of 8 bytes, whose bits are the same with and without a sign.
     Any64(&'a [[u8; 8]]),
     U8(&'a [[u8; 1]]),
     U16(&'a [[u8; 2]]),
     U32(&'a [[u8; 4]]),
 }
 
-/// Evaluates `$body` with `$chunks`, the slice of one width's bytes, and `$widen`, from such bytes
-/// to the 64 bits: once per call what would else be asked for every value.
+/// Evaluates `$body` with `$chunks`, a slice with the bytes of each value, and `$widen`, which
+/// widens them to 64 bits. So the width is checked once per call and not for every value.
 macro_rules! with_chunks {
     ($integers:expr, $chunks:ident, $widen:ident => $body:expr) => {{
         use $crate::integers::Integers;
@@ -69,7 +69,7 @@ impl<'a> Integers<'a> {
         with_chunks!(*self, chunks, widen => chunks.get(at).copied().map(widen))
     }
 
-    /// Where the first one above `bound` is, if they ascend.
+    /// Return the position of the first integer above `bound`, if they ascend.
     pub fn first_above(&self, bound: u64) -> usize {
         with_chunks!(*self, chunks, widen => chunks.partition_point(|&chunk| widen(chunk) <= bound))
     }

@@ -1,12 +1,12 @@
-//! `mrflight._kernel`: hashes the key columns of a batch, places its rows, and moves them there;
-//! and ranks strings.
+//! `mrflight._kernel`: hashes the key columns of a batch, assigns its rows to partitions, scatters
+//! them, and ranks strings.
 //!
-//! `mrflight.compute.kernel` describes each column as its Arrow buffers and hands in
-//! the buffers to fill; here nothing but bytes is read and written, with the
-//! interpreter lock released. Buffers may start at any address, as they do when
-//! they come off a socket, and every length, offset and index in them is
-//! checked: a malformed column is a `ValueError`. (The C data interface carries
-//! no sizes, and arrow-rs copies what is not aligned when it imports it.)
+//! `mrflight.compute.kernel` describes each column by its Arrow buffers and passes
+//! the buffers to fill. This module only reads and writes bytes, with the interpreter
+//! lock released. Buffers may start at any address, as those received from a socket
+//! do, and every length, offset and index in them is checked: a malformed column
+//! raises `ValueError`. (The C data interface has no sizes, and arrow-rs copies
+//! buffers that are not aligned when it imports them.)
 
 mod append;
 mod bit_buffer;
@@ -71,7 +71,7 @@ mod _kernel {
         Ok(py.detach(|| row::partitions(&columns, partitions, ids))?)
     }
 
-    /// Fill `rows` (uint32) with the rows by partition, `offsets` (int64) with where each begins.
+    /// Fill `rows` (uint32) with the rows by partition, and `offsets` (int64) with their bounds.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)]
     fn order_rows(
@@ -84,7 +84,7 @@ mod _kernel {
         Ok(py.detach(|| place::by_id(&ids, rows, offsets))?)
     }
 
-    /// Fill `ranks` (uint32) with the place of each string among the distinct ones.
+    /// Fill `ranks` (uint32) with the rank of each string among the distinct ones.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)]
     fn rank_bytes(py: Python<'_>, column: Column, mut ranks: Output) -> PyResult<()> {
@@ -92,7 +92,7 @@ mod _kernel {
         Ok(py.detach(|| rank::ranks(&column, ranks))?)
     }
 
-    /// Fail for an id that is null or no partition.
+    /// Fail for an id that is null or not a partition.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)]
     fn check_ids(py: Python<'_>, ids: Column, partitions: usize) -> PyResult<()> {

@@ -1,21 +1,21 @@
-//! What can be wrong with a column.
+//! The errors of malformed columns and ids.
 
 use std::fmt;
 
-/// A column whose buffers contradict each other, or an id that is no partition.
+/// A column whose buffers contradict each other, or an id that is not a partition.
 #[derive(Debug)]
 pub enum Malformed {
-    /// What of the column is wrong.
+    /// The buffers contradict each other, as the text says.
     Column(&'static str),
-    /// More rows or partitions than fit in 32 bits.
+    /// There are more rows or partitions than fit in 32 bits.
     TooLong,
-    /// More bytes of one column in a partition than 32-bit offsets reach.
+    /// A partition would have more bytes of one column than 32-bit offsets reach.
     TooWide,
-    /// A buffer to fill has not the size that the rows or partitions take.
+    /// A buffer to fill does not have the size that the rows or partitions need.
     Output,
-    /// A row without a partition.
+    /// A row has no partition.
     NullPartition { row: usize },
-    /// A row whose partition does not exist.
+    /// The partition of a row does not exist.
     NoSuchPartition { row: usize, id: isize, partitions: usize },
 }
 

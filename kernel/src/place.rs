@@ -1,13 +1,14 @@
-//! Which partition a row goes to, and the rows in the order of their partitions.
+//! Assigns rows to partitions, and orders them by their partitions.
 
 use crate::column::Column;
 use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
 
-/// `hash * partitions / 2^64`: an even spread for any number of partitions, without division
-/// (Lemire, Fast random integer generation in an interval, 2019).
+/// Return `hash * partitions / 2^64`, which spreads hashes evenly over any number of partitions
+/// without a division (Lemire, Fast random integer generation in an interval, 2019).
 ///
-/// The product of 96 bits is made of its two halves, as vectors have it.
+/// The product of 96 bits is computed from the two halves of the hash, because vector instructions
+/// multiply no more than 32 bits by 32.
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // into halves; the result is below `partitions`
 pub fn partition(hash: u64, partitions: u32) -> u32 {
@@ -16,7 +17,7 @@ pub fn partition(hash: u64, partitions: u32) -> u32 {
     ((high * partitions + ((low * partitions) >> 32)) >> 32) as u32
 }
 
-/// Order rows by the partitions that a partitioner gave them, which may be wrong.
+/// Order rows by the partitions that a partitioner returned. They are checked.
 pub fn by_id(ids: &Column, rows: &mut [u32], offsets: &mut [i64]) -> Result<()> {
     if ids.rows != rows.len() {
         return Err(Malformed::Output);
@@ -25,7 +26,7 @@ pub fn by_id(ids: &Column, rows: &mut [u32], offsets: &mut [i64]) -> Result<()> 
     counting_sort(ids.iter().map(|&id| id as usize), rows, offsets)
 }
 
-/// The partition of each row, each below `partitions`.
+/// Return the partition of each row. Fail for one that is null or not below `partitions`.
 pub fn checked(ids: &Column, partitions: usize) -> Result<Vec<u32>> {
     let all = 0..ids.rows;
     if let Some(validity) = ids.validity(&all)?
@@ -43,7 +44,7 @@ pub fn checked(ids: &Column, partitions: usize) -> Result<Vec<u32>> {
     })
 }
 
-/// A stable order by `ids`, one per row, each a partition's number.
+/// Order rows by `ids`, the partition of each. Rows with equal ids keep their order.
 pub fn counting_sort(
     ids: impl Iterator<Item = usize> + Clone,
     rows: &mut [u32],

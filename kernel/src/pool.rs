@@ -1,25 +1,25 @@
-//! Buffers that have been read, kept for the rows to come.
+//! A pool of buffers that have been read, for later rows.
 //!
-//! Memory that comes fresh from the system costs a page fault per 4 KiB: as much
-//! as all the rest of moving a row there. So buffers come back when Python lets
-//! go of them, and are handed out again while they are still in the cache.
+//! New memory from the system costs a page fault per 4 KiB, as much time as copying the
+//! rows into it. So buffers return to the pool when Python releases them, and are used
+//! again while they are still in the cache.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Free buffers by size: each class is half as large again as the one before, or a third.
+/// Free buffers by size class. Each class is larger than the one before by a half or a third.
 pub struct Pool {
     free: [Vec<Vec<u8>>; CLASSES],
     free_bytes: usize,
     used_bytes: usize,
-    /// What is free and what is in use may take together; 0 while the pool is closed.
+    /// The most bytes of free and used buffers together; 0 while the pool is closed.
     limit: usize,
     limit_when_open: usize,
 }
 
-/// Smaller buffers are the allocator's, which keeps them itself.
+/// Smaller buffers are freed, because the allocator caches them itself.
 const SMALLEST: usize = 1024;
 
-/// To 1.5 GiB.
+/// The number of size classes, of which the largest is 1.5 GiB.
 const CLASSES: usize = 42;
 
 impl Pool {
@@ -37,7 +37,7 @@ impl Pool {
         self.limit = self.limit_when_open;
     }
 
-    /// Let go of all that is free, and keep nothing that comes back.
+    /// Free all buffers in the pool, and those that are returned later.
     pub fn close(&mut self) {
         self.limit = 0;
         self.shrink();
@@ -47,12 +47,12 @@ impl Pool {
         self.free_bytes
     }
 
-    /// Whether buffers may be larger than they have to be now.
+    /// Return whether there is memory for buffers that are larger than needed now.
     pub fn is_half_empty(&self) -> bool {
         self.used_bytes < self.limit / 2
     }
 
-    /// Give `buffer` room for at least `size` bytes.
+    /// Grow `buffer` to a capacity of at least `size` bytes.
     pub fn grow(&mut self, buffer: &mut Vec<u8>, size: usize) {
         let mut larger = self.get(size);
         larger.extend_from_slice(buffer);
@@ -83,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// Set what is in use now, and let go of the largest free buffers that leave no room for it.
+    /// Set the bytes in use, and free the largest buffers until both fit into the limit.
     pub fn set_used(&mut self, bytes: usize) {
         self.used_bytes = bytes;
         self.shrink();
@@ -104,10 +104,10 @@ impl Pool {
     }
 }
 
-/// The class of the smallest buffers that have `size` bytes: 1024, 1536, 2048, 3072...
+/// Return the class of the smallest buffers that have `size` bytes: 1024, 1536, 2048, 3072...
 fn class_of(size: usize) -> usize {
     let units = size.div_ceil(SMALLEST / 2).max(2);
-    // Of `units`, which are at least 2, the next power of two, and three quarters of it.
+    // The next power of two of `units`, which are at least 2, or three quarters of it.
     let power = units.next_power_of_two();
     let class = 2 * (power.trailing_zeros() as usize - 1);
     if units <= power / 4 * 3 && power > 2 { class - 1 } else { class }
@@ -118,12 +118,12 @@ fn size_of_class(class: usize) -> usize {
     if class.is_multiple_of(2) { power } else { power / 2 * 3 }
 }
 
-/// A pool that buffers find their way back to.
+/// A pool to which buffers are returned.
 #[derive(Clone)]
 pub struct SharedPool(Arc<Mutex<Pool>>);
 
-/// The way back, for as long as the pool is there.
-pub struct WayBack(Weak<Mutex<Pool>>);
+/// A reference with which a buffer is returned, if the pool still exists.
+pub struct PoolReference(Weak<Mutex<Pool>>);
 
 impl SharedPool {
     pub fn new(limit: usize) -> Self {
@@ -134,12 +134,12 @@ impl SharedPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn way_back(&self) -> WayBack {
-        WayBack(Arc::downgrade(&self.0))
+    pub fn reference(&self) -> PoolReference {
+        PoolReference(Arc::downgrade(&self.0))
     }
 }
 
-impl WayBack {
+impl PoolReference {
     pub fn put(&self, buffer: Vec<u8>) {
         if let Some(pool) = self.0.upgrade() {
             pool.lock().unwrap_or_else(PoisonError::into_inner).put(buffer);

@@ -1,18 +1,19 @@
-//! The place of each string or binary value among the distinct ones of its column.
+//! Ranks each string or binary value among the distinct values of its column.
 
 use crate::column::{Column, Layout};
 use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
 
-/// A value, by what mostly tells it apart: 8 bytes behind those that all values begin with. Ranking
-/// a million different strings of 10 characters takes 91 ms so; Arrow sorts them in 360.
+/// A row, with the 8 bytes of its value that follow the common prefix of all values. These bytes
+/// mostly decide a comparison: ranking a million different strings of 10 characters takes 91 ms,
+/// and Arrow sorts them in 360.
 struct Entry {
     prefix: u64,
     row: u32,
 }
 
-/// Write the rank of each value to `out`, which has as many places: equal ones have the same, from
-/// 0 in the order of their bytes. That of a null is 0.
+/// Write the rank of each value to `out`, which has the same length. Ranks are in the order of the
+/// bytes, from 0. Equal values have the same rank, and that of a null is 0.
 pub fn ranks(column: &Column, out: &mut [u32]) -> Result<()> {
     let values = values(column, out)?;
     out.fill(0);
@@ -36,7 +37,7 @@ pub fn ranks(column: &Column, out: &mut [u32]) -> Result<()> {
     Ok(())
 }
 
-/// The values of all rows; none where they are null.
+/// Return the values of all rows; None for nulls.
 fn values<'a>(column: &'a Column, out: &[u32]) -> Result<Vec<Option<&'a [u8]>>> {
     let rows = 0..column.rows;
     if rows.len() != out.len() {
@@ -71,7 +72,7 @@ fn values<'a>(column: &'a Column, out: &[u32]) -> Result<Vec<Option<&'a [u8]>>> 
     }
 }
 
-/// How many bytes all values begin with.
+/// Return the length of the common prefix of all values.
 fn shared_bytes<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(first) = values.next() else { return 0 };
     values.fold(first.len(), |shared, value| {
@@ -79,7 +80,7 @@ fn shared_bytes<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> usize {
     })
 }
 
-/// The first 8 bytes, as a number that compares as they do; those that are missing are 0.
+/// Return the first 8 bytes as a number in the same order; missing bytes are 0.
 fn prefix(value: &[u8]) -> u64 {
     if let Some(bytes) = value.first_chunk() {
         return u64::from_be_bytes(*bytes);

@@ -1,4 +1,4 @@
-//! The rows of many batches, each in the buffers of its partition.
+//! Appends the rows of batches to the buffers of their partitions.
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -9,14 +9,14 @@ use crate::malformed::{Malformed, Result};
 use crate::pool::SharedPool;
 use crate::target::{Placement, Room, Target};
 
-/// Growing columns of every partition.
+/// The growing columns of every partition.
 #[pyclass]
 pub struct Scatter {
     partitions: usize,
     rows: Vec<usize>,
     sizes: Vec<usize>,
     columns: Vec<Target>,
-    /// Bytes of all buffers.
+    /// The bytes of all buffers that hold rows.
     used: usize,
     pool: SharedPool,
     expected: usize,
@@ -47,31 +47,31 @@ impl Scatter {
         })
     }
 
-    /// Bytes of all buffers that rows are in, whether filled or not.
+    /// The bytes of all buffers that hold rows, including the unused ends of the buffers.
     #[getter]
     fn used_bytes(&self) -> usize {
         self.used
     }
 
-    /// Bytes of the buffers that are kept for rows to come.
+    /// The bytes of the buffers that are kept for later rows.
     #[getter]
     fn free_bytes(&self) -> usize {
         self.pool.lock().free_bytes()
     }
 
-    /// Keep no buffers before there are rows again.
+    /// Free the buffers that are kept, until there are rows again.
     fn release(&self) {
         self.pool.lock().close();
     }
 
-    /// Append the rows of a batch, of which `ids` are the partitions. A batch that is malformed
-    /// leaves everything as it is.
+    /// Append the rows of a batch, whose partitions are `ids`. Nothing is appended of a malformed
+    /// batch.
     #[allow(clippy::needless_pass_by_value)]
     fn add(&mut self, py: Python<'_>, columns: Vec<Column>, ids: Column) -> PyResult<()> {
         Ok(py.detach(|| self.append(&columns, &ids))?)
     }
 
-    /// Fill `rows` and `sizes` (int64) with how many rows each partition has, and their bytes.
+    /// Fill `rows` and `sizes` (int64) with the number of rows of each partition, and their bytes.
     fn measure(&self, mut rows: Output, mut sizes: Output) -> PyResult<()> {
         for (filled, values) in [(&mut rows, &self.rows), (&mut sizes, &self.sizes)] {
             let filled: &mut [i64] = filled.slice_mut()?;
@@ -85,7 +85,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// How many rows a partition has, and the buffers of each of its columns; it is empty then.
+    /// Return the number of rows of a partition, and the buffers of its columns, and empty it.
     #[allow(clippy::type_complexity)]
     fn take(&mut self, partition: usize) -> PyResult<(usize, Vec<Vec<Option<Bytes>>>)> {
         if partition >= self.partitions {
@@ -97,7 +97,7 @@ impl Scatter {
         let rows = std::mem::take(&mut self.rows[partition]);
         let take = |column: &mut Target| {
             let buffers = column.take(partition).into_iter();
-            let bytes = |buffer| Bytes::new(buffer, self.pool.way_back());
+            let bytes = |buffer| Bytes::new(buffer, self.pool.reference());
             buffers.map(|buffer| buffer.map(bytes)).collect()
         };
         Ok((rows, self.columns.iter_mut().map(take).collect()))

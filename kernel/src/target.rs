@@ -1,12 +1,11 @@
-//! One column's buffers, of every partition, and the rows of a batch appended to them.
+//! The buffers of one column in every partition, to which the rows of batches are appended.
 //!
-//! Values of one width are gathered partition by partition into the end of its
-//! buffer: reads jump, within a batch that is in the cache, and writes go on. Row by
-//! row, int64 take a seventh longer with 2,000 partitions, and no less with 20. Strings
-//! go row by row: reads go on, and it is writes that jump. A row with a string of 119
-//! bytes takes 0.6 (20 partitions) to 0.9 (2,000) of what it takes when it is gathered,
-//! one with a short string about the same. What could be wrong with a batch is found by
-//! `measure`, before anything is appended.
+//! Values of a fixed width are gathered partition by partition: reads are random, but within a
+//! batch that is in the cache, and writes are sequential. Row by row, int64 would take a seventh
+//! longer with 2,000 partitions, and the same time with 20. Strings are appended row by row: reads
+//! are sequential, and writes are random. A string of 119 bytes takes 0.6 (20 partitions) to 0.9
+//! (2,000) of the time that gathering takes, and a short string about the same. `measure` finds
+//! everything that can be wrong with a batch before anything is appended.
 
 use std::ops::Range;
 
@@ -19,20 +18,20 @@ use crate::malformed::{Malformed, Result};
 use crate::place;
 use crate::pool::Pool;
 
-/// Rows of a batch by partition.
+/// The rows of a batch by partition.
 pub struct Placement {
     /// The partition of each row.
     pub ids: Vec<u32>,
     /// The rows in the order of their partitions.
     pub order: Vec<u32>,
-    /// Where in `order` each partition begins, and where the last ends.
+    /// The start of each partition in `order`, and the end of the last one.
     pub starts: Vec<i64>,
     /// The partitions that have rows.
     pub touched: Vec<usize>,
 }
 
 impl Placement {
-    /// Fails unless every row has one of the partitions.
+    /// Order the rows by `ids`. Fail for an id that is null or not a partition.
     pub fn new(ids: &Column, partitions: usize) -> Result<Self> {
         let ids = place::checked(ids, partitions)?;
         let (mut order, mut starts) = (vec![0; ids.len()], vec![0; partitions + 1]);
@@ -41,7 +40,7 @@ impl Placement {
         Ok(Self { ids, order, starts, touched })
     }
 
-    /// The rows of a partition.
+    /// Return the rows of a partition.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // places in `order`
     pub fn rows(&self, partition: usize) -> &[u32] {
         &self.order[self.starts[partition] as usize..self.starts[partition + 1] as usize]
@@ -51,30 +50,30 @@ impl Placement {
         self.rows(partition).len()
     }
 
-    /// The partitions that have rows, with them.
+    /// Iterate over the partitions that have rows, with their rows.
     pub fn runs(&self) -> impl Iterator<Item = (usize, &[u32])> {
         self.touched.iter().map(|&partition| (partition, self.rows(partition)))
     }
 }
 
-/// Memory for the rows of a batch, and what it is likely to be for.
+/// The memory for the rows of a batch, and the sizes that it is reserved by.
 pub struct Room<'a> {
     pub pool: &'a mut Pool,
     /// The bytes of each partition's rows in this batch.
     pub sizes: &'a [usize],
-    /// What a partition is likely to hold when it is taken.
+    /// The bytes that a partition is expected to hold when it is taken.
     pub expected_bytes: usize,
 }
 
 impl Room<'_> {
-    /// What a buffer is likely to hold, if this batch, of which it gets so many `bytes`, is like
-    /// those to come.
+    /// Return the bytes that a buffer is expected to hold when it is taken, if later batches are
+    /// like this one, of which it gets `bytes`.
     fn likely(&self, bytes: usize, partition: usize) -> usize {
         bytes.saturating_mul(self.expected_bytes) / self.sizes[partition].max(1)
     }
 }
 
-/// A column of every partition.
+/// The buffers of a column in every partition.
 pub struct Target {
     layout: Layout,
     width: usize,
@@ -89,22 +88,22 @@ enum Values {
     Strings(Vec<Strings>),
 }
 
-/// Values of any length: 32-bit offsets into the bytes of all, as Arrow has them.
+/// Values of any length, with 32-bit offsets, as in Arrow.
 #[derive(Default)]
 struct Strings {
     offsets: Growing,
     data: Growing,
 }
 
-/// Bytes that grow.
+/// A growing buffer.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,
-    /// How many there were when they were taken the last time: as many will come again.
+    /// The number of bytes when the buffer was last taken, which is expected again.
     before: usize,
 }
 
-/// Short values are copied by so many bytes at once, and what is too much is cut off again.
+/// Short values are copied as this many bytes, and the surplus is cut off again.
 const SHORT: usize = 32;
 
 const OFFSET: usize = size_of::<i32>();
@@ -118,12 +117,12 @@ impl Target {
                 Values::Fixed(many(partitions))
             }
             Layout::Binary if width == OFFSET => Values::Strings(many(partitions)),
-            _ => return Err(Malformed::Column("its layout is not one that rows travel in")),
+            _ => return Err(Malformed::Column("its layout cannot be scattered")),
         };
         Ok(Self { layout, width, validity: many(partitions), values })
     }
 
-    /// The bytes that `rows` of `source` add to each partition. Fails unless they can be appended.
+    /// Return the bytes that the rows of `source` add to each partition. Fail if it is malformed.
     pub fn measure(&self, source: &Column, rows: &Placement) -> Result<Vec<usize>> {
         if source.layout != self.layout || source.width != self.width {
             return Err(Malformed::Column("its layout is not that of the rows before"));
@@ -205,7 +204,7 @@ impl Target {
         Ok(())
     }
 
-    /// The bytes that a partition's buffers take, filled or not.
+    /// Return the capacity of a partition's buffers in bytes.
     pub fn capacity(&self, partition: usize) -> usize {
         let values = match &self.values {
             Values::Null => 0,
@@ -219,7 +218,7 @@ impl Target {
         values + self.validity[partition].bytes().map_or(0, Vec::capacity)
     }
 
-    /// A partition's buffers in Arrow's order, validity first; it is empty afterwards.
+    /// Return a partition's buffers in Arrow's order, the validity first, and empty it.
     pub fn take(&mut self, partition: usize) -> Vec<Option<Vec<u8>>> {
         let validity = std::mem::take(&mut self.validity[partition]).into_bytes();
         match &mut self.values {
@@ -249,7 +248,7 @@ impl Strings {
         self.data.reserve(data + SHORT, partition, room);
     }
 
-    /// Append the value that is at this place in `source`.
+    /// Append the value in this range of `source`.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // `measure` has seen that all offsets fit
     fn push(&mut self, source: &[u8], value: Range<usize>) {
@@ -266,7 +265,7 @@ impl Strings {
     }
 }
 
-/// A column's values, of which `measure` has seen that they are in its data.
+/// The values of a column, which `measure` has checked to be within its data.
 struct StringSource<'a> {
     offsets: &'a [[u8; OFFSET]],
     data: &'a [u8],
@@ -282,7 +281,7 @@ impl<'a> StringSource<'a> {
         Ok(Self { offsets, data: source.buffer(2), valid: source.validity(&all)? })
     }
 
-    /// Where the value of a row is; that of a null is empty, whatever lies there.
+    /// Return the range of the value of a row; that of a null is empty, whatever its offsets are.
     #[inline]
     #[allow(clippy::cast_sign_loss)] // no offset of a value is negative
     fn value(&self, row: usize) -> Range<usize> {
@@ -295,8 +294,9 @@ impl<'a> StringSource<'a> {
 }
 
 impl Growing {
-    /// Make room for `more` bytes of a partition. As many as there were before will come again:
-    /// there is room for all of them while memory is not scarce, and else for half, then for all.
+    /// Make room for `more` bytes of a partition. It is expected to hold as many bytes as it did
+    /// before. All of them are reserved at once if the pool is half empty. Otherwise half of them
+    /// are reserved first, and all once these are filled.
     fn reserve(&mut self, more: usize, partition: usize, room: &mut Room) {
         let (needed, capacity) = (self.bytes.len() + more, self.bytes.capacity());
         if needed <= capacity {
@@ -314,7 +314,7 @@ impl Growing {
     }
 }
 
-/// Visit the length of every row's value, once the value is known to be within the data.
+/// Call `visit` with each valid row and the length of its value, after a check of its offsets.
 fn for_each_length(source: &Column, mut visit: impl FnMut(usize, usize)) -> Result<()> {
     let (all, size) = (0..source.rows, source.buffer(2).len());
     let valid = source.validity(&all)?;
@@ -334,7 +334,7 @@ fn for_each_length(source: &Column, mut visit: impl FnMut(usize, usize)) -> Resu
     })
 }
 
-/// Append `rows` of `values`, which have `width` bytes each.
+/// Append the `rows` of `values`, which have `width` bytes each.
 fn append_fixed(buffer: &mut Vec<u8>, values: &[u8], width: usize, rows: &[u32]) {
     fn of_width<const WIDTH: usize>(buffer: &mut Vec<u8>, values: &[u8], rows: &[u32]) {
         let values = values.as_chunks::<WIDTH>().0;
