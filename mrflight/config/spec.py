@@ -31,7 +31,7 @@ class JobSection(_Section, frozen=True):
     attempts: int = 4
     """The number of attempts of a task before the job fails."""
     speculation: bool = True
-    """Whether a task that takes much longer than others gets a speculative attempt."""
+    """True if a task that takes much longer than others gets a speculative attempt."""
     run_id: str | None = None
     """Names a run, which is then committed once even if the job is run again."""
 
@@ -63,7 +63,7 @@ class InputSpec(_Section, frozen=True):
     """The table's name in ``sql``, if it is not the input's name."""
     key: list[str] = []
     broadcast: bool | None = None
-    """Whether all of its rows are sent to every task of a join or sql. By default a join broadcasts
+    """True if all of its rows are sent to every task of a join or sql. By default a join broadcasts
     an input that is much smaller than the other."""
     columns: list[str] | None = None
     types: dict[str, str] = {}
@@ -71,7 +71,7 @@ class InputSpec(_Section, frozen=True):
     others are inferred."""
     csv: CsvOptions = CsvOptions()
     hive: bool = True
-    """Whether the names of ``key=value`` folders are columns."""
+    """True if the names of ``key=value`` folders are columns."""
     version: int | None = None
     """The version of a Delta table to read; by default the newest."""
     timestamp: datetime | None = None
@@ -116,17 +116,17 @@ class ReduceSection(_Section, frozen=True):
 
     @property
     def groups(self) -> bool:
-        """Whether rows are grouped: by columns, or all of them into one group."""
+        """True if rows are grouped: by columns, or all of them into one group."""
         return bool(self.group_by or self.aggregate)
 
     @property
     def is_total(self) -> bool:
-        """Whether all rows are aggregated into one."""
+        """True if all rows are aggregated into one."""
         return bool(self.aggregate) and not self.group_by
 
     @property
     def orders(self) -> bool:
-        """Whether rows are assigned to partitions by their order."""
+        """True if rows are assigned to partitions by their order."""
         return bool(self.sort_by) or self.limit is not None
 
 
@@ -153,7 +153,7 @@ class OutputSection(_Section, frozen=True):
     """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
     which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
-    """Whether new columns of the result are added to a Delta table that is appended to."""
+    """``evolve`` adds new columns of the result to a Delta table that is appended to."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
@@ -227,7 +227,7 @@ class JobSpec(_Section, frozen=True):
 
     @property
     def has_sql(self) -> bool:
-        """Whether the job needs DataFusion."""
+        """True if the job needs DataFusion."""
         in_inputs = any(section.sql is not None for section in self.all_inputs)
         in_reduces = any(each is not None and each.sql is not None for each in self.all_reduces)
         return in_inputs or in_reduces or self.output.delete_when is not None

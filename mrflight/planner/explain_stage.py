@@ -87,7 +87,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
 
     @property
     def _is_intermediate(self) -> bool:
-        """Whether the result is the input of another stage."""
+        """True if the result is the input of another stage."""
         return not self._spec.output.table
 
     def _files(self, name: str, splits: list[Split]) -> Iterator[Line]:

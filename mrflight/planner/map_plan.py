@@ -45,9 +45,9 @@ class StageContext(msgspec.Struct, frozen=True):
     """Larger splits are cut."""
     reduce_spec: ReduceSpec
     is_joined: bool
-    """Whether the tables are joined or queried before they are reduced."""
+    """True if the tables are joined or queried before they are reduced."""
     is_broadcast: bool
-    """Whether all tables are broadcast to a streamed side."""
+    """True if all tables are broadcast to a streamed side."""
 
 
 class ShuffleInput(msgspec.Struct, frozen=True):

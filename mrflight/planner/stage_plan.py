@@ -66,8 +66,8 @@ class StagePlan(msgspec.Struct, frozen=True):
     compression: str
     """The compression of blocks."""
     is_adaptive: bool
-    """Whether small partitions may be coalesced into part files and skewed ones split, because the
-    job does not ask for a number of partitions."""
+    """True if small partitions may be coalesced into part files and skewed ones split, because the
+    job does not set the number of partitions."""
 
     @property
     def partitions(self) -> int:

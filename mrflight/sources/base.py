@@ -142,7 +142,7 @@ class Source(msgspec.Struct, frozen=True):
     selected_fraction: float = 1.0
     """The fraction of the files' columns that is read."""
     is_intermediate: bool = False
-    """Whether the rows are the output of a stage. Producing them also takes memory."""
+    """True if the rows are the output of a stage. Producing them also takes memory."""
 
     @property
     def rows_bytes(self) -> int:

@@ -36,7 +36,7 @@ class JsonReader(Reader):
     declared: frozenset[str]
     """The columns whose type the job file sets."""
     reads_all: bool
-    """Whether all fields are read, so that a field that the schema lacks is an error."""
+    """True if all fields are read, so that a field that the schema lacks is an error."""
     root: Location
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:

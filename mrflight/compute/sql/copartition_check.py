@@ -23,7 +23,7 @@ from mrflight.compute.join_types import joinable
 from mrflight.compute.sql.copartitioned_joins import check_join
 from mrflight.compute.sql.key_columns import (
     CONSTANT,
-    OR_ONE,
+    OR_ONE_PARTITION,
     Key,
     KeyColumn,
     NotCopartitionedError,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Keys = Mapping[str, Sequence[str]]
 """The key columns of each partitioned table."""
 
-_LATER = f"do that in a stage after it, {OR_ONE}"
+_LATER = f"do that in a stage after it, {OR_ONE_PARTITION}"
 
 _SCAN = "TableScan: "
 _SAME_ROWS = {"Filter", "Sort", "SubqueryAlias", "Unnest", "WindowExpr"}
@@ -55,7 +55,7 @@ def explain_not_copartitioned(
     if table := _in_subquery(plan, schemas.keys() - keys.keys()):
         return (
             f"has a subquery over {table} that is not a join; make it a stage and broadcast "
-            f"its result, {OR_ONE}"
+            f"its result, {OR_ONE_PARTITION}"
         )
     try:
         found = _check_node(plan, keys, schemas)
@@ -64,7 +64,7 @@ def explain_not_copartitioned(
     if not found.tables and found.has_any:
         return (
             "only returns rows that every partition has, once for each; select from "
-            f"{next(iter(keys))}, {OR_ONE}"
+            f"{next(iter(keys))}, {OR_ONE_PARTITION}"
         )
     return None
 
@@ -92,7 +92,7 @@ def _check_node(plan: LogicalPlan, keys: Keys, schemas: Mapping[str, pa.Schema])
         return PartitionedPlan(tables, _key_after(node, kind, plan, part))
     raise NotCopartitionedError(
         f"applies {kind} to {' and '.join(tables)}, which may need rows of other partitions; make "
-        f"it a stage, {OR_ONE}"
+        f"it a stage, {OR_ONE_PARTITION}"
     )
 
 
@@ -203,7 +203,7 @@ def _check_union(
     if any(not part.tables and part.has_any for part in parts):
         raise NotCopartitionedError(
             "adds rows that every partition has, once for each; add them in a stage after it, "
-            f"{OR_ONE}"
+            f"{OR_ONE_PARTITION}"
         )
     out, keys = _names(node), []
     for each, part in zip(plan.inputs(), parts, strict=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mrflight.compute.join_types import joinable
 from mrflight.compute.sql.key_columns import (
     CONSTANT,
-    OR_ONE,
+    OR_ONE_PARTITION,
     Key,
     KeyColumn,
     NotCopartitionedError,
@@ -52,7 +52,7 @@ def check_join(
         )
     raise NotCopartitionedError(
         "keeps unmatched rows of a broadcast input, which no task knows alone; give that input a "
-        f"key instead of broadcast, {OR_ONE}"
+        f"key instead of broadcast, {OR_ONE_PARTITION}"
     )
 
 
@@ -65,7 +65,7 @@ def _check_keyed_join(
     if is_null_aware(plan) and not all(_allows_not_in(*both, pairs) for both in columns):
         raise NotCopartitionedError(
             "uses not in, which returns nothing if the subquery has a null anywhere; write not "
-            f"exists, or add `is not null` for both sides' keys, {OR_ONE}"
+            f"exists, or add `is not null` for both sides' keys, {OR_ONE_PARTITION}"
         )
     is_matched = how in ("Inner", "LeftSemi", "RightSemi") and not node.null_equals_null()
     filled = [expr for pair in pairs for expr in pair] if is_matched else []
@@ -88,7 +88,7 @@ def _check_same_partition(
             raise NotCopartitionedError(
                 f"joins {' with '.join(tables)}, whose keys are {ours.kind} and {theirs.kind}, so "
                 "equal keys are in different partitions; cast one to the type of the other in a "
-                f"map or sql, {OR_ONE}"
+                f"map or sql, {OR_ONE_PARTITION}"
             )
         by_pair = any(
             ours.matched_by(one, also_by_null=also_by_null)
@@ -100,7 +100,7 @@ def _check_same_partition(
             raise NotCopartitionedError(
                 f"joins {' with '.join(tables)} {does}; join them by all columns of "
                 "inputs.*.key in their order, set other keys, set broadcast for a small "
-                f"input, {OR_ONE}"
+                f"input, {OR_ONE_PARTITION}"
             )
 
 

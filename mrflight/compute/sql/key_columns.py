@@ -256,7 +256,7 @@ def _lossless_casts(kind: pa.DataType) -> str:
     return _TEXT if types.is_time(kind) else _NONE
 
 
-OR_ONE = "or set shuffle.partitions = 1"
+OR_ONE_PARTITION = "or set shuffle.partitions = 1"
 """The advice for every query that cannot be run by partition."""
 
 

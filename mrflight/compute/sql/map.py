@@ -97,7 +97,7 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         is_empty = True
         for group in _group_batches(chain([first], batches)):
             with translate_errors(self.key_path, schemas):
-                for batch in rows.through(group):
+                for batch in rows.run(group):
                     is_empty = False
                     yield to_canonical(batch, result)
         if is_empty:

@@ -31,7 +31,7 @@ class PlannedQuery:
         self._session.register_dataset(quoted(table), self._table)
         self._plan = query(self._session, text).execution_plan()
 
-    def through(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result of the query for these rows, without empty batches.
 
         The result of the previous call must have been read to its end. Raises what DataFusion

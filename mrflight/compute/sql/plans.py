@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, LogicalPlan
 
 _ROW_WISE = {"Projection", "Filter", "SubqueryAlias", "TableScan", "Unnest"}
-"""Nodes that need single rows only."""
+"""Nodes that process each row by itself."""
 
 _SUBQUERY = "has a subquery over other rows"
 

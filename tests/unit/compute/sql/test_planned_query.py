@@ -22,7 +22,7 @@ def planned(text: str) -> PlannedQuery:
 
 
 def passed(plan: PlannedQuery, *batches: pa.RecordBatch) -> list[dict[str, object]]:
-    return [row for batch in plan.through(batches) for row in batch.to_pylist()]
+    return [row for batch in plan.run(batches) for row in batch.to_pylist()]
 
 
 def test_each_run_has_its_own_rows() -> None:
@@ -53,7 +53,7 @@ def test_datafusion_applies_the_filters(text: str) -> None:
 def test_no_rows_are_held_after_a_run() -> None:
     plan, batch = planned('select price from "My rows"'), rows(*range(100_000))
     before = pa.total_allocated_bytes()
-    passed_rows = sum(found.num_rows for found in plan.through([batch]))
+    passed_rows = sum(found.num_rows for found in plan.run([batch]))
     del batch
     assert passed_rows == 100_000
     assert pa.total_allocated_bytes() < before
