@@ -105,7 +105,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         metadata = self._metadata(connections)
         target = metadata.describe_shuffle(self.id, map_id, self.token)
         return ShuffleWriter(
-            MapTarget(self.id, source, target),
+            MapTarget(source, target),
             partitioner,
             metadata,
             connections,

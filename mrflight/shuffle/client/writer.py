@@ -56,7 +56,6 @@ class _State(Enum):
 class MapTarget:
     """One attempt of a map, and the shuffle that it writes to."""
 
-    shuffle_id: str
     source: MapAttempt
     shuffle: ShuffleDescription
 
@@ -101,7 +100,7 @@ class ShuffleWriter:
         self._metadata = metadata
         self._connections = connections
         self._sender = BlockSender(
-            target.shuffle_id,
+            target.shuffle.id,
             target.source,
             target.shuffle.places,
             connections,
@@ -182,7 +181,7 @@ class ShuffleWriter:
             self._state = _State.COMMITTED_BY_ANOTHER
             return
         raise AttemptSupersededError(
-            f"map {source.map_id} of shuffle {self._target.shuffle_id!r}: attempt {winner.attempt} "
+            f"map {source.map_id} of shuffle {self._target.shuffle.id!r}: attempt {winner.attempt} "
             f"has been committed before this writer's attempt {source.attempt}"
         )
 
@@ -193,7 +192,7 @@ class ShuffleWriter:
         """
         target = self._target
         commit = CommitMap(
-            target.shuffle_id,
+            target.shuffle.id,
             target.source.map_id,
             target.source.attempt,
             schema=(self._encoder.schema or pa.schema([])).serialize().to_pybytes(),
@@ -222,7 +221,7 @@ class ShuffleWriter:
         locations = self._sender.stop()
         if self._state is not _State.OPEN:
             return
-        request = DiscardAttempt(self._target.shuffle_id, *self._target.source)
+        request = DiscardAttempt(self._target.shuffle.id, *self._target.source)
         for location, error in notify(locations, DataAction.DISCARD_ATTEMPT, request).items():
             # An attempt that is never committed is never read, so this costs memory only.
             log.info("%s keeps blocks of a discarded attempt: %s", location, error)
