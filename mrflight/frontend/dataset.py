@@ -276,7 +276,7 @@ class Dataset(DatasetWriter):
         return replace(self, _inputs=inputs, _stage=None)
 
     def _reduce(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
-        """What a stage makes of the rows, by their key."""
+        """Return what a stage makes of the rows, by their key."""
         inputs = self._as_inputs()
         if key is not None:
             inputs = tuple(each.with_options(key=names_of(key)) for each in inputs)

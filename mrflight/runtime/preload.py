@@ -1,4 +1,4 @@
-"""Tells from the spec of a job which modules its processes will import.
+"""Lists the modules that the processes of a job will import, from the spec of the job.
 
 The fork server loads them once. Otherwise every worker would import them in its first map and its
 first reduce, for 30 to 40 ms each.

@@ -56,10 +56,10 @@ class JobMetrics:
     """Empty until the inputs have been analyzed."""
     rows_in: int = 0
     bytes_shuffled: int = 0
-    """Both are 0 until the first maps are done."""
+    """``rows_in`` and ``bytes_shuffled`` are 0 until the first maps are done."""
     rows_out: int = 0
     version: int | None = None
-    """Both as they were committed."""
+    """The version that was committed. ``rows_out`` is 0 until the commit."""
     merged: MergeCounts | None = None
     attempts: Attempts = field(default_factory=Attempts)
     peak_memory_bytes: int = 0

@@ -42,7 +42,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
     """The reduces of a job, once its maps are done."""
 
     part_writer: PartWriter
-    space: TaskMemory
+    task_memory: TaskMemory
     memory: MemoryPlan
 
     def run(self, stage: StageOutput) -> list[ReduceResult]:
@@ -56,7 +56,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
         tasks = self._plan_tasks(stage)
         overlaps = len(tasks) < runner.workers
         make_task = partial(ReduceTask, part_writer=self.part_writer, overlaps=overlaps)
-        recovery = ReduceRecovery(tasks, make_task, self.space)
+        recovery = ReduceRecovery(tasks, make_task, self.task_memory)
         results = runner.run(
             "reduce",
             TaskSetSpec(

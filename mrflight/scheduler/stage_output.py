@@ -75,19 +75,19 @@ class StageOutput(msgspec.Struct, frozen=True):
         """Return `partitions` by their numbers."""
         return {each.partition: each for each in self.partitions()}
 
-    def rows(self, space: TaskMemory) -> StageRows:
+    def rows(self, task_memory: TaskMemory) -> StageRows:
         """Return the object that makes the result of partitions in a worker."""
         known = zip(self.sides, self.plan.sides, self.schemas, strict=True)
         sides = (StageSide(side.name, output.shuffle, schema) for output, side, schema in known)
-        return StageRows(tuple(sides), self.plan.cogroup, self.plan.reduce_spec, space)
+        return StageRows(tuple(sides), self.plan.cogroup, self.plan.reduce_spec, task_memory)
 
-    def source(self, name: str, stage: str, space: TaskMemory) -> Source:
+    def source(self, name: str, stage: str, task_memory: TaskMemory) -> Source:
         """Return the result as the input ``name`` of a later stage.
 
         Its splits can be cut, except for slices of skewed partitions.
         """
         partitions = self.partitions()
-        rows = self.rows(space)
+        rows = self.rows(task_memory)
         filled = [each for each in partitions if each.rows] or partitions[:1]
         splits = tuple(self._splits(stage, filled))
         size = sum(each.size_bytes for each in filled)
@@ -146,7 +146,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
         """The outputs that a reader of this one reads from shuffles."""
         return (*self.tables, *self.inputs)
 
-    def source(self, name: str, stage: str, space: TaskMemory) -> Source:
+    def source(self, name: str, stage: str, task_memory: TaskMemory) -> Source:
         """Return the result as the input ``name``; its splits are those of the streamed side."""
         stream, cogroup = self.plan.stream, self.plan.cogroup
         assert stream is not None, "nothing is broadcast"
@@ -154,7 +154,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
         tables = []
         for table in self.tables:
             (partition,) = table.partitions()
-            (side,) = table.rows(space).sides
+            (side,) = table.rows(task_memory).sides
             tables.append(BroadcastTable(side, partition))
         schemas = {table.side.name: table.side.schema for table in tables}
         schema = None
@@ -166,7 +166,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
             stream.row_map,
             tuple(tables),
             cogroup,
-            space,
+            task_memory,
             schema,
         )
         return replace(stream.source, name=name, reader=reader, version=None, is_intermediate=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mrflight.scheduler.attempts import MAX_TASK_FAILURES, StageAttempts
 from mrflight.scheduler.task_set import Task, TaskSet, TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from mrflight.system.progress import ProgressReport
+from mrflight.system.progress import ProgressReport, QuietProgress
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor
@@ -83,17 +83,11 @@ class StageRunner:
             self._next_number[stage] = max(self._next_number[stage], attempts.next_number)
 
 
-class _NoticesOnly(ProgressReport):
+class _NoticesOnly(QuietProgress):
     """Passes notices on, and hides the progress of a task set within another stage."""
 
     def __init__(self, progress: ProgressReport) -> None:
         self._progress = progress
-
-    def begin(self, stage: str, tasks: int) -> None: ...
-
-    def advance(self) -> None: ...
-
-    def end(self, note: str) -> None: ...
 
     def notify(self, line: str) -> None:
         self._progress.notify(line)

@@ -44,7 +44,7 @@ class JobContext(msgspec.Struct, frozen=True):
     metrics: JobMetrics
     """Filled in as stages end."""
     deadline: Deadline
-    space: TaskMemory
+    task_memory: TaskMemory
     """The memory and the local folder of a reduce task."""
     part_writer: PartWriter
 
@@ -101,7 +101,7 @@ class _StagesRun:
             last = self._run_stage(repartition_stage(self._plan.stages[-1]))
         assert isinstance(last, StageOutput), "a repartition has no broadcast inputs"
         context.metrics.partitions = last.plan.partitions
-        return ReduceStage(context.part_writer, context.space, self._plan.memory).run(last)
+        return ReduceStage(context.part_writer, context.task_memory, self._plan.memory).run(last)
 
     def _run_stage(self, stage: Stage) -> StageResult:
         """Run the maps of all sides of a stage; its reduces run with the stages that read it."""
@@ -145,10 +145,10 @@ class _StagesRun:
         """Return the plan of a stage, made with the actual output of the stages that it reads."""
         if not stage.reads:
             return self._plan.plans[stage.name]
-        space = self._context.space
-        space = replace(space, memory_bytes=space.memory_bytes // 2)
+        task_memory = self._context.task_memory
+        task_memory = replace(task_memory, memory_bytes=task_memory.memory_bytes // 2)
         inputs = {
-            name: self._outputs[section.stage].source(name, section.stage, space)
+            name: self._outputs[section.stage].source(name, section.stage, task_memory)
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }

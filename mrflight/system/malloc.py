@@ -26,7 +26,7 @@ def keep_freed_blocks() -> None:
     _set(_M_TRIM_THRESHOLD, _MAX_FREE_BYTES)
 
 
-def let_go_of_freed_blocks(own_pages_bytes: int, arenas: int) -> None:
+def limit_freed_blocks(own_pages_bytes: int, arenas: int) -> None:
     """Keep less of the memory that Flight frees, for a data server.
 
     Blocks of ``own_pages_bytes`` or more get pages of their own. The others come from a few

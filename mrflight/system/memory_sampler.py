@@ -75,7 +75,9 @@ class MemorySampler(Closeable):
             self._shared_known_at, self._shared = now, {}
             stale = list(rss)
         elif self._pss_bytes(rss) > self._read_at_bytes * _NEW_PEAK:
-            stale = [pid for pid, size in rss.items() if size > self._shared[pid].of_rss * _GROWN]
+            stale = [
+                pid for pid, size in rss.items() if size > self._shared[pid].rss_bytes * _GROWN
+            ]
         else:
             stale = []
         for pid in stale:
@@ -96,7 +98,7 @@ class _Shared(NamedTuple):
     """How much memory a process shares, and its RSS when that was read."""
 
     size_bytes: int
-    of_rss: int
+    rss_bytes: int
 
 
 def _rss_bytes(pid: int) -> int:

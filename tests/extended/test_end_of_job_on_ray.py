@@ -138,7 +138,7 @@ def link_to(on_ray: OnRay, folder: Path) -> Iterator[GatewayClient]:
     here = str(folder)
     with GatewayClient(Connect(on_ray.head.address, 1, 0, here), folder / "log") as link:
         home = link.wait(CONNECT_S).home
-        link.set_job(WorkerContext(home, here, False, here, ()))
+        link.set_job(WorkerContext(home, here, False, ()))
         yield link
 
 

@@ -147,6 +147,6 @@ def ray_executor(head: RayHead, workers: int, folder: Path) -> Iterator[RayExecu
     connect = Connect(head.address, workers, 0, str(folder))
     with GatewayClient(connect, folder / "ray.log") as link:
         connected = link.wait(CONNECT_S)
-        link.set_job(WorkerContext(connected.home, str(folder), False, str(folder), ()))
+        link.set_job(WorkerContext(connected.home, str(folder), False, ()))
         with RayExecutor(workers, link) as executor:
             yield executor

@@ -60,7 +60,6 @@ class WorkerContext(msgspec.Struct, frozen=True):
     """The folder of the job file. Other nodes have a copy of it."""
     is_sent: bool
     """Whether other nodes have a copy of the folder."""
-    scratch_root: str
     modules: tuple[str, ...]
     """The modules to load before the first call."""
 

@@ -134,9 +134,9 @@ def _wait(actors: Sequence[Any], server_memory_bytes: int) -> None:
         locations = ray.get(started, timeout=_START_TIMEOUT_S)
     except exceptions.GetTimeoutError:
         raise JobFailedError(
-            f"the shuffle's servers were not ready after {_START_TIMEOUT_S:.0f} s; has each of "
-            f"{len(actors) - 1} data servers {format_bytes(server_memory_bytes)} of Ray's memory "
-            "resource free (ray status)?"
+            f"the shuffle's servers were not ready after {_START_TIMEOUT_S:.0f} s; does Ray have "
+            f"{format_bytes(server_memory_bytes)} of its memory resource free for each of "
+            f"{len(actors) - 1} data servers (ray status)?"
         ) from None
     except exceptions.RayActorError as error:
         why = first_line(error.cause) if isinstance(error, exceptions.RayTaskError) else ""

@@ -142,8 +142,8 @@ def _check(expected: list[PathFingerprint], node: Node, answer: Future[tuple[str
         ) from None
     except MrflightError as error:
         raise JobFileError(
-            f"cluster.ray_address: nothing can be run on node {node.address} of Ray: {error}; has "
-            "it this version of mrflight installed?"
+            f"cluster.ray_address: nothing can be run on node {node.address} of Ray: {error}; is "
+            "this version of mrflight installed there?"
         ) from error
     if no_scratch:
         raise JobFileError(f"cluster.spill_dir: node {node.address} of Ray has {no_scratch}")

@@ -54,36 +54,34 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     ray = _wait_connected(gateway, spec.cluster.ray_address, settings.timeout_s)
     is_local = len(ray.nodes) == 1
     if not is_local:
-        machines = Machines(
-            sum(node.cpus for node in ray.nodes), sum(node.memory_bytes for node in ray.nodes)
-        )
-        settings = RunSettings.of(spec, options.folder, machines)
+        settings = RunSettings.of(spec, options.folder, _machines(ray))
     # Other machines do not have the job's folder; they make their own below the same root.
     scratch = options.scratch if is_local else settings.spill_root
     gateway.set_job(
-        WorkerContext(
-            ray.home,
-            str(options.folder),
-            not is_local,
-            str(settings.spill_root),
-            tuple(worker_modules(spec)),
-        )
+        WorkerContext(ray.home, str(options.folder), not is_local, tuple(worker_modules(spec)))
     )
     cluster = None
     if settings.data_servers:
-        (home,) = (node for node in ray.nodes if node.id == ray.home)
-        cluster = RayCluster(
-            gateway,
-            ServerPlacement(home.id, home.address, is_local),
-            private.path / "metadata.journal",
-            cluster_options(settings, scratch),
-            options.progress,
-        )
+        journal = private.path / "metadata.journal"
+        embedded = cluster_options(settings, scratch)
+        cluster = RayCluster(gateway, _placement(ray), journal, embedded, options.progress)
         stack.callback(cluster.close)
     executor = stack.enter_context(RayExecutor(settings.workers, gateway))
     if not is_local:
         verify_shared_paths(spec, options.folder, settings.spill_root, ray, executor)
     return JobRuntime(settings, executor, cluster, gateway.pids, scratch)
+
+
+def _machines(ray: Connected) -> Machines:
+    """Return the cores and the memory of all nodes."""
+    return Machines(
+        sum(node.cpus for node in ray.nodes), sum(node.memory_bytes for node in ray.nodes)
+    )
+
+
+def _placement(ray: Connected) -> ServerPlacement:
+    (home,) = (node for node in ray.nodes if node.id == ray.home)
+    return ServerPlacement(home.id, home.address, is_local=len(ray.nodes) == 1)
 
 
 def _check_installed() -> None:
@@ -140,7 +138,7 @@ def _wait_connected(gateway: GatewayClient, address: str | None, timeout_s: floa
         if address is None:
             raise JobFailedError(f"no Ray could be started on this machine: {error}") from error
         raise JobFailedError(
-            f"cluster.ray_address: no connection to a Ray at {address!r}: {error}; is it there "
-            "(ray status), is this machine one of its nodes, and has this process its token, if it "
-            "asks for one (RAY_AUTH_MODE=token)?"
+            f"cluster.ray_address: no connection to a Ray at {address!r}: {error}; is it "
+            "running (ray status), is this machine one of its nodes, and does this process have "
+            "its token, if it requires one (RAY_AUTH_MODE=token)?"
         ) from error

@@ -41,14 +41,14 @@ class ReduceRecovery(PlacementRecovery[ReduceTask]):
         self,
         tasks: Sequence[tuple[StageOutput, ReduceTaskPlan]],
         make_task: Callable[..., ReduceTask],
-        space: TaskMemory,
+        task_memory: TaskMemory,
     ) -> None:
         """``tasks`` are what the stage runs, each with the output that it reads."""
         self.planned = [plan for _, plan in tasks]
         self._read_by = [stage for stage, _ in tasks]
         self._make_task = make_task
         self._stages = list({id(stage): stage for stage in self._read_by}.values())
-        self._rows = {id(stage): stage.rows(space) for stage in self._stages}
+        self._rows = {id(stage): stage.rows(task_memory) for stage in self._stages}
         super().__init__(shuffle_outputs_of(self._stages))
 
     def _outputs_with(self, partition: int) -> Sequence[AnyShuffleOutput]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.system.malloc import let_go_of_freed_blocks
+from mrflight.system.malloc import limit_freed_blocks
 
 PACKED_BYTES = 128 * 2**10
 """Blocks of up to this size share pages with others of their partition; larger ones are not copied.
@@ -36,7 +36,7 @@ _MAX_CHUNK_BYTES = 2**20
 
 def tune_malloc() -> None:
     """Make the C library keep less of the memory that Flight frees, where that is possible."""
-    let_go_of_freed_blocks(PACKED_BYTES, _ARENAS)
+    limit_freed_blocks(PACKED_BYTES, _ARENAS)
 
 
 def exact_copy(body: pa.Buffer) -> pa.Buffer:

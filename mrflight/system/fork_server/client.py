@@ -103,7 +103,7 @@ class ForkServer(Closeable):
         self._folders = folders
         self._loads = loads
         self._progress = progress or QuietProgress()
-        self._asking = threading.Lock()  # several threads may ask at once
+        self._requesting = threading.Lock()  # several threads may request one at once
         self._is_closed = False
         self._replaced = 0
         self._process = ForkServerProcess(folders, loads, from_here=from_here)
@@ -134,10 +134,10 @@ class ForkServer(Closeable):
         """
         reading, writing = os.pipe()
         passed = [writing, *streams, *descriptors]
-        with self._asking:
+        with self._requesting:
             process = self._running_process()
             try:
-                process.ask(name, target, arguments, passed)
+                process.request(name, target, arguments, passed)
             except OSError:
                 pass  # it is gone, which the closed pipe of the child tells, too
             finally:
@@ -232,7 +232,9 @@ class ForkServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, name: str, target: str, arguments: Sequence[str], passed: Sequence[int]) -> None:
+    def request(
+        self, name: str, target: str, arguments: Sequence[str], passed: Sequence[int]
+    ) -> None:
         """Request a child; raises OSError if the process is gone, or perhaps if it is ending."""
         body = json.dumps([name, target, list(arguments)]).encode()
         socket.send_fds(self._control, [len(body).to_bytes(NUMBER_BYTES, "little")], passed)

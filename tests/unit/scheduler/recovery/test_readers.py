@@ -72,7 +72,7 @@ def test_a_damaged_partition_is_reported_to_the_shuffle_that_it_is_read_from(
     tasks: list[Any] = [(stages[0], reads(SMALL)), (stages[1], reads(SKEWED))]
     error = kind("a block is damaged")
     error.location, error.partition = SERVER, partition
-    recovery = ReduceRecovery(tasks, make_task=lambda *_: None, space=None)  # type: ignore[arg-type]
+    recovery = ReduceRecovery(tasks, make_task=lambda *_: None, task_memory=None)  # type: ignore[arg-type]
     assert recovery.recover(error, [0, 1], list) is None
     reported, other = (aggregated, mapped) if is_aggregated else (mapped, aggregated)
     assert reported.shuffle.reports == [[partition]]
