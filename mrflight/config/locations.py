@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
-_LOCATION = re.compile(r"grpc(\+tcp|\+tls)?://[^/\s\0]+:\d+|grpc\+unix:///[^\s\0]+")
+_LOCATION = re.compile(
+    r"grpc(\+tcp|\+tls)?://[^/\s\x00-\x1f]+:(?P<port>[0-9]{1,5})|grpc\+unix:///[^\s\x00-\x1f]+"
+)
+_MAX_PORT = 65535
 
 
 def is_location(text: str) -> bool:
     """Return whether the text has the form of a location."""
-    return _LOCATION.fullmatch(text) is not None
+    match = _LOCATION.fullmatch(text)
+    return match is not None and (match["port"] is None or 0 < int(match["port"]) <= _MAX_PORT)
 
 
 def parse_location(text: str) -> str:

@@ -11,7 +11,7 @@ from mrflight.errors import JobError
 
 @pytest.mark.parametrize(
     "text",
-    ["grpc+tcp://127.0.0.1:5005", "grpc://host:1", "grpc+tls://h:443", "grpc+unix:///tmp/a.sock"],
+    ["grpc+tcp://127.0.0.1:5005", "grpc://host:1", "grpc+tls://h:65535", "grpc+unix:///tmp/a.sock"],
 )
 def test_a_location_is_accepted(text: str) -> None:
     assert is_location(text)
@@ -20,7 +20,19 @@ def test_a_location_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "127.0.0.1:5005", "http://h:1", "grpc+tcp://h", "grpc+tcp://\0:1", "grpc+unix://a.sock"],
+    [
+        "",
+        "127.0.0.1:5005",
+        "http://h:1",
+        "grpc+tcp://h",
+        "grpc+tcp://\0:1",
+        "grpc+tcp://\a:1",
+        "grpc+tcp://h:0",
+        "grpc+tcp://h:65536",
+        "grpc+tcp://h:٣",
+        "grpc+unix://a.sock",
+        "grpc+unix:///tmp/\a.sock",
+    ],
 )
 def test_a_text_that_is_not_a_location_is_refused(text: str) -> None:
     assert not is_location(text)
