@@ -24,6 +24,7 @@ CHUNK_BYTES = 4 << 20
 MAX_LINE_BYTES = 256 << 20
 _LOOKAHEAD_BYTES = 64 << 10
 _COUNT_BYTES = 256 << 10
+_MAX_SHOWN_CHARS = 100
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -216,7 +217,7 @@ def count_newlines_before(location: Location, offset: int) -> int:
     return count
 
 
-def shorten(text: str, limit: int = 100) -> str:
+def shorten(text: str) -> str:
     """Return the text of a bad row, shortened for a message."""
     text = text.rstrip("\r\n")
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."

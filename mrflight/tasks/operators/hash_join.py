@@ -39,9 +39,7 @@ class Join(msgspec.Struct, frozen=True):
     how: How
     left_on: tuple[str, ...]
     right_on: tuple[str, ...]
-    key_path: str = "reduce.join"
-    """The key path in the job file, for messages."""
-    rows: tuple[str, str] | None = None
+    rows: tuple[str, str] = ("reduce.join: the left input", "reduce.join: the right input")
     """The names that messages use for left and right rows, with the key path in the job file."""
 
     def result_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
@@ -98,14 +96,11 @@ class Join(msgspec.Struct, frozen=True):
     def _check_keys(self, left: pa.Schema, right: pa.Schema) -> None:
         if not self.left_on or len(self.left_on) != len(self.right_on):
             raise JobFileError(
-                f"{self.key_path}: the left has {len(self.left_on)} key columns and the right "
+                f"reduce.join: the left has {len(self.left_on)} key columns and the right "
                 f"{len(self.right_on)}; give both the same number, at least one"
             )
-        called = self.rows or tuple(
-            f"{self.key_path}: the {name} input" for name in ("left", "right")
-        )
         both = ((left, self.left_on), (right, self.right_on))
-        for rows, (schema, on) in zip(called, both, strict=True):
+        for rows, (schema, on) in zip(self.rows, both, strict=True):
             for column in on:
                 if column not in schema.names:
                     raise ColumnNotFoundError.among(column, schema.names, rows)
@@ -114,7 +109,7 @@ class Join(msgspec.Struct, frozen=True):
             kinds = left.field(a).type, right.field(b).type
             if not joinable(*kinds):
                 raise KeyTypeError(
-                    f"{self.key_path}: key column {a!r} of the left is {kinds[0]} and {b!r} of the "
+                    f"reduce.join: key column {a!r} of the left is {kinds[0]} and {b!r} of the "
                     f"right is {kinds[1]}, whose equal values have different hashes and would not "
                     "match; cast one to the type of the other in a map or sql"
                 )
@@ -129,7 +124,7 @@ class Join(msgspec.Struct, frozen=True):
         kind = common_type(*kinds)
         if kind is None:
             raise KeyTypeError(
-                f"{self.key_path}: key column {name!r} is {kinds[0]} in the left and {kinds[1]} in "
+                f"reduce.join: key column {name!r} is {kinds[0]} in the left and {kinds[1]} in "
                 "the right, and no integer type has the values of both, as a full join needs; cast "
                 "one to the type of the other in a map or sql"
             )
@@ -139,7 +134,7 @@ class Join(msgspec.Struct, frozen=True):
         name, times = Counter(result.names).most_common(1)[0]
         if times > 1:
             raise JobFileError(
-                f"{self.key_path}: the result would have {times} columns {name!r}; rename or drop "
+                f"reduce.join: the result would have {times} columns {name!r}; rename or drop "
                 "one in a map or sql"
             )
 

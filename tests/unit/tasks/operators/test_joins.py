@@ -257,10 +257,10 @@ RIGHT = pa.schema(
 def test_invalid_joins_are_refused(
     how: How, left_on: str, right_on: str, kind: type[JobError], reason: str
 ) -> None:
-    join = Join(how, tuple(left_on.split()), tuple(right_on.split()), "stages.a.reduce.join")
+    join = Join(how, tuple(left_on.split()), tuple(right_on.split()))
     with pytest.raises(kind) as refused:
         join.result_schema(LEFT, RIGHT)
-    assert str(refused.value).startswith("stages.a.reduce.join: ")
+    assert str(refused.value).startswith("reduce.join: ")
     assert reason in str(refused.value)
 
 
