@@ -83,7 +83,7 @@ class Server(Protocol):
         """Return once it is ready; raises JobFailedError if it ends or is too slow."""
 
     def is_late(self, after_s: float) -> bool:
-        """Return whether it is still not ready so long after this was first called."""
+        """Return whether it is not ready ``after_s`` after the first call; this does not wait."""
 
     def kill(self) -> None:
         """Kill it, without waiting for its end."""
@@ -91,7 +91,7 @@ class Server(Protocol):
     def was_killed(self) -> bool:
         """Return whether something else ended it."""
 
-    def how_it_ended(self) -> str:
+    def describe_end(self) -> str:
         """Return a text to follow "the server", once it has ended or was killed."""
 
     def last_log_line(self) -> str:
@@ -235,7 +235,7 @@ class SupervisedCluster(ABC, Generic[S]):
         with self._changing:
             self._servers.remove(ended)
             description = _describe(ended)
-            how, last_line = ended.how_it_ended(), ended.last_log_line()
+            how, last_line = ended.describe_end(), ended.last_log_line()
             ended.close()
             other, outcome = self._start_replacement(ended)
         log.info("%s %s; the last line of its log: %s", description, how, last_line)

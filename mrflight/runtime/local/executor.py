@@ -178,7 +178,7 @@ class _Worker:
         except (OSError, EOFError):
             pass  # it is dead, or about to be
         raise WorkerLostError(
-            f"a worker process ended in the middle of a task: {self._how_it_ended(before)}"
+            f"a worker process ended in the middle of a task: {self._describe_end(before)}"
         )
 
     def check_stopped(self, timeout_s: float) -> None:
@@ -240,7 +240,7 @@ class _Worker:
             process.close()
             channel.close()
 
-    def _how_it_ended(self, oom_kills_before: int | None) -> str:
+    def _describe_end(self, oom_kills_before: int | None) -> str:
         code = self._process.wait(_END_TIMEOUT_S)
         if self._was_stopped_s:
             return (

@@ -36,7 +36,7 @@ class ServerCommand(NamedTuple):
 
 
 class ServerProcess:
-    """A server process, started at once. Its `fileno` becomes readable when it has ended."""
+    """A server process, started at once: see `mrflight.runtime.supervised_cluster.Server`."""
 
     def __init__(
         self, fork_server: ForkServer, command: ServerCommand, wait_limit: WaitLimit | None = None
@@ -92,10 +92,7 @@ class ServerProcess:
             )
 
     def is_late(self, after_s: float) -> bool:
-        """Return whether it is still not ready so long after this was first called.
-
-        This does not wait. A server that has ended, or that a thread waits for, is not late.
-        """
+        """See `Server.is_late`; a server that has ended, or that a thread waits for, is not."""
         now = time.monotonic()
         if self._process.living_pid() is None or not self._reading.acquire(blocking=False):
             return False
@@ -107,17 +104,14 @@ class ServerProcess:
             self._reading.release()
 
     def kill(self) -> None:
-        """Kill it, without waiting for its end."""
         with contextlib.suppress(JobFailedError):  # it was never started
             self._process.send_signal(signal.SIGKILL)
 
     def was_killed(self) -> bool:
-        """Return whether a signal ended it."""
         code = self._process.wait(0)
         return code is not None and code < 0
 
-    def how_it_ended(self) -> str:
-        """Return a text to follow "the server", once it has ended or was killed."""
+    def describe_end(self) -> str:
         code = self._process.wait(_END_TIMEOUT_S)
         if code is None:
             return "runs"
@@ -126,11 +120,9 @@ class ServerProcess:
         return f"ended with code {code}"
 
     def last_log_line(self) -> str:
-        """Return the last line of its log, which may say why it ended."""
         return self._log_tail().splitlines()[-1][:_MAX_LINE]
 
     def close(self) -> None:
-        """Kill it, and release its resources."""
         self.kill()
         self._process.close()
         os.close(self._ready)

@@ -28,7 +28,7 @@ _END_TIMEOUT_S = 1.0
 
 
 class RayServer:
-    """A server in an actor, started at once. Its `fileno` becomes readable when it has ended."""
+    """A server in an actor, started at once: see `mrflight.runtime.supervised_cluster.Server`."""
 
     def __init__(
         self, gateway: GatewayClient, name: str, server: StartServer, location: str = ""
@@ -87,7 +87,7 @@ class RayServer:
     def was_killed(self) -> bool:
         return not self._failure
 
-    def how_it_ended(self) -> str:
+    def describe_end(self) -> str:
         self._has_ended.wait(_END_TIMEOUT_S)
         return "could not be started" if self._failure else "ended"
 
