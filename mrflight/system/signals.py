@@ -180,7 +180,7 @@ class SignalInterrupts(Interrupts):
 
     @property
     def message(self) -> str:
-        """What the user is told about a job that was interrupted."""
+        """The message for the user about a job that was interrupted."""
         if not self._is_committing:
             return "interrupted"
         return (
