@@ -22,8 +22,8 @@ from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import hopsfs
+from mrflight.storage.part_name import PartId
 
 REPOSITORY = Path(__file__).parents[1]
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])

@@ -22,7 +22,7 @@ from experiments.committing.rename_committer import RenameCommitter
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
 
 Way = Callable[[Bucket, Output], None]

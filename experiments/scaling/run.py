@@ -33,10 +33,10 @@ from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile, PartWriter
-from mrflight.sinks.parts.part_name import partition_of_part
 from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
+from mrflight.storage.part_name import partition_of_part
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
 from mrflight.system.progress import ProgressReport
 from mrflight.tasks.task_memory import TaskMemory

@@ -19,7 +19,7 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections, keep_idle
 from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.part_name import PartId, part_name
+from mrflight.storage.part_name import PartId, part_name
 from mrflight.tasks import tasks
 
 _ENCODED_SCHEMA = SCHEMA.serialize().to_pybytes()

@@ -26,15 +26,13 @@ import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import (
-    MANIFESTS,
-    UNNUMBERED,
     is_job_file,
     job_of_file,
     relative_path,
 )
-from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import Location
 from mrflight.storage.delta import LOG
+from mrflight.storage.manifest_log import MANIFESTS, UNNUMBERED, ManifestLog
 
 if TYPE_CHECKING:
     from pyarrow import fs

@@ -29,8 +29,8 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources.base import Reader, Split
+from mrflight.storage.part_name import PartId
 from mrflight.system.prefetch import prefetch
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.combiner import combine_partial_rows

@@ -16,9 +16,9 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
+from mrflight.storage.part_name import PartId
 from tests.services.hdfs import Hdfs
 from tests.support.threads import run_threads
 

@@ -15,9 +15,9 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.sink import DeltaSink
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import entry_name, storage_options, table_uri
+from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
 from tests.support.near_cluster import near_metadata
 from tests.support.overwriting_disk import SCHEMA, Job, OverwritingDisk

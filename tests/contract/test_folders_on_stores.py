@@ -15,13 +15,13 @@ from mrflight.errors import InputError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
-from mrflight.sinks.folder.manifest import Manifest
-from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.storage import Location, hopsfs, locate, name_node
 from mrflight.storage.delta import open_table
+from mrflight.storage.manifest import Manifest
+from mrflight.storage.manifest_log import ManifestLog
+from mrflight.storage.part_name import PartId
 from tests.support.threads import run_threads
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])

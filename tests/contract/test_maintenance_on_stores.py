@@ -19,10 +19,10 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport, maintain
 from mrflight.sinks.delta.vacuum import Retention
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
+from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
 from tests.support.faults import await_that
 

@@ -19,10 +19,10 @@ from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.storage import Location, locate
+from mrflight.storage.part_name import PartId
 from tests.services.minio import RecordedBucket
 
 FILES, ROWS = 3, 3000

@@ -38,7 +38,7 @@ import pyarrow as pa
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.config.spec import OutputSection
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 rows = pa.ipc.open_stream({str(stream)!r}).read_all()
 for mode in ("error", "append", "overwrite"):
     section = OutputSection(table="t", format={format!r}, mode=mode, partition_by=["k"])

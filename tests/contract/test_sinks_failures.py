@@ -9,7 +9,7 @@ import pytest
 
 from mrflight.errors import MrflightError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
 

@@ -10,7 +10,7 @@ import pytest
 from mrflight.errors import OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import MODES, NEW, OLD, SCHEMA, Mode, Output
 

@@ -16,8 +16,8 @@ from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.open_files import PartLimits
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.storage.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import SCHEMA, Output, table_of
 

@@ -11,7 +11,7 @@ import pytest
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 

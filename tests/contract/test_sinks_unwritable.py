@@ -13,8 +13,8 @@ from mrflight.config.spec import OutputFormat
 from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts import open_files
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
+from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of

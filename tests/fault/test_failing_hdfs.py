@@ -22,8 +22,8 @@ from mrflight.sinks.commit import commit_guard
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate
+from mrflight.storage.part_name import PartId
 from mrflight.system.deadlines import Deadline
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.support import stepped_jobs

@@ -11,8 +11,8 @@ import pytest
 from mrflight.config.spec import OutputFormat
 from mrflight.errors import CommitError, InputError, JobFailedError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location, locate, s3
+from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket, restarted, running_minio
 from tests.support.failing_reads import (
     FILES,

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.outputs import Mode
 
 ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])

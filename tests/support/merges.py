@@ -13,7 +13,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, Sink, SinkTasks
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory

@@ -21,7 +21,7 @@ from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 
 FORMATS = get_args(OutputFormat)
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]

@@ -22,9 +22,9 @@ from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock, LeaseHandle
 from mrflight.sinks.delta.sink import DeltaSink
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
+from mrflight.storage.part_name import PartId
 from mrflight.storage.streams import WrittenFile
 
 SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])

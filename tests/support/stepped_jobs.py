@@ -13,9 +13,9 @@ from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sources import open_source
 from mrflight.storage import Location
+from mrflight.storage.part_name import PartId
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LARGE_ROWS = 20_000

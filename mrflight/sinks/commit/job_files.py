@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mrflight.errors import OutputError
-from mrflight.sinks.parts.part_name import is_part_of_job, is_part_of_run, job_of_part
 from mrflight.storage import Location
 from mrflight.storage.delta import LOG
+from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
+from mrflight.storage.part_name import is_part_of_job, is_part_of_run, job_of_part
 
 if TYPE_CHECKING:
     from pyarrow import fs
-
-MANIFESTS = "_mrflight"
-"""The folder of the manifests of a folder of plain files."""
-UNNUMBERED = "_mrflight.json"
-"""The manifest that older versions wrote on disks. It counts until there is a numbered one."""
-MANIFEST_NAME = re.compile(r"(\d{8,})\.json")
 
 _ENTRY_NAME = re.compile(r"\d{20}\.json")
 

@@ -26,12 +26,12 @@ from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_format import FileFormat
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sources.delta_source import active_files, file_splits
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage.delta import can_remove_files, delta_errors, import_deltalake, removable_paths
+from mrflight.storage.part_name import PartId
 from mrflight.system.deadlines import NO_DEADLINE
 
 WHOLE_FILE_BYTES = 1 << 62

@@ -19,10 +19,10 @@ from mrflight.sinks.parts.key_bounds import (
     limit_to_partitions,
 )
 from mrflight.sinks.parts.open_files import OpenPartFiles
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_values import PartitionValues, format_values
 from mrflight.sinks.parts.stored_schema import TableSchema
+from mrflight.storage.part_name import PartId
 
 _MAX_PARTITIONS = 1000
 """The maximum number of partition values that are noted for the keys to delete. With more of them

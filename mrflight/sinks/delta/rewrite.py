@@ -18,7 +18,6 @@ import pyarrow as pa
 from mrflight.sinks.delta.key_index import KeyIndex
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.key_bounds import KeyBounds, union_all
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_values import PartitionValues
 from mrflight.sources.base import Split
@@ -26,6 +25,7 @@ from mrflight.sources.delta_source import check_size
 from mrflight.sources.parquet_source import ParquetReader, open_row_groups
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.storage import Location
+from mrflight.storage.part_name import PartId
 from mrflight.storage.store import FileVersion
 from mrflight.system.malloc import return_all_freed_memory
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import (
-    MANIFESTS,
     check_is_folder,
     is_unfinished_manifest,
     relative_path,
 )
-from mrflight.sinks.folder.manifest import Manifest
-from mrflight.sinks.parts.part_name import is_part, is_part_of_run
 from mrflight.storage import Location
 from mrflight.storage.delta import LOG
+from mrflight.storage.manifest import Manifest
+from mrflight.storage.manifest_log import MANIFESTS
+from mrflight.storage.part_name import is_part, is_part_of_run
 
 if TYPE_CHECKING:
     from pyarrow import fs

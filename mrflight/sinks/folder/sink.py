@@ -19,15 +19,16 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
-from mrflight.sinks.folder.manifest import Manifest, Run, encode_schema
-from mrflight.sinks.folder.manifest_log import Entry, ManifestLog, delete_tombstoned
+from mrflight.sinks.folder.tombstones import delete_tombstoned
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
-from mrflight.sinks.parts.part_name import hash_run_id
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.preflight import check_writable, translate_refusal
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
+from mrflight.storage.manifest import Manifest, Run, encode_schema
+from mrflight.storage.manifest_log import Entry, ManifestLog
+from mrflight.storage.part_name import hash_run_id
 from mrflight.system.deadlines import Deadline
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.key_bounds import KeyBounds
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from mrflight.system.shared_payload import SharedPayload
 
 

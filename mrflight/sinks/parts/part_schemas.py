@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from mrflight.errors import SchemaMismatchError
 from mrflight.sinks.parts.base import PartFile
-from mrflight.sinks.parts.part_name import partition_of_part
 from mrflight.sinks.parts.stored_type import same_type
+from mrflight.storage.part_name import partition_of_part
 
 
 def common_schema(parts: Sequence[PartFile], *, null_fits: bool) -> pa.Schema:

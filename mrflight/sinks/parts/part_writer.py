@@ -20,7 +20,6 @@ from mrflight.sinks.parts.open_files import (
     OpenPartFiles,
     PartLimits,
 )
-from mrflight.sinks.parts.part_name import PartId, part_name
 from mrflight.sinks.parts.partition_values import (
     PartitionValues,
     partition_path,
@@ -29,6 +28,7 @@ from mrflight.sinks.parts.partition_values import (
 from mrflight.sinks.parts.stored_schema import TableSchema, raise_for_column
 from mrflight.storage import Location
 from mrflight.storage.delta import why_part_unreachable
+from mrflight.storage.part_name import PartId, part_name
 
 MIN_OPEN_FILES = 4
 """The least number of open files, however little memory there is. With fewer, a partition value

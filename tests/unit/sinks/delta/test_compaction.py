@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.sinks.parts.part_name import is_part
 from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.storage.part_name import is_part
 from tests.support.delta_outputs import entry, run, versions
 from tests.support.maintained_table import append, compacted, maintain, read
 from tests.support.threads import run_threads

@@ -16,7 +16,7 @@ from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.delta_outputs import (
     ROWS,
     create_with_checkpoints,

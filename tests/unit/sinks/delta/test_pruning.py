@@ -31,7 +31,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.encoders import ChunkLimit
 from mrflight.sinks.parts.file_format import FileFormat
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 
 
 class Kind(NamedTuple):

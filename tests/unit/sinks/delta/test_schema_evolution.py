@@ -15,7 +15,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 from tests.support.delta_outputs import entry, finish, versions
 from tests.support.threads import run_threads
 

@@ -14,11 +14,11 @@ from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.folder.manifest import Manifest
-from mrflight.sinks.folder.manifest_log import ManifestLog
-from mrflight.sinks.parts.part_name import PartId, hash_run_id
 from mrflight.storage import Location, locate
 from mrflight.storage.disk import Disk
+from mrflight.storage.manifest import Manifest
+from mrflight.storage.manifest_log import ManifestLog
+from mrflight.storage.part_name import PartId, hash_run_id
 from tests.support.leftovers import tree
 from tests.support.manifests import newest_manifest
 

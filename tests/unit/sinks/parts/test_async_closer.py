@@ -17,11 +17,11 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.file_format import FileFormat
 from mrflight.sinks.parts.open_files import PartLimits
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
 from mrflight.storage.disk import Disk
+from mrflight.storage.part_name import PartId
 from mrflight.storage.streams import WrittenFile
 from mrflight.tasks.stage_rows import StagePartition
 

@@ -23,7 +23,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
-from mrflight.sinks.parts.part_name import PartId
+from mrflight.storage.part_name import PartId
 
 NAN, INFINITY = float("nan"), float("inf")
 

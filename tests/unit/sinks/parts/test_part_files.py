@@ -20,7 +20,9 @@ from mrflight.sinks.parts.encoders import PARQUET_CHUNK
 from mrflight.sinks.parts.file_statistics import leaf_paths
 from mrflight.sinks.parts.open_files import PartLimits
 from mrflight.sinks.parts.parquet_encoder import dictionary_columns
-from mrflight.sinks.parts.part_name import (
+from mrflight.sinks.parts.part_writer import FilePartWriter
+from mrflight.sinks.parts.partition_values import partition_path, split_by_values
+from mrflight.storage.part_name import (
     PartId,
     hash_run_id,
     is_part,
@@ -28,8 +30,6 @@ from mrflight.sinks.parts.part_name import (
     is_part_of_run,
     part_name,
 )
-from mrflight.sinks.parts.part_writer import FilePartWriter
-from mrflight.sinks.parts.partition_values import partition_path, split_by_values
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
 

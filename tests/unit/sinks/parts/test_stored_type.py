@@ -19,9 +19,9 @@ from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.part_name import PartId
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type
+from mrflight.storage.part_name import PartId
 
 TEXT = pa.string_view()
 MOMENT = datetime(2026, 5, 17, 12, 30, 15, 123_456)

@@ -10,9 +10,9 @@ import pytest
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.sinks.folder.manifest import Manifest, Run, encode_schema
-from mrflight.sinks.folder.manifest_log import ManifestLog
 from mrflight.storage import locate
+from mrflight.storage.manifest import Manifest, Run, encode_schema
+from mrflight.storage.manifest_log import ManifestLog
 
 
 @pytest.mark.parametrize(
