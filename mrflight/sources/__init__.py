@@ -16,7 +16,7 @@ from mrflight.errors import JobFileError
 if TYPE_CHECKING:
     from mrflight.sources.base import Source
     from mrflight.sources.discovery import FoundInput
-    from mrflight.sources.folder_listing import NeededPartitions
+    from mrflight.sources.listing import NeededPartitions
 
 __all__ = ["open_source"]
 

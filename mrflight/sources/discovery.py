@@ -7,8 +7,6 @@ folders.
 from __future__ import annotations
 
 import difflib
-import fnmatch
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
@@ -16,16 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import InputFormat, InputSpec
-from mrflight.errors import InputError
-from mrflight.sources.folder_listing import (
-    NeededPartitions,
-    first_file,
-    list_files,
-    list_needed_files,
-)
+from mrflight.errors import CommitError, InputError, OutputError, StoreError
 from mrflight.sources.formats import format_of
 from mrflight.sources.hive_partitions import (
     PartitionColumns,
@@ -33,15 +26,25 @@ from mrflight.sources.hive_partitions import (
     infer_type,
     partition_of,
 )
+from mrflight.sources.listing import (
+    FolderListing,
+    NeededPartitions,
+    first_file,
+    has_wildcards,
+    list_files,
+    list_glob,
+    list_needed_files,
+)
 from mrflight.sources.type_names import parse_types
 from mrflight.storage import Location, locate
 from mrflight.storage.failures import read_failure
+from mrflight.storage.manifest import Manifest
+from mrflight.storage.manifest_log import MANIFESTS, ManifestLog
+from mrflight.storage.part_name import is_part
 from mrflight.storage.store import FileVersion
 
 if TYPE_CHECKING:
     from pyarrow import fs
-
-_WILDCARD = re.compile(r"[*?\[]")
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -119,9 +122,8 @@ def find_first_file(
         kind = root.info().type
         if kind == fs.FileType.Directory and not _is_delta(root, spec):
             first = first_file(root, spec)
-        elif kind == fs.FileType.NotFound and _has_wildcards(root.path):
-            matches = (file for each in _expand_glob(root) for file in _files_of(each, root, spec))
-            first = next(matches, None)
+        elif kind == fs.FileType.NotFound and has_wildcards(root.path):
+            first = next(list_glob(root, spec), None)
         else:
             return None
         return None if first is None else _describe(name, spec, root, [first])
@@ -156,41 +158,131 @@ def _find(
         raise InputError(
             f"{key}.path: {root.url} is not a Delta table: it has no _delta_log folder"
         )
+    if kind == fs.FileType.Directory:
+        return _find_in_folder(name, spec, root, needed)
     if kind == fs.FileType.File:
         found = [info]
-    elif kind == fs.FileType.Directory and needed is not None:
-        return _find_needed(name, spec, root, needed)
-    elif kind == fs.FileType.Directory:
-        found = list_files(root, spec)
-    elif _has_wildcards(root.path):
-        found = [file for match in _expand_glob(root) for file in _files_of(match, root, spec)]
+    elif has_wildcards(root.path):
+        found = list(list_glob(root, spec))
     else:
         found = []
     if not found:
-        raise InputError(f"{key}.path: {_why_nothing(root, kind == fs.FileType.Directory)}")
+        raise InputError(f"{key}.path: {_why_nothing(root, is_folder=False)}")
     return _without_unneeded(_describe(name, spec, root, found), needed)
 
 
-def _find_needed(
-    name: str, spec: InputSpec, root: Location, needed: NeededPartitions
+def _find_in_folder(
+    name: str, spec: InputSpec, root: Location, needed: NeededPartitions | None
 ) -> FoundInput:
-    """Find the files of a folder without listing ``key=value`` folders that are not needed."""
-    declared = PartitionColumns(name, parse_types(spec.types, name))
-    listing = list_needed_files(root, spec, declared, needed)
-    files = listing.files
-    if not files and (first := first_file(root, spec)) is not None:
+    """Find the files of a folder, without listing ``key=value`` folders that are not needed.
+
+    Of the part files that mrflight wrote there, only those are read that its manifest lists.
+    """
+    manifest = _manifest(root)
+    known = PartitionColumns(name, _known_types(name, spec, manifest))
+    if needed is None:
+        listing = FolderListing(list_files(root, spec), known, 0)
+    else:
+        listing = list_needed_files(root, spec, known, needed)
+    files = [info for info in listing.files if _is_committed(info.path, root, manifest)]
+    if not files and listing.skipped and (first := first_file(root, spec)) is not None:
         files = [first]  # it has the schema
     if not files:
         raise InputError(f"inputs.{name}.path: {_why_nothing(root, is_folder=True)}")
-    found = _describe(name, spec, root, files)
-    if found.partition_columns is None:
-        return found
-    types = {**found.partition_columns.types, **listing.columns.types}
-    return replace(
-        found,
-        partition_columns=PartitionColumns(name, types),
-        skipped_folders=listing.skipped,
+    found = _describe(name, spec, root, files, {**known.types, **listing.columns.types})
+    return replace(found, skipped_folders=listing.skipped)
+
+
+def _manifest(root: Location) -> Manifest | None:
+    """Return the manifest of a folder that a job has written; None of another folder."""
+    if not root.child(MANIFESTS).is_folder():
+        return None
+    try:
+        return ManifestLog(root).newest().manifest
+    except OutputError as error:
+        raise InputError(str(error)) from error
+    except CommitError as error:
+        raise StoreError(str(error)) from error
+
+
+def _known_types(name: str, spec: InputSpec, manifest: Manifest | None) -> dict[str, pa.DataType]:
+    """Return the types of partition columns that the job file or the folder's manifest has."""
+    written = {}
+    if manifest is not None:
+        schema = manifest.schema
+        written = {key: schema.field(key).type for key in manifest.partition_by}
+    return {**written, **parse_types(spec.types, name)}
+
+
+def _is_committed(path: str, root: Location, manifest: Manifest | None) -> bool:
+    """Return whether a file is not a part that a job has left behind or will still commit."""
+    if manifest is None or not is_part(path.rpartition("/")[2]):
+        return True
+    return path.removeprefix(root.path.rstrip("/") + "/") in manifest.files
+
+
+def _describe(
+    name: str,
+    spec: InputSpec,
+    root: Location,
+    found: Sequence[fs.FileInfo],
+    known: Mapping[str, pa.DataType] | None = None,
+) -> FoundInput:
+    """Return the input with these files, of which there is at least one.
+
+    ``known`` are types of partition columns; the job file sets them otherwise, or the values.
+    """
+    key = f"inputs.{name}"
+    versions = {info.path: FileVersion(info.size, info.mtime_ns) for info in found}
+    files = tuple(
+        InputFile(path, versions[path], _partition_of(path, root) if spec.hive else ())
+        for path in sorted(versions)
     )
+    format = _common_format(files, spec, root, key)
+    types = parse_types(spec.types, name) if known is None else known
+    columns = _partition_columns(name, root, files, types)
+    return FoundInput(name, spec, format, root, files, columns)
+
+
+def _partition_of(path: str, root: Location) -> PartitionTexts:
+    """Return the values of the folders of a file.
+
+    A folder that the path of the input itself names is the user's choice, and no column.
+    """
+    named = set(root.path.split("/"))
+    return partition_of(part for part in path.split("/")[:-1] if part not in named)
+
+
+def _partition_columns(
+    name: str, root: Location, files: Sequence[InputFile], known: Mapping[str, pa.DataType]
+) -> PartitionColumns | None:
+    """Return the columns of the files' folders; InputError if the files do not have the same."""
+    columns = [key for key, _ in files[0].partition]
+    advice = f"use a narrower path, or set inputs.{name}.hive = false to read no such columns"
+    if len(set(columns)) < len(columns):
+        raise InputError(
+            f"inputs.{name}.path: {root.at(files[0].path).url} lies in two folders of one column, "
+            f"{_listed(columns)}; {advice}"
+        )
+    for file in files:
+        if (other := [key for key, _ in file.partition]) != columns:
+            raise InputError(
+                f"inputs.{name}.path: {root.at(files[0].path).url} lies in folders of "
+                f"{_listed(columns)}, and {root.at(file.path).url} in folders of "
+                f"{_listed(other)}, but all files must have the same columns; {advice}"
+            )
+    if not columns:
+        return None
+    distinct = {file.partition for file in files}
+    inferred = {
+        key: infer_type(texts[number][1] for texts in distinct)
+        for number, key in enumerate(columns)
+    }
+    return PartitionColumns(name, {key: known.get(key, inferred[key]) for key in columns})
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return " and ".join(columns) or "no column"
 
 
 def _without_unneeded(found: FoundInput, needed: NeededPartitions | None) -> FoundInput:
@@ -203,70 +295,8 @@ def _without_unneeded(found: FoundInput, needed: NeededPartitions | None) -> Fou
     return replace(found, files=files, skipped_folders=len(skipped))
 
 
-def _describe(
-    name: str, spec: InputSpec, root: Location, found: Sequence[fs.FileInfo]
-) -> FoundInput:
-    """Return the input with these files, of which there is at least one."""
-    key = f"inputs.{name}"
-    versions = {info.path: FileVersion(info.size, info.mtime_ns) for info in found}
-    files = tuple(
-        InputFile(path, versions[path], _partition_of(path, root) if spec.hive else ())
-        for path in sorted(versions)
-    )
-    format = _common_format(files, spec, root, key)
-    return FoundInput(name, spec, format, root, files, _partition_columns(name, spec, root, files))
-
-
-def _partition_of(path: str, root: Location) -> PartitionTexts:
-    """Return the values of the folders of a file.
-
-    A folder that the path of the input itself names is the user's choice, and no column.
-    """
-    named = {part for part in root.path.split("/") if not _has_wildcards(part)}
-    return partition_of(part for part in path.split("/")[:-1] if part not in named)
-
-
-def _partition_columns(
-    name: str, spec: InputSpec, root: Location, files: Sequence[InputFile]
-) -> PartitionColumns | None:
-    """Return the columns of the files' folders; InputError if the files do not have the same."""
-    columns = [key for key, _ in files[0].partition]
-    for file in files:
-        other = [key for key, _ in file.partition]
-        if other != columns or len(set(other)) < len(other):
-            raise InputError(
-                f"inputs.{name}.path: {root.at(files[0].path).url} lies in folders of "
-                f"{_listed(columns)}, and {root.at(file.path).url} in folders of "
-                f"{_listed(other)}; all files must lie in key=value folders of the same columns, "
-                f"each once: use a narrower path, or set inputs.{name}.hive = false to read them "
-                "without these columns"
-            )
-    if not columns:
-        return None
-    declared = parse_types({key: spec.types[key] for key in columns if key in spec.types}, name)
-    distinct = {file.partition for file in files}
-    inferred = {
-        key: infer_type(texts[number][1] for texts in distinct)
-        for number, key in enumerate(columns)
-    }
-    return PartitionColumns(name, {**inferred, **declared})
-
-
-def _listed(columns: Sequence[str]) -> str:
-    return " and ".join(columns) or "no column"
-
-
 def _is_delta(folder: Location, spec: InputSpec) -> bool:
     return spec.format in (None, "delta") and folder.child("_delta_log").is_folder()
-
-
-def _files_of(match: fs.FileInfo, root: Location, spec: InputSpec) -> list[fs.FileInfo]:
-    """Return the files of a match of the glob: itself, or the files below a folder."""
-    from pyarrow import fs
-
-    if match.type == fs.FileType.Directory:
-        return list_files(root.at(match.path), spec)
-    return [match]
 
 
 def _why_nothing(root: Location, is_folder: bool) -> str:
@@ -310,49 +340,3 @@ def _common_format(
             "one, or use a narrower path"
         )
     return next(format for format in examples if format)
-
-
-def _has_wildcards(path: str) -> bool:
-    return _WILDCARD.search(path) is not None
-
-
-def _expand_glob(pattern: Location) -> Iterator[fs.FileInfo]:
-    """Yield the files and folders that match; some may come twice if ``**`` is used twice.
-
-    As in a shell, a name that starts with ``.`` matches only a pattern that starts with it; here
-    the same holds for ``_``. Only folders that may contain a match are listed. No file or folder
-    may have the pattern itself as its path.
-    """
-    parts = pattern.path.split("/")
-    for i, part in enumerate(parts):
-        if not _has_wildcards(part):
-            continue
-        # If there is a folder with the name [draft], this part is its name and not a pattern.
-        is_last = i + 1 == len(parts)
-        if is_last or not pattern.at("/".join(parts[: i + 1])).is_folder():
-            yield from _expand(pattern.at("/".join(parts[:i]) or "/"), parts[i:])
-            return
-
-
-def _expand(folder: Location, parts: list[str]) -> Iterator[fs.FileInfo]:
-    from pyarrow import fs
-
-    part, rest = parts[0], parts[1:]
-    if part == "**" and rest:
-        yield from _expand(folder, rest)
-    for info in folder.children():
-        is_folder = info.type == fs.FileType.Directory
-        if not _matches(info.base_name, part):
-            continue
-        if part == "**" and is_folder:
-            yield from _expand(folder.at(info.path), parts)
-        elif rest and is_folder:
-            yield from _expand(folder.at(info.path), rest)
-        elif not rest and info.type in (fs.FileType.File, fs.FileType.Directory):
-            yield info
-
-
-def _matches(name: str, part: str) -> bool:
-    if name[0] in "._" and part[0] != name[0]:
-        return False
-    return fnmatch.fnmatchcase(name, part)

@@ -132,6 +132,8 @@ def test_folders_that_the_path_names_are_no_columns(tmp_path: Path) -> None:
     assert open_at(tmp_path, "v/y=1").partitioned_by == ("m",)
     assert open_at(tmp_path, "v/y=1/m=2/a.csv").partitioned_by == ()
     assert open_at(tmp_path, "v/y=1/m=*").partitioned_by == ("m",)
+    lay_out(tmp_path, "csv", "w/k=a[1]")
+    assert open_at(tmp_path, "w/k=a[1]").partitioned_by == ()
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
@@ -152,10 +154,20 @@ def test_types_of_folders_can_be_set(tmp_path: Path, suffix: str) -> None:
             {},
             InputError,
             r"inputs\.visits\.path: .*/v/a\.csv lies in folders of no column, and .*/v/y=1/a\.csv "
-            r"in folders of y; .* or set inputs\.visits\.hive = false",
+            r"in folders of y, but all .* or set inputs\.visits\.hive = false",
         ),
-        (["v/y=1/m=2", "v/m=2/y=1"], {}, InputError, "in folders of m and y, and .* of y and m;"),
-        (["v/y=1/y=2"], {}, InputError, "in folders of y and y; .* each once"),
+        (
+            ["v/y=1/m=2", "v/m=2/y=1"],
+            {},
+            InputError,
+            "in folders of m and y, and .* of y and m, but",
+        ),
+        (
+            ["v/y=1/y=2"],
+            {},
+            InputError,
+            "in two folders of one column, y and y; use",
+        ),
         (
             ["v/n=1"],
             {},

@@ -1,8 +1,13 @@
-"""List the files below a folder: all of them, or without ``key=value`` folders not needed."""
+"""List the files of a folder or a glob, also without the ``key=value`` folders that are not needed.
+
+In a glob, ``*``, ``?`` and ``[...]`` match within a name, and ``**`` any number of folders.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -22,6 +27,8 @@ from mrflight.storage import Location
 
 if TYPE_CHECKING:
     from pyarrow import fs
+
+_WILDCARD = re.compile(r"[*?\[]")
 
 NeededPartitions = Callable[[pa.RecordBatch], list[bool]]
 """Returns for each row of partition values whether files with these values can be needed.
@@ -47,15 +54,15 @@ def list_files(folder: Location, spec: InputSpec) -> list[fs.FileInfo]:
 
 
 def list_needed_files(
-    root: Location, spec: InputSpec, declared: PartitionColumns, needed: NeededPartitions
+    root: Location, spec: InputSpec, known: PartitionColumns, needed: NeededPartitions
 ) -> FolderListing:
     """Return the visible files below ``root``, without those in folders that are not needed.
 
-    The folders are listed level by level, as long as those of a level have one key. ``declared``
-    has the types that the job file sets.
+    The folders are listed level by level, as long as those of a level have one key. ``known``
+    has the types that need not be inferred.
     """
     files: list[fs.FileInfo] = []
-    columns = PartitionColumns(declared.input_name, {})
+    columns = PartitionColumns(known.input_name, {})
     skipped = 0
     level: dict[str, PartitionTexts] = {root.path: ()}
     while level:
@@ -73,8 +80,8 @@ def list_needed_files(
             files += [file for path in deeper for file in list_files(root.at(path), spec)]
             break
         (key,) = keys
-        kind = declared.types.get(key) or infer_type(texts[-1][1] for texts in deeper.values())
-        columns = PartitionColumns(declared.input_name, {**columns.types, key: kind})
+        kind = known.types.get(key) or infer_type(texts[-1][1] for texts in deeper.values())
+        columns = PartitionColumns(known.input_name, {**columns.types, key: kind})
         chosen = needed(columns.parse(list(deeper.values())))
         level = dict(compress(deeper.items(), chosen))
         skipped += len(deeper) - len(level)
@@ -132,3 +139,64 @@ def _visible_folders(infos: Iterable[fs.FileInfo]) -> list[fs.FileInfo]:
 
 def _is_hidden(path: str) -> bool:
     return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def has_wildcards(path: str) -> bool:
+    """Return whether a path is a glob, unless there is a file with this name."""
+    return _WILDCARD.search(path) is not None
+
+
+def list_glob(pattern: Location, spec: InputSpec) -> Iterator[fs.FileInfo]:
+    """Yield the files that match a glob, and those below folders that match it.
+
+    Some may come twice if ``**`` is used twice.
+    """
+    from pyarrow import fs
+
+    for match in _expand_glob(pattern):
+        if match.type == fs.FileType.Directory:
+            yield from list_files(pattern.at(match.path), spec)
+        else:
+            yield match
+
+
+def _expand_glob(pattern: Location) -> Iterator[fs.FileInfo]:
+    """Yield the files and folders that match; some may come twice if ``**`` is used twice.
+
+    As in a shell, a name that starts with ``.`` matches only a pattern that starts with it; here
+    the same holds for ``_``. Only folders that may contain a match are listed. No file or folder
+    may have the pattern itself as its path.
+    """
+    parts = pattern.path.split("/")
+    for i, part in enumerate(parts):
+        if not has_wildcards(part):
+            continue
+        # If there is a folder with the name [draft], this part is its name and not a pattern.
+        is_last = i + 1 == len(parts)
+        if is_last or not pattern.at("/".join(parts[: i + 1])).is_folder():
+            yield from _expand(pattern.at("/".join(parts[:i]) or "/"), parts[i:])
+            return
+
+
+def _expand(folder: Location, parts: list[str]) -> Iterator[fs.FileInfo]:
+    from pyarrow import fs
+
+    part, rest = parts[0], parts[1:]
+    if part == "**" and rest:
+        yield from _expand(folder, rest)
+    for info in folder.children():
+        is_folder = info.type == fs.FileType.Directory
+        if not _matches(info.base_name, part):
+            continue
+        if part == "**" and is_folder:
+            yield from _expand(folder.at(info.path), parts)
+        elif rest and is_folder:
+            yield from _expand(folder.at(info.path), rest)
+        elif not rest and info.type in (fs.FileType.File, fs.FileType.Directory):
+            yield info
+
+
+def _matches(name: str, part: str) -> bool:
+    if name[0] in "._" and part[0] != name[0]:
+        return False
+    return fnmatch.fnmatchcase(name, part)
