@@ -164,6 +164,16 @@ def _print_json(options: argparse.Namespace, result: JobResult) -> bool:
     return True
 
 
+def print_answer(text: str) -> int:
+    """Print on stdout and return the exit code; say so on stderr if it cannot be written."""
+    try:
+        _write(f"{text}\n", sys.stdout)
+    except OSError as error:
+        _say(f"mrflight: the answer could not be written to stdout: {error}\n")
+        return EXIT_RESULT_LOST
+    return 0
+
+
 def _say(text: str) -> None:
     """Write to stderr. A reader who is gone does not change the outcome of the job."""
     with suppress(OSError):

@@ -199,14 +199,20 @@ class MetadataServer(flight.FlightServerBase):
     def _register_server(self, request: ServerLocation) -> Message:
         if not is_location(request.location):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
-        if request.location.startswith("grpc+unix:") and not self._is_local:
-            # Clients of other machines would look for the socket among files of their own.
-            raise ProtocolError(
-                f"register_server: {request.location!r} is a path, and this metadata server "
-                "listens on a port; let the data server listen on a port as well"
-            )
+        if request.location.startswith("grpc+unix:"):
+            self._check_socket(request.location)
         self._registry.register_server(request.location, request.incarnation)
         return Done()
+
+    def _check_socket(self, location: str) -> None:
+        if not self._is_local:
+            # Clients of other machines would look for the socket among files of their own.
+            raise ProtocolError(
+                f"register_server: {location!r} is a path, and this metadata server listens on a "
+                "port; let the data server listen on a port as well"
+            )
+        if not Path(location.removeprefix("grpc+unix://")).is_socket():
+            raise ProtocolError(f"register_server: {location!r} is not a socket of this machine")
 
     def _drain_server(self, request: ServerLocation) -> Message:
         self._registry.drain_server(request.location)

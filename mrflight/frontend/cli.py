@@ -108,8 +108,7 @@ def _explain(options: argparse.Namespace) -> int:
         lines = explain(*driver.requested_job(options))
     except MrflightError as error:
         return driver.report_error(error)
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+    return driver.print_answer("\n".join(lines))
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -138,8 +137,7 @@ def _status(options: argparse.Namespace) -> int:
             f"  {shuffle.id}: {format_count(shuffle.partitions, 'partition')}, "
             f"{format_count(shuffle.maps, 'map')}, {format_count(shuffle.rows, 'row')}, {size}"
         )
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+    return driver.print_answer("\n".join(lines))
 
 
 def _clean(options: argparse.Namespace) -> int:
@@ -155,8 +153,9 @@ def _clean(options: argparse.Namespace) -> int:
     try:
         table = table_argument.requested_table(options)
         orphans = find_orphan_files(table, datetime.now(UTC) - age)
-        for orphan in orphans.files:
-            sys.stdout.write(f"{orphan.path}  {format_bytes(orphan.size_bytes)}\n")
+        lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
+        if lines and (code := driver.print_answer("\n".join(lines))):
+            return code  # nothing is removed that was not listed
         if options.remove:
             remove_orphan_files(table, orphans, no_table=options.no_table)
     except MrflightError as error:

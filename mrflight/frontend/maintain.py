@@ -63,10 +63,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import msgspec
 
-        sys.stdout.write(f"{msgspec.json.encode(report).decode()}\n")
-    else:
-        sys.stdout.write(f"{report.summary()}\n")
-    return 0
+        return driver.print_answer(msgspec.json.encode(report).decode())
+    return driver.print_answer(report.summary())
 
 
 def _maintain(options: argparse.Namespace) -> MaintenanceReport:

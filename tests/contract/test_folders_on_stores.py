@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
-from mrflight.errors import InputError, OutputError
+from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 from mrflight.sources import open_source
-from mrflight.storage import Location, hopsfs, locate, name_node
+from mrflight.sources.base import Source
+from mrflight.storage import Location, hdfs_put, hopsfs, locate
 from mrflight.storage.delta import open_table
 from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
@@ -50,9 +51,14 @@ def files(folder: Location) -> set[str]:
     return {relative_path(folder, info.path) for info in folder.walk() if info.is_file}
 
 
+def open_input(folder: Location, sql: str | None = None) -> Source:
+    spec = InputSpec(path=folder.url, sql=sql)
+    return open_source("f", spec, Path("/"), folder.options, 1 << 20)
+
+
 def rows_of(folder: Location) -> list[int]:
     """Return the rows as a job with this input reads them."""
-    source = open_source("f", InputSpec(path=folder.url), Path("/"), folder.options, 1 << 20)
+    source = open_input(folder)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
     return sorted(n for batch in batches for n in batch.column("n").to_pylist())
 
@@ -72,9 +78,11 @@ def test_a_folder_is_created_appended_to_once_and_overwritten(place: Location) -
     assert len(files(folder)) == 3
     last = open_folder(folder, "overwrite", "three", by=("k",))
     last.commit_and_cleanup(parts(last, 4))
-    with pytest.raises(InputError, match="hold the values of k"):
-        rows_of(folder)
-    assert rows_of(folder.child("k=a%20b")) == [4]
+    assert rows_of(folder) == rows_of(folder.child("k=a%20b")) == [4]
+    assert open_input(folder).reader.schema.field("k").type == pa.string()
+    for value, skipped in (("a b", 0), ("a%20b", 1)):
+        chosen = open_input(folder, f"select n from f where k = '{value}'")
+        assert chosen.skipped_folders == skipped
     part = "k=a%20b/part-00000-0-20260101T000000-three.csv"
     assert files(folder) == {part, "_mrflight/00000004.json"}
 
@@ -179,7 +187,7 @@ def test_a_folder_of_an_older_version_is_continued(tmp_path: Path) -> None:
 
 def test_the_error_says_what_hdfs_needs_for_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = locate("hdfs://namenode:8020/folder", Path("/"))
-    monkeypatch.setattr(name_node, "is_installed", lambda: False)
+    monkeypatch.setattr(hdfs_put, "is_installed", lambda: False)
     with pytest.raises(OutputError, match=r"not installed: pip install 'mrflight\[hdfs\]'; or set"):
         open_folder(folder, "append", "job")
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)

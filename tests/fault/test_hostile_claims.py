@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from mrflight.servers.metadata import MetadataServer
 from pyarrow import flight
 
 from mrflight.errors import ProtocolError, SchemaMismatchError
+from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import MetadataAction
 from tests.support.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
 
@@ -75,6 +79,21 @@ def test_what_is_out_of_bounds_is_refused(servers: Servers) -> None:
         (state,) = servers.cluster.status().shuffles
         assert (state.id, state.maps, state.rows, state.size_bytes) == (SHUFFLE, 0, 0, 0)
         assert [server.location for server in servers.cluster.status().servers] == [servers.data]
+
+
+def test_only_sockets_register_at_a_server_on_a_socket(tmp_path: Path) -> None:
+    registry = Registry(time.monotonic, 60.0)
+    (tmp_path / "file").touch()
+    ours = f"grpc+unix://{tmp_path}/metadata.sock"
+    server = MetadataServer(ours, registry)
+    with flight.FlightClient(ours) as client:
+        for path in ("/etc/passwd", tmp_path / "file", tmp_path / "nothing", tmp_path):
+            with pytest.raises(ProtocolError, match="is not a socket of this machine"):
+                act(client, "register_server", json.dumps({"location": f"grpc+unix://{path}"}))
+        assert registry.servers() == []
+        act(client, "register_server", json.dumps({"location": ours}))
+        assert [each.location for each in registry.servers()] == [ours]
+    server.shutdown()
 
 
 def test_a_heartbeat_of_a_million_shuffles_leaves_nothing(servers: Servers) -> None:
