@@ -122,7 +122,7 @@ def _source(spec: JobSpec, size: Size, folder: Path) -> Source:
     files = tuple(f"visits/day={n // 100:03d}/{n:05d}.parquet" for n in range(size.maps))
     splits = tuple(Split(file, 0, 1, size.map_bytes // DECOMPRESSION_RATIO) for file in files)
     total = sum(split.size_bytes for split in splits)
-    reader = ParquetReader(SCHEMA, locate("visits", folder, spec.storage))
+    reader = ParquetReader(SCHEMA, root=locate("visits", folder, spec.storage))
     return Source("visits", reader, files, total, splits, DECOMPRESSION_RATIO)
 
 

@@ -106,8 +106,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
             skipped = source.skipped_folders
             note = f" ({format_count(skipped, 'folder')} not needed by the sql)" if skipped else ""
             yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
-        largest = format_bytes(max(split.size_bytes for split in splits))
-        yield "  maps", f"{len(splits):,}, up to {largest} each"
+        yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
 
     def _columns(self, name: str, reader: Reader | None) -> Iterator[Line]:
         """Yield the columns that are read, if the job selects some or does not need others."""
@@ -204,6 +203,13 @@ class StageExplanation(msgspec.Struct, frozen=True):
         if self.plan.is_adaptive:
             return "one for each partition; small neighbors are coalesced"
         return "one for each partition that has rows"
+
+
+def _largest(splits: list[Split]) -> str:
+    """Return how much a map reads at most, with the number of files if it is more than one."""
+    size = format_bytes(max(split.size_bytes for split in splits))
+    files = max(len({piece.path for piece in split.pieces}) for split in splits)
+    return f"{size} of {format_count(files, 'file')}" if files > 1 else size
 
 
 def explain_count(count: PartitionCount) -> str:

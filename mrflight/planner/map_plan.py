@@ -16,7 +16,8 @@ from mrflight.config.sort_key import ascending, columns_of, parse_sort_keys
 from mrflight.config.spec import InputSpec, JobSpec, ReduceSection
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.planner.keys import key_of, rows_of
-from mrflight.sources.base import Source, Split
+from mrflight.sources.base import Source, Split, pack_splits
+from mrflight.sources.packing import pack
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
@@ -43,6 +44,8 @@ class StageContext(msgspec.Struct, frozen=True):
     compression: str
     split_bytes: int
     """Larger splits are cut."""
+    pack_weight: int
+    """Smaller splits are packed up to this `weight`."""
     reduce_spec: ReduceSpec
     is_joined: bool
     """True if the tables are joined or queried before they are reduced."""
@@ -124,7 +127,7 @@ def _plan_maps(
 ) -> Iterator[MapTask]:
     memory = stage.memory.halved() if source.is_intermediate else stage.memory
     map_side = _map_side_spec(stage)  # one object for all maps, because it is sent to a worker once
-    for map_id, split in enumerate(_cut(source, stage.split_bytes), first_id):
+    for map_id, split in enumerate(_split_maps(stage, source), first_id):
         yield MapTask(
             source.name,
             map_id,
@@ -142,6 +145,12 @@ def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> No
         if partitioner.kind in ("hash", "range") and column not in schema.names:
             raise ColumnNotFoundError.among(column, schema.names, rows)
     partitioner.check(schema)
+
+
+def _split_maps(stage: StageContext, source: Source) -> Iterator[Split]:
+    """Yield what each map reads: large splits are cut, and small ones are packed."""
+    cut = _cut(source, stage.split_bytes)
+    return pack(cut, stage.pack_weight) if source.reader.reads_packs else cut
 
 
 def _cut(source: Source, max_bytes: int) -> Iterator[Split]:
@@ -259,7 +268,10 @@ def _plan_samples(
     count = _INTERMEDIATE_SAMPLE_SPLITS if source.is_intermediate else SAMPLE_SPLITS
     each = max(1, -(-SAMPLE_SPLITS // len(source.splits)))
     pieces = [piece for split in source.splits for piece in source.reader.divide(split, each)]
-    picked = pieces[:: max(1, len(pieces) // count)]
+    step = max(1, len(pieces) // count)
+    picked = pieces[::step]
+    if source.reader.reads_packs:  # one of many small files has too few rows
+        picked = [pack_splits(pieces[at : at + step]) for at in range(0, len(pieces), step)]
     rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
     return [
         SampleTask(source.reader, piece, row_map, partitioner.sort_keys, rows) for piece in picked

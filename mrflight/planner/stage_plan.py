@@ -26,6 +26,7 @@ from mrflight.planner.merge_plan import plan_merge
 from mrflight.planner.partition_count import PartitionCount, count_partitions
 from mrflight.planner.reduce_spec import plan_reduce_spec
 from mrflight.sources.base import Source
+from mrflight.sources.packing import weight
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.stage_rows import CoGroup
 from mrflight.tasks.tasks import MapTask, SampleTask
@@ -152,7 +153,8 @@ def plan_stage(
     keys = {name: key_of(spec, section) for name, section in spec.inputs.items()}
     unique = plan_merge(spec, keys, counted.number)
     reduce_spec = replace(plan_reduce_spec(spec, folder), unique=unique)
-    total = sum(split.size_bytes for source in shuffled for split in source.splits)
+    maps = workers * _MAPS_PER_WORKER
+    splits = [split for source in shuffled for split in source.splits]
     context = StageContext(
         spec,
         folder,
@@ -160,7 +162,8 @@ def plan_stage(
         row_maps,
         counted.number,
         choose_compression(spec, rows_bytes),
-        max(total // (workers * _MAPS_PER_WORKER), _MIN_SPLIT_BYTES),
+        max(sum(split.size_bytes for split in splits) // maps, _MIN_SPLIT_BYTES),
+        min(sum(map(weight, splits)) // maps, SPLIT_BYTES),
         reduce_spec,
         is_joined=cogroup is not None,
         is_broadcast=stream is not None,

@@ -40,11 +40,12 @@ def open_source(
 
         check_requested_version(found, datetime.now(UTC))
     source = _open_all_columns(found, split_bytes)
-    if source.reader.schema is not None:
-        from mrflight.sources.schema_check import check_column_types
+    from mrflight.sources.packed_reader import read_packs
+    from mrflight.sources.schema_check import check_column_types
 
+    if source.reader.schema is not None:
         check_column_types(source.reader.schema, f"inputs.{name}")
-    return source
+    return read_packs(source)
 
 
 def _needed_by_sql(

@@ -4,54 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
-from mrflight.sources.base import Reader, Source, Split, split_runs
+from mrflight.sources.base import FileReader, Source, Split, split_runs
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import cast_batch, common_schema
-from mrflight.storage import Location
 
 _FILE_MAGIC = b"ARROW1"
 _BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class ArrowReader(Reader):
+class ArrowReader(FileReader):
     """Reads runs of record batches as ``schema``.
 
     Columns that need no cast stay pages of the memory-mapped file.
     """
 
     schema: pa.Schema
-    root: Location
 
     def select(self, columns: Sequence[str]) -> ArrowReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        location = self.root.at(split.path)
-        with (
-            translate_read_errors("arrow", location),
-            verify_unchanged(location, split.version) as location,
-            location.open_mapped() as file,
-        ):
-            for batch in _read_batches(file, split, self.schema.names):
-                yield from _slices(cast_batch(batch, self.schema))
+        for piece in split.pieces:
+            location = self.root.at(piece.path)
+            with (
+                translate_read_errors("arrow", location),
+                verify_unchanged(location, piece.version) as location,
+                location.open_mapped() as file,
+            ):
+                for batch in _read_batches(file, piece, self.schema.names):
+                    yield from _slices(cast_batch(batch, self.schema))
 
 
 def open_arrow(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of an arrow input. Reads every file's schema."""
     splits: list[Split] = []
     schemas = []
-    for file in found.files:
-        schema, sizes = _read_head(found, file)
+    heads = found.each(partial(_read_head, found), found.files)
+    for file, (schema, sizes) in zip(found.files, heads, strict=True):
         schemas.append((found.location(file).url, schema))
         splits += split_runs(file.path, file.version, sizes, split_bytes)
     return Source(
         name=found.name,
-        reader=ArrowReader(common_schema(found, schemas), found.root),
+        reader=ArrowReader(common_schema(found, schemas), root=found.root),
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),

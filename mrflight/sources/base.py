@@ -1,20 +1,23 @@
 """The interface of every source: files of one schema, cut into splits that map tasks read.
 
 The driver opens a `Source`, which knows all its files. A worker only gets its `reader`, which is
-small and picklable, and one `Split` per map task.
+small and picklable, and one `Split` per map task. For small files that is a `PackedSplit`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.storage.store import FileVersion
+from mrflight.storage import Location
+from mrflight.storage.store import FileVersion, Store
 from mrflight.system.shared_payload import SharedPayload
 
 DECOMPRESSION_RATIO = 4
@@ -40,6 +43,16 @@ class Split(msgspec.Struct, frozen=True):
     version: FileVersion | None = None
     """The file's version when the job was planned; None if there is no file to read."""
 
+    @property
+    def pieces(self) -> tuple[Split, ...]:
+        """The parts of files that make up this split, in the order of the rows."""
+        return (self,)
+
+    @property
+    def place(self) -> str:
+        """What is read, for messages."""
+        return f"{self.path} from {self.start}"
+
     def divide(self, count: int) -> list[Split]:
         """Return at most ``count`` splits of about the same size that cover this one."""
         units = self.stop - self.start
@@ -50,6 +63,44 @@ class Split(msgspec.Struct, frozen=True):
             replace(self, start=start, stop=stop, size_bytes=round(unit_bytes * (stop - start)))
             for start, stop in pairwise(bounds)
         ]
+
+
+class PackedSplit(Split, frozen=True):
+    """Parts of several files that one map task reads one after the other; see `pack_splits`.
+
+    ``path``, ``start`` and ``stop`` are those of the first part. Each part has its own version.
+    """
+
+    parts: tuple[Split, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[Split, ...]:
+        return self.parts
+
+    @property
+    def place(self) -> str:
+        files = dict.fromkeys(part.path for part in self.parts)
+        return f"{len(files):,} files from {self.path} to {self.parts[-1].path}"
+
+    def divide(self, count: int) -> list[Split]:
+        """Return at most ``count`` splits, cut between the parts and within large ones."""
+        target = max(1, -(-self.size_bytes // max(1, count)))
+        cut = [each for part in self.parts for each in part.divide(-(-part.size_bytes // target))]
+        count = max(1, min(count, len(cut)))
+        bounds = [i * len(cut) // count for i in range(count + 1)]
+        return [pack_splits(cut[start:stop]) for start, stop in pairwise(bounds)]
+
+
+def pack_splits(parts: Sequence[Split]) -> Split:
+    """Return one split of all parts, which has their constants if these are the same."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    constants = first.constants if all(p.constants == first.constants for p in parts) else ()
+    size_bytes = sum(part.size_bytes for part in parts)
+    return PackedSplit(
+        first.path, first.start, first.stop, size_bytes, constants, parts=tuple(parts)
+    )
 
 
 def split_runs(
@@ -81,6 +132,11 @@ class Reader(SharedPayload, ABC):
 
     schema: pa.Schema | None
     """The schema of every batch that `read` yields; None if only reading can tell."""
+
+    @property
+    def reads_packs(self) -> bool:
+        """True if `read` takes a `PackedSplit` as well."""
+        return False
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -119,6 +175,25 @@ class Reader(SharedPayload, ABC):
     def divide(self, split: Split, count: int) -> list[Split]:
         """Return at most ``count`` splits that cover ``split``, for sampling parts of it."""
         return split.divide(count)
+
+
+@dataclass(frozen=True)
+class FileReader(Reader):
+    """Reads splits of files.
+
+    All parts of a `PackedSplit` that it reads have the constants of the split; `PackedReader` sees
+    to that.
+    """
+
+    root: Location = field(kw_only=True)
+    """The folder of the files, or any other location in their store."""
+
+    def in_store(self, store: Store) -> FileReader:
+        """Return a reader of the same files through another object of their store."""
+        return with_fields(self, root=replace(self.root, store=store))
+
+    def select(self, columns: Sequence[str]) -> FileReader:
+        return self
 
 
 class Source(msgspec.Struct, frozen=True):

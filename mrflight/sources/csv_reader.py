@@ -17,19 +17,19 @@ import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
-from mrflight.sources.base import Reader, Split
+from mrflight.sources.base import FileReader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
-from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
+from mrflight.sources.csv_header import options_of_file, read_header
 from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before, open_text, skip_bytes
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
-from mrflight.sources.text_source import read_lines
+from mrflight.sources.text_source import RowsOfFile, read_lines
 from mrflight.storage import Location
 
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 
 
 @dataclass(frozen=True)
-class CsvReader(Reader):
+class CsvReader(FileReader):
     """Reads csv with the columns and types of ``schema``; a file may have them in any order."""
 
     input_name: str
@@ -37,34 +37,49 @@ class CsvReader(Reader):
     declared: frozenset[str]
     """The columns whose type the job file sets."""
     options: CsvOptions
-    root: Location
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        location = self.root.at(split.path)
-        options = options_of_file(self.options, split.path)
-        with (
-            translate_read_errors("csv", location),
-            verify_unchanged(location, split.version) as location,
-        ):
-            header = read_header(location, options, self.input_name)
-            if header is None:
-                return
-            expected = self._expectation(header, options)
-            if options.newlines_in_values:
-                batches = read_stream(location, header.size, expected)
-            else:
-                batches = read_lines(location, split, header.size, expected)
-            yield from (batch for batch in batches if batch.num_rows)
+        expectations = _Expectations(self)
+        if not self.options.newlines_in_values:
+            yield from read_lines(self.root, split, "csv", expectations.of_file)
+            return
+        for piece in split.pieces:
+            location = self.root.at(piece.path)
+            with (
+                translate_read_errors("csv", location),
+                verify_unchanged(location, piece.version) as location,
+            ):
+                rows = expectations.of_file(location)
+                if rows is not None:
+                    batches = read_stream(location, rows.begin, rows.expected)
+                    yield from (batch for batch in batches if batch.num_rows)
 
-    def _expectation(self, header: CsvHeader, options: CsvOptions) -> CsvExpectation:
-        return CsvExpectation(
-            input_name=self.input_name,
-            columns=header.columns,
-            include=self.schema.names,
-            types={field.name: field.type for field in self.schema},
-            declared=self.declared,
-            delimiter=options.delimiter,
-        )
+
+class _Expectations:
+    """Reads the headers of files, and keeps what they let expect: most files have the same one."""
+
+    def __init__(self, reader: CsvReader) -> None:
+        self._reader = reader
+        self._known: dict[tuple[tuple[str, ...], str], CsvExpectation] = {}
+
+    def of_file(self, location: Location) -> RowsOfFile[CsvExpectation] | None:
+        """Return what the header of a file tells about its rows; None if the file is empty."""
+        reader = self._reader
+        options = options_of_file(reader.options, location.path)
+        header = read_header(location, options, reader.input_name)
+        if header is None:
+            return None
+        key = header.columns, options.delimiter
+        if key not in self._known:
+            self._known[key] = CsvExpectation(
+                input_name=reader.input_name,
+                columns=header.columns,
+                include=reader.schema.names,
+                types={field.name: field.type for field in reader.schema},
+                declared=reader.declared,
+                delimiter=options.delimiter,
+            )
+        return RowsOfFile(header.size, self._known[key])
 
 
 def read_stream(

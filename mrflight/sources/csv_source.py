@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -35,7 +36,7 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
     declared = parse_types(found.spec.types, found.name)
     schema = _decide_schema(found, headers, columns, declared)
     options = found.spec.csv
-    reader = CsvReader(found.name, schema, frozenset(declared), options, found.root)
+    reader = CsvReader(found.name, schema, frozenset(declared), options, root=found.root)
     return text_source(
         found, headers, reader, split_bytes, ends_rows_at_lines=not options.newlines_in_values
     )
@@ -57,19 +58,8 @@ def _check_options(found: FoundInput) -> None:
 
 def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
     """Return the headers of the files that are not empty; raise InputError if all are empty."""
-    headers = {}
-    for file in found.files:
-        location = found.root.at(file.path)
-        # A file that was emptied after it was listed would be left out here, and no task would
-        # notice.
-        with (
-            translate_read_errors("csv", location),
-            verify_unchanged(location, file.version) as location,
-        ):
-            options = options_of_file(found.spec.csv, file.path)
-            header = read_header(location, options, found.name)
-        if header is not None:
-            headers[file] = header
+    read = zip(found.files, found.each(partial(_read_header, found), found.files), strict=True)
+    headers = {file: header for file, header in read if header is not None}
     if not headers:
         raise InputError(
             f"{found.key('path')}: {found.location(found.files[0]).url} is empty, without even a "
@@ -77,6 +67,17 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
             + (f", and so are the {len(found.files) - 1} others" if len(found.files) > 1 else "")
         )
     return headers
+
+
+def _read_header(found: FoundInput, file: InputFile) -> CsvHeader | None:
+    location = found.root.at(file.path)
+    # A file that was emptied after it was listed would be left out, and no task would notice.
+    with (
+        translate_read_errors("csv", location),
+        verify_unchanged(location, file.version) as location,
+    ):
+        options = options_of_file(found.spec.csv, file.path)
+        return read_header(location, options, found.name)
 
 
 def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
@@ -121,15 +122,16 @@ def _decide_schema(
     sample = sample_files(list(headers))
     head = head_bytes(len(sample))
     types = {name: type for name, type in declared.items() if name in columns}
-    inferred = []
-    for file in sample:
+
+    def infer(file: InputFile) -> InferredSchema:
         options = options_of_file(found.spec.csv, file.path)
         expected = CsvExpectation(
             found.name, headers[file].columns, columns, types, frozenset(types), options.delimiter
         )
         schema = _infer_schema(found, file, headers[file], expected, head)
-        inferred.append(InferredSchema(found.location(file).url, schema))
-    return unify_schemas(inferred, found.name)
+        return InferredSchema(found.location(file).url, schema)
+
+    return unify_schemas(found.each(infer, sample), found.name)
 
 
 def _infer_schema(
@@ -142,7 +144,7 @@ def _infer_schema(
             batches = read_stream(location, header.size, expected)
         else:
             chunks = read_chunks(location, header.size, 0, None, head)
-            batches = decode_chunks(chunks, location, expected)
+            batches = decode_chunks((expected, chunk) for chunk in chunks)
         try:
             batch = next(batches, None)
         except pa.ArrowNotImplementedError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -81,16 +83,17 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     root, version = found.root, read_version(found)
     names = version.schema.names
     try:
-        splits = [s for file in version.files for s in file_splits(root, file, names, split_bytes)]
+        cut = partial(file_splits, root, columns=names, split_bytes=split_bytes)
+        splits = tuple(chain.from_iterable(found.each(cut, version.files)))
     except InputError as error:
         check_not_vacuumed(found, version.number, error)
         raise
     return Source(
         name=found.name,
-        reader=ParquetReader(version.schema, root),
+        reader=ParquetReader(version.schema, root=root),
         files=tuple(stored_file(root, file.path).path for file in version.files),
         size_bytes=sum(file.size_bytes for file in version.files),
-        splits=tuple(splits) or (Split(root.path, 0, 0, 0),),
+        splits=splits or (Split(root.path, 0, 0, 0),),
         decompression_ratio=DECOMPRESSION_RATIO,
         version=version.number,
     )

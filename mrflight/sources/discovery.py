@@ -7,11 +7,11 @@ folders.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -42,9 +42,13 @@ from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import MANIFESTS, ManifestLog
 from mrflight.storage.part_name import is_part
 from mrflight.storage.store import FileVersion
+from mrflight.system.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from pyarrow import fs
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -76,6 +80,10 @@ class FoundInput(msgspec.Struct, frozen=True):
     def location(self, file: InputFile) -> Location:
         """Return the location of one of the files, in the version that was found."""
         return self.root.at(file.path).of(file.version)
+
+    def each(self, function: Callable[[T], R], files: Iterable[T]) -> Iterator[R]:
+        """Yield ``function(file)`` for the files in order, which reads side by side in a store."""
+        return side_by_side(function, files, self.root.store.requests_at_once)
 
     def key(self, setting: str) -> str:
         """Return the key path of one of this input's settings, for messages."""

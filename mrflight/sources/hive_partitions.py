@@ -19,7 +19,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
-from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.base import FileReader, Source, Split
+from mrflight.storage.store import Store
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The value that stands for null."""
@@ -106,7 +107,9 @@ class PartitionColumns(msgspec.Struct, frozen=True):
         constants = dict(zip(distinct, (tuple(row.items()) for row in rows), strict=True))
         types = {**dict(zip(stored.names, stored.types, strict=True)), **self.types}
         selected = columns or list(types)
-        whole = PartitionedReader(source.reader, pa.schema(list(types.items())))
+        files = source.reader
+        assert isinstance(files, FileReader), files
+        whole = PartitionedReader(files, pa.schema(list(types.items())), root=files.root)
         return replace(
             source,
             reader=whole.select(selected),
@@ -119,10 +122,10 @@ class PartitionColumns(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class PartitionedReader(Reader):
+class PartitionedReader(FileReader):
     """Adds the columns of their folders' names to the rows that another reader reads of files."""
 
-    files: Reader
+    files: FileReader
     schema: pa.Schema
 
     def select(self, columns: Sequence[str]) -> PartitionedReader:
@@ -132,6 +135,9 @@ class PartitionedReader(Reader):
         needed = [name for name in stored if name in columns] or stored[:1]
         schema = pa.schema([self.schema.field(name) for name in columns])
         return with_fields(self, files=self.files.select(needed), schema=schema)
+
+    def in_store(self, store: Store) -> PartitionedReader:
+        return with_fields(self, files=self.files.in_store(store))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         return self._with_constants(self.files.read(split), split, pa.repeat)

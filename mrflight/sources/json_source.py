@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
-from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.base import FileReader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_decoder import OtherFields
 from mrflight.sources.lines import Chunk, read_chunks
-from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
+from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_inference import (
     InferredSchema,
     head_bytes,
@@ -22,13 +23,12 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
-from mrflight.sources.text_source import decode_chunks, read_lines, text_source
+from mrflight.sources.text_source import RowsOfFile, decode_chunks, read_lines, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
-from mrflight.storage import Location
 
 
 @dataclass(frozen=True)
-class JsonReader(Reader):
+class JsonReader(FileReader):
     """Reads json objects, one per line, as rows of ``schema``; missing fields are null."""
 
     input_name: str
@@ -37,18 +37,11 @@ class JsonReader(Reader):
     """The columns whose type the job file sets."""
     reads_all: bool
     """True if all fields are read, so that a field that the schema lacks is an error."""
-    root: Location
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        location = self.root.at(split.path)
         others: OtherFields = "error" if self.reads_all else "ignore"
         expected = JsonExpectation(self.input_name, self.schema, self.declared, others)
-        with (
-            translate_read_errors("json", location),
-            verify_unchanged(location, split.version) as location,
-        ):
-            batches = read_lines(location, split, 0, expected)
-            yield from (batch for batch in batches if batch.num_rows)
+        return read_lines(self.root, split, "json", lambda location: RowsOfFile(0, expected))
 
 
 def open_json(found: FoundInput, split_bytes: int) -> Source:
@@ -61,7 +54,7 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
             f"{found.key('path')}: {found.root.url} has no json object, only empty files"
         )
     reads_all = found.spec.columns is None
-    reader = JsonReader(found.name, schema, frozenset(declared), reads_all, found.root)
+    reader = JsonReader(found.name, schema, frozenset(declared), reads_all, root=found.root)
     return text_source(found, files, reader, split_bytes)
 
 
@@ -73,7 +66,8 @@ def _decide_schema(
     head = head_bytes(len(sample))
     selected = found.spec.columns
     typed = pa.schema([(c, t) for c, t in declared.items() if selected is None or c in selected])
-    inferred = [_infer_schema(found, file, typed, head) for file in sample]
+    infer = partial(_infer_schema, found, typed=typed, head=head)
+    inferred = list(found.each(infer, sample))
     for file in inferred:
         found.check_no_partition_column(file.schema.names, file.url)
     names = {name: None for file in inferred for name in file.schema.names} | dict(declared)
@@ -104,13 +98,13 @@ def _infer_schema(
         if chunk is None:
             return InferredSchema(location.url, pa.schema([]))
         try:
-            (batch,) = decode_chunks(iter([chunk]), location, expected)
+            (batch,) = decode_chunks([(expected, chunk)])
         except BadRowError:
             if found.spec.columns is None:
                 raise
             # The bad value may be in a column that is not selected.
             selected = _select_fields(chunk, found.spec.columns)
-            (batch,) = decode_chunks(iter([selected]), location, expected)
+            (batch,) = decode_chunks([(expected, selected)])
         except pa.ArrowNotImplementedError as error:
             types = {field.name: field.type for field in typed}
             raise unsupported_type(types, found.name, error) from error
@@ -132,9 +126,8 @@ def _first_names(chunk: Chunk) -> list[str]:
 
 def _select_fields(chunk: Chunk, names: list[str]) -> Chunk:
     """Return the lines with only these fields; a line that is no object stays as it is."""
-    return Chunk.of(
-        b"".join(_line_with_fields(line, names) for line in bytes(chunk).splitlines(True))
-    )
+    lines = b"".join(_line_with_fields(line, names) for line in bytes(chunk).splitlines(True))
+    return Chunk(chunk.parts, bytearray(lines), len(lines))
 
 
 def _line_with_fields(line: bytes, names: list[str]) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split, split_runs
+from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split, split_runs
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import Cast, cast_batch, cast_encoded_batch, common_schema
@@ -21,14 +22,13 @@ _DECODED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
-class ParquetReader(Reader):
+class ParquetReader(FileReader):
     """Reads runs of row groups as ``schema``.
 
     A file of a Delta table may lack columns. They have the split's constants, or else nulls.
     """
 
     schema: pa.Schema
-    root: Location
 
     def select(self, columns: Sequence[str]) -> ParquetReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -40,16 +40,17 @@ class ParquetReader(Reader):
         return self._read(split, cast_encoded_batch)
 
     def _read(self, split: Split, cast: Cast) -> Iterator[pa.RecordBatch]:
-        location = self.root.at(split.path)
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]
-        with (
-            translate_read_errors("parquet", location),
-            verify_unchanged(location, split.version) as location,
-        ):
-            for batch in read_row_groups(location, split, stored):
-                if batch.num_rows:
-                    yield cast(with_constants(batch, self.schema, constants), self.schema)
+        for piece in split.pieces:
+            location = self.root.at(piece.path)
+            with (
+                translate_read_errors("parquet", location),
+                verify_unchanged(location, piece.version) as location,
+            ):
+                for batch in read_row_groups(location, piece, stored):
+                    if batch.num_rows:
+                        yield cast(with_constants(batch, self.schema, constants), self.schema)
 
 
 def with_constants(
@@ -68,13 +69,13 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of a parquet input. Reads every file's footer."""
     splits: list[Split] = []
     schemas = []
-    for file in found.files:
-        schema, sizes = _footer(found, file)
+    heads = found.each(partial(_footer, found), found.files)
+    for file, (schema, sizes) in zip(found.files, heads, strict=True):
         schemas.append((found.location(file).url, schema))
         splits += split_runs(file.path, file.version, sizes, split_bytes)
     return Source(
         name=found.name,
-        reader=ParquetReader(common_schema(found, schemas), found.root),
+        reader=ParquetReader(common_schema(found, schemas), root=found.root),
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),

@@ -58,6 +58,12 @@ def verify_unchanged(location: Location, version: FileVersion | None) -> Iterato
         _check_version(location, version)
 
 
+def check_unchanged(location: Location) -> None:
+    """Raise InputError if the file no longer has the version that the location names."""
+    if location.version is not None:
+        _check_version(location, location.version)
+
+
 def _check_version(location: Location, version: FileVersion) -> None:
     info = location.info()
     if info.size != version.size_bytes:

@@ -141,10 +141,10 @@ def check_column_types(schema: pa.Schema, key: str) -> None:
 
 
 def _find_unsupported(type: pa.DataType) -> str | None:
-    for extension in (type, *_types_within(type)):
+    for extension in (type, *types_within(type)):
         if isinstance(extension, pa.BaseExtensionType) and _is_view(extension.storage_type):
             return "extension types over views"
-    for inner in _types_within(type):
+    for inner in types_within(type):
         if types.is_union(inner):
             return "unions within other types"
         if types.is_run_end_encoded(inner):
@@ -158,7 +158,7 @@ def _is_view(type: pa.DataType) -> bool:
     return bool(types.is_string_view(type) or types.is_binary_view(type))
 
 
-def _types_within(type: pa.DataType) -> Iterator[pa.DataType]:
+def types_within(type: pa.DataType) -> Iterator[pa.DataType]:
     """Yield the types that a type is made of, without itself."""
     if isinstance(type, pa.BaseExtensionType):
         children = [type.storage_type]
@@ -170,4 +170,4 @@ def _types_within(type: pa.DataType) -> Iterator[pa.DataType]:
         children = [type.field(number).type for number in range(type.num_fields)]
     for child in children:
         yield child
-        yield from _types_within(child)
+        yield from types_within(child)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -11,7 +13,18 @@ from mrflight.errors import BadRowError
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.formats import compression_of
-from mrflight.sources.lines import Chunk, first_bad_line, line_number, read_chunks
+from mrflight.sources.lines import (
+    Chunk,
+    first_bad_line,
+    join_chunks,
+    line_number,
+    read_chunks,
+)
+from mrflight.sources.read_checks import (
+    check_unchanged,
+    translate_read_errors,
+    verify_unchanged,
+)
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
 
@@ -71,32 +84,73 @@ def split_bytes_evenly(path: str, version: FileVersion, split_bytes: int) -> lis
     return Split(path, 0, size, size, version=version).divide(-(-size // split_bytes))
 
 
+E = TypeVar("E", bound=Expectation, covariant=True)
+
+
+class RowsOfFile(NamedTuple, Generic[E]):
+    """Where the rows of a file begin, and what they must be."""
+
+    begin: int
+    expected: E
+
+
 def read_lines(
-    location: Location, split: Split, first: int, expected: Expectation
+    root: Location,
+    split: Split,
+    format: str,
+    look: Callable[[Location], RowsOfFile[Expectation] | None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split of lines; ``first`` is where the first row of the file begins."""
-    stop = None if compression_of(split.path) else split.stop
-    return decode_chunks(read_chunks(location, first, split.start, stop), location, expected)
+    """Yield the rows of a split of lines; small files that follow one another share batches.
+
+    ``look`` tells about the rows of a file, None if it has none. The lines of files for which it
+    tells of the same expectation, the same object, may share a batch.
+    """
+    chunks = _read_pieces(root, split, format, look)
+    with translate_read_errors(format, root.at(split.path)):
+        batches = decode_chunks(join_chunks(chunks) if len(split.pieces) > 1 else chunks)
+        yield from (batch for batch in batches if batch.num_rows)
 
 
-def decode_chunks(
-    chunks: Iterator[Chunk], location: Location, expected: Expectation
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each chunk; raise BadRowError, with the line, for a bad row."""
-    decoder = expected.decoder()
-    for chunk in chunks:
-        try:
-            batch = decoder.decode(chunk)
-        except ValueError as error:
-            raise _bad_row(chunk, decoder, location, expected, error) from error
-        yield batch
+def _read_pieces(
+    root: Location,
+    split: Split,
+    format: str,
+    look: Callable[[Location], RowsOfFile[Expectation] | None],
+) -> Iterator[tuple[Expectation, Chunk]]:
+    for piece in split.pieces:
+        location = root.at(piece.path)
+        with (
+            translate_read_errors(format, location),
+            verify_unchanged(location, piece.version) as location,
+        ):
+            rows = look(location)
+            if rows is None:
+                continue
+            stop = None if compression_of(piece.path) else piece.stop
+            for chunk in read_chunks(location, rows.begin, piece.start, stop):
+                yield rows.expected, chunk
+
+
+def decode_chunks(chunks: Iterable[tuple[Expectation, Chunk]]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each chunk; raise BadRowError, with file and line, for a bad row."""
+    for expected, group in groupby(chunks, itemgetter(0)):
+        decoder = expected.decoder()
+        for _, chunk in group:
+            try:
+                batch = decoder.decode(chunk)
+            except ValueError as error:
+                raise _bad_row(chunk, decoder, expected, error) from error
+            yield batch
 
 
 def _bad_row(
-    chunk: Chunk, decoder: Decoder, location: Location, expected: Expectation, error: ValueError
+    chunk: Chunk, decoder: Decoder, expected: Expectation, error: ValueError
 ) -> BadRowError:
+    """Return the error for a chunk; raise InputError instead if the file of the row has changed."""
     found = first_bad_line(chunk, decoder.decode)
     if found is None:
-        return BadRowError(f"{location.url} cannot be read as {expected.format}: {error}")
+        return BadRowError(f"{chunk.location.url} cannot be read as {expected.format}: {error}")
     index, record = found
-    return expected.explain(location.url, line_number(location, chunk, index), record, str(error))
+    location = chunk.part_of(index)[0].location
+    check_unchanged(location)
+    return expected.explain(location.url, line_number(chunk, index), record, str(error))

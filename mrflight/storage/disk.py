@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,9 +46,7 @@ class Disk(PutIfAbsentStore):
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        from pyarrow import fs
-
-        return fs.LocalFileSystem()
+        return _local_files(use_mmap=False)
 
     def info(self, path: str) -> fs.FileInfo:
         return self.filesystem.get_file_info(path)
@@ -68,9 +67,7 @@ class Disk(PutIfAbsentStore):
         return Path(path).read_bytes()
 
     def open_mapped(self, path: str) -> pa.NativeFile:
-        from pyarrow import fs
-
-        return fs.LocalFileSystem(use_mmap=True).open_input_file(path)
+        return _local_files(use_mmap=True).open_input_file(path)
 
     def create(self, path: str) -> pa.NativeFile:
         try:
@@ -114,3 +111,10 @@ class Disk(PutIfAbsentStore):
         self.sync(folder)
         if is_new:
             self.sync(os.path.dirname(folder))
+
+
+@cache
+def _local_files(*, use_mmap: bool) -> fs.FileSystem:
+    from pyarrow import fs
+
+    return fs.LocalFileSystem(use_mmap=use_mmap)

@@ -47,6 +47,7 @@ class Bucket(PutIfAbsentStore):
     puts_log_entries = True
     reads_check_version = True
     open_file_bytes = (1 + PARTS_AT_ONCE) * PART_BYTES
+    requests_at_once = 16
     slow_close = True
 
     def __post_init__(self) -> None:
@@ -124,7 +125,7 @@ class Bucket(PutIfAbsentStore):
         def read(start: int, stop: int) -> Any:
             with _as_os_errors(url):
                 answer = get(client, key, options={"range": (start, stop)})
-                if not _is_of(version, _file_info(answer.meta)):
+                if not version.is_of(_file_info(answer.meta)):
                     raise StoreCallError(
                         url, "it has changed since it was listed", is_transient=False
                     )
@@ -259,11 +260,6 @@ def knows_option(key: str) -> bool:
 
 def _key(path: str) -> str:
     return path.strip("/")
-
-
-def _is_of(version: FileVersion, info: fs.FileInfo) -> bool:
-    is_of_time = version.mtime_ns is None or version.mtime_ns == info.mtime_ns
-    return bool(is_of_time and version.size_bytes == info.size)
 
 
 def _file_info(meta: Any) -> fs.FileInfo:

@@ -20,6 +20,11 @@ class FileVersion(msgspec.Struct, frozen=True):
     mtime_ns: int | None = None
     """The time of the last write; None if it is unknown or says nothing."""
 
+    def is_of(self, info: fs.FileInfo) -> bool:
+        """Return whether a file has this version."""
+        is_of_time = self.mtime_ns is None or self.mtime_ns == info.mtime_ns
+        return bool(is_of_time and self.size_bytes == info.size)
+
 
 class Store(ABC):
     """Files by absolute paths, ``/a/b``. A folder exists if something is below it.
@@ -38,6 +43,9 @@ class Store(ABC):
 
     open_file_bytes = 0
     """About how much a file that is being written buffers."""
+
+    requests_at_once = 1
+    """How many reads of files to have in flight side by side; 1 if there is no latency to hide."""
 
     slow_close = False
     """Whether closing a written file waits for the store, rather than for this machine."""

@@ -57,6 +57,11 @@ class StreamReader(Reader):
     rows_read: int = 0
     """The rows of the input that were read so far."""
 
+    @property
+    def reads_packs(self) -> bool:
+        """Delegate to the reader of the input."""
+        return self.reader.reads_packs
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield the joined rows of a split: at least one batch, which may be empty."""
         mapper = Mapper(self.reader, split, self.row_map)

@@ -77,7 +77,7 @@ class Mapper:
         return mapped
 
     def _describe_batch(self, number: int) -> str:
-        return f"{self._split.path}, batch {number} from {self._split.start}"
+        return f"{self._split.place}, batch {number}"
 
 
 def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None:

@@ -66,7 +66,7 @@ class MapTask(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"map {self.map_id} ({self.input_name}, {self.split.path} from {self.split.start})"
+        return f"map {self.map_id} ({self.input_name}, {self.split.place})"
 
 
 class MapResult(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class SampleTask(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"sample of {self.split.path} from {self.split.start}"
+        return f"sample of {self.split.place}"
 
 
 class PartialAggregateTask(msgspec.Struct, frozen=True):

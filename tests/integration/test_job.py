@@ -87,6 +87,53 @@ def test_a_csv_file_is_split_over_map_tasks(tmp_path: Path) -> None:
     assert pa.compute.min_max(keys["n"]).as_py() == {"min": 1, "max": 1}
 
 
+def test_many_small_files_are_read_by_few_maps_and_again_if_a_worker_dies(tmp_path: Path) -> None:
+    files, each = 300, 5
+    (tmp_path / "in").mkdir()
+    for number in range(files):
+        text = "".join(f"{number * each + row},{row}\n" for row in range(each))
+        (tmp_path / "in" / f"{number:03}.csv").write_text(f"k,v\n{text}")
+    (tmp_path / "functions.py").write_text(
+        """
+import os, signal
+from pathlib import Path
+
+def dies_once(batch):
+    begun = Path(__file__).parent / "begun"
+    if 700 in batch["k"].to_pylist() and not begun.exists():
+        begun.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+"""
+    )
+    job = write_job(
+        tmp_path,
+        """
+        [job]
+        name = "small"
+        [inputs.rows]
+        path = "in"
+        map = "functions:dies_once"
+        key = ["k"]
+        [shuffle]
+        partitions = 2
+        [output]
+        table = "out"
+        format = "parquet"
+        [cluster]
+        workers = 2
+        """,
+    )
+    done = drive(job)
+    assert done.code == 0, done.stderr
+    attempts = done.result["attempts"]
+    assert attempts["failed"] == 1
+    assert 8 <= attempts["map"] <= 11
+    assert done.result["rows_in"] == done.result["rows_out"] == files * each
+    found = duckdb.sql(f"select k, v from '{tmp_path}/out/*.parquet' order by k").fetchall()
+    assert found == duckdb.sql(f"select k, v from '{tmp_path}/in/*.csv' order by k").fetchall()
+
+
 def test_several_inputs_meet_in_one_table(tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "arrow")
     pyarrow.parquet.write_table(VISITS.slice(0, 100), tmp_path / "late.parquet")

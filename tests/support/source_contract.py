@@ -18,6 +18,7 @@ from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source, Split
+from mrflight.sources.packing import OPEN_BYTES, pack
 
 COLUMNS = ["id", "word", "share", "seen"]
 WORDS = ["plain", "", "with, comma", 'with "quotes"', "çédille", "日本語", "tab\there", " blanks "]
@@ -139,6 +140,35 @@ class SourceContract(ABC):
         again = [batch for reader, split in moved for batch in reader.read(split)]
         assert pa.Table.from_batches(again).equals(read(source))
         assert read(source).equals(read(source))
+
+    def test_packed_splits_have_the_same_rows_in_the_same_order(self, folder: Path) -> None:
+        tables = [rows(i * 5, [3, 1, 5, 2][i % 4]) for i in range(20)]
+        source = self.open(folder, self.lay_out(folder, *tables))
+        expected = read(source)
+        for weight in (1, 3 * OPEN_BYTES, 10 * OPEN_BYTES, LARGE):
+            packs = list(pack(source.splits, weight))
+            packed = [batch for split in packs for batch in source.reader.read(split)]
+            assert pa.Table.from_batches(packed, source.reader.schema).equals(expected)
+        (all_files,) = packs
+        (joined,) = source.reader.read(all_files)
+        joined.validate(full=True)
+        assert pa.Table.from_batches([joined], source.reader.schema).equals(expected)
+        encoded = pa.concat_tables(
+            pa.Table.from_batches([batch]) for batch in source.reader.read_encoded(all_files)
+        )
+        assert encoded.cast(source.reader.schema).equals(expected)
+
+    def test_a_changed_file_in_a_packed_split_is_refused(self, folder: Path) -> None:
+        source = self.open(folder, self.lay_out(folder, *(rows(i * 5, 5) for i in range(9))))
+        (packed,) = pack(source.splits, LARGE)
+        for changed in (packed.pieces[0], packed.pieces[4], packed.pieces[8]):
+            path = Path(changed.path)
+            whole, before = path.read_bytes(), path.stat()
+            path.write_bytes(whole + b"\n")
+            with pytest.raises(InputError, match=f"{re.escape(changed.path)} changed while"):
+                list(source.reader.read(packed))
+            path.write_bytes(whole)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def test_pickles_are_small_for_any_number_of_files(self, folder: Path) -> None:
         source = self.open(folder, self.lay_out(folder, *(rows(i, 1) for i in range(40))))

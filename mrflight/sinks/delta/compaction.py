@@ -95,7 +95,7 @@ class _Compactor:
         self._schema, self._partition_by = table.schema, table.partition_by
         self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
         self._guard = CommitGuard(location.url)
-        self._reader = ParquetReader(table.schema, location)
+        self._reader = ParquetReader(table.schema, root=location)
         self._writer = FilePartWriter(
             location,
             job_id,

@@ -149,7 +149,7 @@ class RewriteTask(msgspec.Struct, frozen=True):
 
     def _reader(self, columns: Sequence[str]) -> ParquetReader:
         schema = pa.schema([self.schema.field(name) for name in columns])
-        return ParquetReader(schema, self.table)
+        return ParquetReader(schema, root=self.table)
 
     def _mark(self, index: KeyIndex, split: Split, bits: _RowBits) -> None:
         start = 0

@@ -69,6 +69,17 @@ def test_a_job_of_one_stage(clicks_folder: Path, capsys: pytest.CaptureFixture[s
     )
 
 
+def test_how_many_small_files_a_map_reads(
+    clicks_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(80):
+        (clicks_folder / "visits" / f"{number}.csv").write_text("url,visitor,ms\nx.com,5,3\n")
+    code, out, err = explained(clicks_folder, capsys, CLICKS)
+    assert (code, err) == (0, "")
+    assert "input visits:   csv, 82 files, 5.9 KiB\n" in out
+    assert "\n  maps:         9, up to 3.9 KiB of 10 files each\n" in out
+
+
 def test_a_stage_that_reads_another(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,28 @@ def test_a_few_large_splits_are_divided_so_that_every_worker_has_several(
 
 
 @pytest.mark.parametrize(
+    ("files", "fewest", "most"),
+    [(1, 1, 1), (4 * WORKERS, 4 * WORKERS, 4 * WORKERS), (33, 16, 33), (1000, 16, 18)],
+)
+def test_many_small_files_are_packed_so_that_every_worker_has_several_maps(
+    plan: Plan, tmp_path: Path, files: int, fewest: int, most: int
+) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(files):
+        (tmp_path / "many" / f"{number:04}.csv").write_text("url,weight\na,1\n")
+    many = {"path": "many", "key": ["url"]}
+    tasks = plan(job(inputs={"visits": many})).map_tasks
+    assert fewest <= len(tasks) <= most
+    paths = [piece.path for task in tasks for piece in task.split.pieces]
+    assert paths == sorted(paths)
+    assert len(set(paths)) == len(paths) == files
+    samples = plan(job(inputs={"visits": many}, shuffle={"partitioner": "range"})).sample_tasks
+    assert len(samples) < 2 * 64
+    sampled = [piece.path for sample in samples for piece in sample.split.pieces]
+    assert list(dict.fromkeys(sampled)) == paths
+
+
+@pytest.mark.parametrize(
     ("shuffle", "combines"),
     [
         ({"partitioner": "hash"}, True),

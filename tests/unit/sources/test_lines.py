@@ -36,7 +36,7 @@ def chunks_of(data: bytes, first: int, start: int, stop: int | None, size: int) 
         file.write(data)
         file.flush()
         chunks = read_chunks(locate(file.name, Path("/")), first, start, stop, size)
-        return [Chunk(chunk.offset, bytearray(bytes(chunk)), chunk.size) for chunk in chunks]
+        return [Chunk(chunk.parts, bytearray(bytes(chunk)), chunk.size) for chunk in chunks]
 
 
 @given(data=texts(), cuts=st.lists(st.integers(0, 600), max_size=6), size=st.integers(1, 64))
@@ -47,8 +47,9 @@ def test_ranges_that_cover_a_file_read_every_line_once(
     read = b""
     for start, stop in pairwise(bounds):
         for chunk in chunks_of(data, 0, start, stop, size):
-            assert chunk.offset == len(read)
-            assert chunk.offset == 0 or data[chunk.offset - 1 : chunk.offset] == b"\n"
+            (part,) = chunk.parts
+            assert (part.offset, part.start) == (len(read), 0)
+            assert part.offset == 0 or data[part.offset - 1 : part.offset] == b"\n"
             read += bytes(chunk)
     assert read == data
 

@@ -1,0 +1,32 @@
+"""Pack the small splits of many files into larger ones. This is arithmetic only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mrflight.sources.base import Split, pack_splits
+
+OPEN_BYTES = 128 << 10
+"""What opening a file costs, as bytes that are read in the same time."""
+
+
+def weight(split: Split) -> int:
+    """Return what reading a split costs, in bytes."""
+    return split.size_bytes + OPEN_BYTES * len(split.pieces)
+
+
+def pack(splits: Iterable[Split], max_weight: int) -> Iterator[Split]:
+    """Yield the same parts of files in the same order, packed up to a weight.
+
+    A split that is heavier stays as it is, and so do the parts of a file that was cut.
+    """
+    parts: list[Split] = []
+    filled = 0
+    for split in splits:
+        if parts and (filled + weight(split) > max_weight or parts[-1].path == split.path):
+            yield pack_splits(parts)
+            parts, filled = [], 0
+        parts += split.pieces
+        filled += weight(split)
+    if parts:
+        yield pack_splits(parts)
