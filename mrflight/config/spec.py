@@ -159,6 +159,11 @@ class OutputSection(_Section, frozen=True):
     """The codec of parquet files; by default zstd."""
 
 
+NO_OUTPUT = OutputSection(table="")
+"""Stands for the output of a stage whose rows another stage reads, and of a job whose rows its
+caller reads."""
+
+
 class ClusterSection(_Section, frozen=True):
     """``[cluster]``: where the job runs, and with which resources."""
 
@@ -236,4 +241,9 @@ class JobSpec(_Section, frozen=True):
     def paths(self) -> list[str]:
         """The paths of the inputs and the output, as the job file writes them."""
         read = [section.path for section in self.all_inputs if section.path is not None]
-        return [*read, self.output.table]
+        return [*read, self.output.table] if self.has_output else read
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the result is written, and not read by another stage or by the caller."""
+        return self.output != NO_OUTPUT

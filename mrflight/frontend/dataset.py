@@ -29,6 +29,7 @@ from mrflight.frontend.dataset_builder import (
     name_of_files,
     with_distinct_names,
 )
+from mrflight.frontend.dataset_reader import DatasetReader
 from mrflight.frontend.dataset_writer import DatasetWriter, Names, all_names_of, names_of
 
 Function = Callable[..., Any] | str
@@ -66,11 +67,12 @@ def read(
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(DatasetWriter):
-    """Rows that a job will produce. Every method returns a new dataset and leaves this one as is.
+class Dataset(DatasetReader, DatasetWriter):
+    """Rows that a job will produce. Every step returns a new dataset and leaves this one as is.
 
-    Mistakes are reported by `job`, `explain` and ``write_...``, with the keys that a job file would
-    have. A callable that cannot be pickled is reported at once.
+    Nothing runs before the rows are asked for, with `collect` and its like, or written. Mistakes
+    are reported then, and by `job` and `explain`, with the keys that a job file would have. A
+    callable that cannot be pickled is reported at once.
     """
 
     _inputs: tuple[InputBuilder, ...] = ()
@@ -304,6 +306,16 @@ class Dataset(DatasetWriter):
             return self._reduce(name, None, **order)
         return replace(self, _stage=structs.replace(stage, reduce={**stage.reduce, **order}))
 
+    @property
+    def _is_shuffled(self) -> bool:
+        return self._stage is not None
+
+    def _without_keys(self) -> Dataset:
+        inputs = tuple(each.without_options("key", "broadcast") for each in self._as_inputs())
+        shuffle = [key for key in self._settings if key.split(".")[0] == "shuffle"]
+        settings = {key: value for key, value in self._settings.items() if key not in shuffle}
+        return replace(self, _inputs=inputs, _stage=None, _settings=settings)
+
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
         last = self._stage or self._reduce("rows", None)._stage
         assert last is not None
@@ -329,6 +341,10 @@ class GroupedDataset(msgspec.Struct, frozen=True):
         return self._rows._reduce("grouped", None, **reduce)
 
     if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __iter__(self) -> NoReturn:
+            """Explain what `__getattr__` does."""
+            self.batches()
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain that groups must be aggregated before they are a dataset again."""

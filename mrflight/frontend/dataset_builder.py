@@ -62,6 +62,12 @@ class InputBuilder(msgspec.Struct, frozen=True, eq=False):
         """Set these keys, too."""
         return replace(self, options={**self.options, **options})
 
+    def without_options(self, *names: str) -> InputBuilder:
+        """Set none of these keys."""
+        return replace(
+            self, options={key: value for key, value in self.options.items() if key not in names}
+        )
+
 
 class StageBuilder(msgspec.Struct, frozen=True, eq=False):
     """A shuffle and its reduce. A stage that two others read runs once."""

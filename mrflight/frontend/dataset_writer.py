@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from mrflight.config.spec import JobSpec
@@ -16,6 +17,10 @@ Names = str | Sequence[str]
 """One column, or several."""
 
 Mode = Literal["error", "append", "overwrite"]
+
+
+TO_CALLER: Mapping[str, Any] = MappingProxyType({"table": ""})
+"""The section ``[output]`` of a job whose rows are not written: see `NO_OUTPUT`."""
 
 
 class DatasetWriter(ABC):
@@ -34,8 +39,8 @@ class DatasetWriter(ABC):
         """Return the plan as text, without starting anything; an output is checked if given."""
         from mrflight.planner.explain import explain  # loads Arrow
 
-        spec = self._spec({"table": ""}) if table is None else self.job(table, **output)
-        return "\n".join(explain(spec, Path.cwd(), with_output=table is not None))
+        spec = self._spec(TO_CALLER) if table is None else self.job(table, **output)
+        return "\n".join(explain(spec, Path.cwd()))
 
     def write_delta(
         self,
@@ -92,7 +97,7 @@ class DatasetWriter(ABC):
 
     @abstractmethod
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
-        """Return the job with this section ``[output]``."""
+        """Return the job with this section ``[output]``, or `TO_CALLER`."""
 
 
 def names_of(given: Names) -> list[str]:

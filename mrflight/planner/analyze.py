@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mrflight.config.memory import MemoryPlan
@@ -10,7 +10,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stage_plan import SPLIT_BYTES
-from mrflight.planner.stages import Stage, build_stages, with_key_prefix
+from mrflight.planner.stages import Stage, build_stages, result_stages, with_key_prefix
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
 from mrflight.sources import open_source
@@ -22,6 +22,8 @@ def analyze(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> tuple[JobPlan, Sink]:
     """Open the inputs and the output, and plan the job. Raises JobError."""
+    if not spec.has_output:
+        raise JobFileError("output.table must not be empty; write a path or a URL")
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
@@ -38,7 +40,21 @@ def plan_inputs(
     spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> JobPlan:
     """Open the inputs and plan the job, without a look at the output."""
-    stages = build_stages(spec)
+    return _plan_stages(build_stages(spec), folder, job_id, workers, memory)
+
+
+def plan_result(
+    spec: JobSpec, folder: Path, job_id: str, workers: int, memory: MemoryPlan
+) -> JobPlan:
+    """Open the inputs and plan a job whose rows the caller reads. Raises JobError."""
+    plan = _plan_stages(result_stages(spec), folder, job_id, workers, memory)
+    _ = plan.last.result_schema  # which raises for wrong columns of the result
+    return plan
+
+
+def _plan_stages(
+    stages: Sequence[Stage], folder: Path, job_id: str, workers: int, memory: MemoryPlan
+) -> JobPlan:
     sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
     return plan_job(stages, sources, str(folder), job_id, workers, memory)
 

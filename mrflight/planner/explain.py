@@ -25,23 +25,22 @@ _LABEL_WIDTH = 15
 _ON_THIS_MACHINE = "as on this machine; Ray decides by all of its nodes"
 
 
-def explain(spec: JobSpec, folder: Path, *, with_output: bool = True) -> list[str]:
+def explain(spec: JobSpec, folder: Path) -> list[str]:
     """Return the lines of the explanation; ``folder`` is that of the job file.
 
     Nothing is started or written, but users' modules are imported in this process. Raises the
-    errors that the job would raise before its first task. ``with_output=False`` does not look at
-    the output, for a job that has none yet.
+    errors that the job would raise before its first task. The output is looked at if there is one.
     """
-    prepare_storage(spec, folder, with_output=with_output)
+    prepare_storage(spec, folder)
     settings = RunSettings.of(spec, folder)
     deadline = Deadline(time.monotonic() + settings.timeout_s)
-    call = partial(_explain, spec, folder, settings, with_output=with_output)
+    call = partial(_explain, spec, folder, settings)
     return deadline.run(call, "the inputs and the output were analyzed")
 
 
-def _explain(spec: JobSpec, folder: Path, settings: RunSettings, *, with_output: bool) -> list[str]:
+def _explain(spec: JobSpec, folder: Path, settings: RunSettings) -> list[str]:
     job = (spec, folder, new_job_id(), settings.workers, settings.memory)
-    if not with_output:
+    if not spec.has_output:
         plan = plan_inputs(*job)
         _ = plan.last.result_schema  # which raises for wrong columns of the result
         _check_functions(plan)

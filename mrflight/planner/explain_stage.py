@@ -88,7 +88,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
     @property
     def _is_intermediate(self) -> bool:
         """True if the result is the input of another stage."""
-        return not self._spec.output.table
+        return not self._spec.has_output
 
     def _files(self, name: str, splits: list[Split]) -> Iterator[Line]:
         section = self._spec.inputs[name]

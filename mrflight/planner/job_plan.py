@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
@@ -62,6 +63,23 @@ class JobPlan(msgspec.Struct, frozen=True):
         sources = {**self.sources.get(stage.name, {}), **intermediate}
         in_order = [sources[name] for name in stage.spec.inputs]
         return plan_stage(stage.spec, in_order, self.folder, self.workers, self.memory)
+
+    def with_mapped_schemas(self, mapped: Mapping[tuple[str, str], pa.Schema]) -> JobPlan:
+        """Return the plan of a job whose functions return such rows, by stage and input.
+
+        It knows the schemas that follow from that, and cannot be run.
+        """
+        stages, sources = [], {}
+        for stage in self.stages:
+            schemas = {name: schema for (of, name), schema in mapped.items() if of == stage.name}
+            inputs = dict(stage.spec.inputs)
+            sources[stage.name] = dict(self.sources[stage.name])
+            for name, schema in schemas.items():
+                inputs[name] = replace(inputs[name], map=None)
+                source = sources[stage.name][name]
+                sources[stage.name][name] = replace(source, reader=_SchemaOnly(schema))
+            stages.append(stage._replace(spec=replace(stage.spec, inputs=inputs)))
+        return plan_job(stages, sources, self.folder, self.job_id, self.workers, self.memory)
 
 
 def plan_job(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference
@@ -16,6 +17,7 @@ from mrflight.config.sort_key import ascending, columns_of, parse_sort_keys
 from mrflight.config.spec import InputSpec, JobSpec, ReduceSection
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.planner.keys import key_of, rows_of
+from mrflight.planner.stages import IN_ORDER
 from mrflight.sources.base import Source, Split, pack_splits
 from mrflight.sources.packing import pack
 from mrflight.tasks.mapper import RowMap, mapped_schema
@@ -95,7 +97,7 @@ def plan_shuffle_input(stage: StageContext, sources: Sequence[Source]) -> Shuffl
     row_maps = {source.name: stage.row_maps[source.name] for source in sources}
     return ShuffleInput(
         sources[0].name,
-        tuple(map_tasks),
+        tuple(_with_map_count(map_tasks) if spec.shuffle.partitioner == IN_ORDER else map_tasks),
         tuple(sample_tasks),
         schemas[0] if schemas else None,
         partitioners,
@@ -138,6 +140,13 @@ def _plan_maps(
             map_side,
             WriteLimits(stage.compression, memory.writer, memory.combiner),
         )
+
+
+def _with_map_count(tasks: Sequence[MapTask]) -> list[MapTask]:
+    """Return the tasks, whose partitioners place a map by its position among all maps."""
+    planned = {id(task.partitioner): task.partitioner for task in tasks}
+    counted = {key: replace(each, maps=len(tasks)) for key, each in planned.items()}
+    return [replace(task, partitioner=counted[id(task.partitioner)]) for task in tasks]
 
 
 def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> None:
@@ -204,12 +213,13 @@ def _plan_partitioner(stage: StageContext, name: str, section: InputSpec) -> Par
     if kind == "hash" and spec.shuffle.partitions == 1 and not key and reduce is None:
         return PartitionerSpec("one", (), 1)  # the same for any key
     _check_key_columns(spec, name, kind, key)
-    if kind in ("hash", "range", "round_robin"):
+    if kind in ("hash", "range", "round_robin", IN_ORDER):
         sort_keys = ascending(key) if kind == "range" else ()
         return PartitionerSpec(kind, tuple(key), partitions, sort_keys=sort_keys)
     if ":" not in kind:
         raise JobFileError(
-            f"shuffle.partitioner must be hash, range, round_robin or module:function, not {kind!r}"
+            "shuffle.partitioner must be hash, range, round_robin, in_order or module:function, "
+            f"not {kind!r}"
         )
     function = FunctionRef.parse(kind, "shuffle.partitioner", stage.folder)
     return PartitionerSpec("function", tuple(key), partitions, function)
@@ -226,9 +236,9 @@ def _check_key_columns(spec: JobSpec, name: str, kind: str, key: list[str]) -> N
         raise JobFileError(f"inputs.{name}.key: the {kind} partitioner needs key columns; {advice}")
     if len(set(key)) < len(key):
         raise JobFileError(f"inputs.{name}.key: {key} names a column twice")
-    if kind == "round_robin" and spec.reduce:
+    if kind in ("round_robin", IN_ORDER) and spec.reduce:
         raise JobFileError(
-            "shuffle.partitioner: round_robin does not bring equal keys together, as [reduce] "
+            f"shuffle.partitioner: {kind} does not bring equal keys together, as [reduce] "
             "needs; use hash, or leave out [reduce]"
         )
     if kind in ("hash", "range") and group_by and not set(key) <= set(group_by):

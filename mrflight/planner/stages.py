@@ -14,10 +14,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputSpec, JobSpec, OutputSection, ReduceSection, StageSpec
+from mrflight.config.spec import (
+    NO_OUTPUT,
+    InputSpec,
+    JobSpec,
+    ReduceSection,
+    ShuffleSection,
+    StageSpec,
+)
 from mrflight.errors import JobError, JobFileError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+IN_ORDER = "in_order"
+"""The partitioner that keeps the rows in the order of the input."""
+
 _KEY_PATH = re.compile(r"\b(?=(inputs|reduce|shuffle)\.)")
 
 
@@ -61,14 +71,32 @@ def build_stages(spec: JobSpec) -> list[Stage]:
 def repartition_stage(stage: Stage) -> Stage:
     """Return a stage that partitions the rows of a broadcast join, so that they can be written."""
     job = stage.spec
-    partitioner = "hash" if job.output.keys else "round_robin"
-    rows = replace(
-        job,
-        inputs={"rows": InputSpec(stage=stage.name)},
-        shuffle=replace(job.shuffle, partitioner=partitioner),
-        reduce=None,
-    )
-    return Stage(f"{stage.name or 'job'}.written", stage.section, rows)
+    shuffle = replace(job.shuffle, partitioner="hash" if job.output.keys else "round_robin")
+    return Stage(f"{stage.name or 'job'}.written", stage.section, _reading(stage, shuffle))
+
+
+def result_stages(spec: JobSpec) -> list[Stage]:
+    """Return the stages of a job whose rows the caller reads, from the partitions of the last one.
+
+    These partitions hold the rows as they are, in their order. If nothing is made of the rows after
+    the last shuffle, that is the shuffle; otherwise the result of the last stage needs one more.
+    Raises JobFileError as `build_stages` does.
+    """
+    *before, last = build_stages(spec)
+    job = last.spec
+    if job.reduce is None and job.shuffle.partitioner == "round_robin":
+        in_order = replace(job.shuffle, partitioner=IN_ORDER)
+        return [*before, last._replace(spec=replace(job, shuffle=in_order))]
+    if job.reduce is None and job.shuffle.partitioner != "range":  # ranges are sorted when read
+        return [*before, last]
+    shuffle = replace(job.shuffle, partitioner=IN_ORDER, partitions="auto")
+    return [*before, last, Stage("job.result", "", _reading(last, shuffle))]
+
+
+def _reading(stage: Stage, shuffle: ShuffleSection) -> JobSpec:
+    """Return the spec of a stage that shuffles the result of another one, and changes nothing."""
+    inputs = {"rows": InputSpec(stage=stage.name)}
+    return replace(stage.spec, inputs=inputs, shuffle=shuffle, reduce=None)
 
 
 @contextmanager
@@ -134,7 +162,7 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
         inputs=stage.inputs,
         shuffle=shuffle,
         reduce=stage.reduce,
-        output=OutputSection(table=""),
+        output=NO_OUTPUT,
         stages={},
     )
 
@@ -147,7 +175,7 @@ def _steps(name: str, job: JobSpec) -> list[Stage]:
     if not reduce.orders or unordered == ReduceSection():
         return [Stage(name, section, job)]
     before = f"{name or 'job'}.rows"
-    first = replace(job, reduce=unordered, output=OutputSection(table=""))
+    first = replace(job, reduce=unordered, output=NO_OUTPUT)
     ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
     shuffle = replace(job.shuffle, partitioner="hash")
     last = replace(job, inputs={"rows": InputSpec(stage=before)}, shuffle=shuffle, reduce=ordered)

@@ -21,7 +21,9 @@ def modules_for(spec: JobSpec) -> list[str]:
 
 def driver_modules(spec: JobSpec) -> list[str]:
     """Return the modules of the workers, and those with which the driver commits."""
-    modules = [*worker_modules(spec), f"mrflight.sinks.{_sink(spec)}.sink"]
+    modules = worker_modules(spec)
+    if spec.has_output:
+        modules.append(f"mrflight.sinks.{_sink(spec)}.sink")
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.delta.merge_sink")
     return modules
@@ -33,9 +35,9 @@ def worker_modules(spec: JobSpec) -> list[str]:
     modules = [
         "mrflight.runtime.worker",
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
-        "mrflight.sinks.parts.part_writer",
-        f"mrflight.sinks.parts.{_encoder(spec)}",
     ]
+    if spec.has_output:
+        modules += ["mrflight.sinks.parts.part_writer", f"mrflight.sinks.parts.{_encoder(spec)}"]
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.delta.merge_writer")
     if any(reduce is not None and reduce.groups for reduce in spec.all_reduces):

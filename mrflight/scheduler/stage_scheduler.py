@@ -1,8 +1,9 @@
-"""Runs the stages of a job in order: sample, map and shuffle each, and reduce the last one."""
+"""Runs the stages of a job in order: sample, map and shuffle each; then reduce or read the last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +20,7 @@ from mrflight.scheduler.recovery.protocol import NO_RECOVERY
 from mrflight.scheduler.recovery.readers import SampleRecovery
 from mrflight.scheduler.recovery.writers import RunContext
 from mrflight.scheduler.reduce_stage import ReduceStage
+from mrflight.scheduler.rows_reader import RowsReader
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_output import (
     BroadcastJoinOutput,
@@ -46,7 +48,6 @@ class JobContext(msgspec.Struct, frozen=True):
     deadline: Deadline
     task_memory: TaskMemory
     """The memory and the local folder of a reduce task."""
-    part_writer: PartWriter
 
 
 class StageScheduler:
@@ -57,22 +58,42 @@ class StageScheduler:
         self._context = context
         self._max_runs = max_runs
 
-    def run(self) -> list[ReduceResult]:
+    def write(self, part_writer: PartWriter) -> list[ReduceResult]:
         """Run all stages, which leaves part files.
 
         Returns at least one result, in the order of the partitions.
         """
         for number in range(self._max_runs):
-            self._context.metrics.timer.begin("map")
-            name = f"{self._plan.job_id}-{number}" if number else self._plan.job_id
-            try:
-                return _StagesRun(name, self._plan, self._context).run()
-            except InconsistentMapOutputError as error:
-                if number + 1 == self._max_runs:
-                    raise
-                self._context.runner.notify(f"all maps and reduces run again: {error}")
-                self._context.shuffles.drop()
-        raise AssertionError("there is at least one run")
+            with self._run_again_if_inconsistent(number):
+                return self._begin(number).write(part_writer)
+        raise AssertionError("the last run returns or raises")
+
+    def read(self) -> Generator[pa.RecordBatch]:
+        """Run all stages, and yield the rows of the last one: see `RowsReader`.
+
+        That stage only partitions the rows of the result.
+        """
+        for number in range(self._max_runs):
+            with self._run_again_if_inconsistent(number):
+                yield from self._begin(number).read()
+                return
+
+    def _begin(self, number: int) -> _StagesRun:
+        """Begin a run of all stages."""
+        self._context.metrics.timer.begin("map")
+        name = f"{self._plan.job_id}-{number}" if number else self._plan.job_id
+        return _StagesRun(name, self._plan, self._context)
+
+    @contextmanager
+    def _run_again_if_inconsistent(self, number: int) -> Iterator[None]:
+        """Make room for another run if output was lost that this one cannot recover."""
+        try:
+            yield
+        except InconsistentMapOutputError as error:
+            if number + 1 == self._max_runs:
+                raise
+            self._context.runner.notify(f"all maps and reduces run again: {error}")
+            self._context.shuffles.drop()
 
 
 class _StagesRun:
@@ -90,18 +111,30 @@ class _StagesRun:
         self._rows_read = 0
         self._bytes_shuffled = 0
 
-    def run(self) -> list[ReduceResult]:
-        for stage in self._plan.stages:
-            with with_key_prefix(stage):
-                self._outputs[stage.name] = self._run_stage(stage)
+    def write(self, part_writer: PartWriter) -> list[ReduceResult]:
+        """Run all stages, and reduce the partitions of the last one to part files."""
+        last = self._run_stages()
         context = self._context
         context.metrics.timer.begin("reduce")
-        last = self._outputs[self._plan.stages[-1].name]
         if isinstance(last, BroadcastJoinOutput):
             last = self._run_stage(repartition_stage(self._plan.stages[-1]))
         assert isinstance(last, StageOutput), "a repartition has no broadcast inputs"
         context.metrics.partitions = last.plan.partitions
-        return ReduceStage(context.part_writer, context.task_memory, self._plan.memory).run(last)
+        return ReduceStage(part_writer, context.task_memory, self._plan.memory).run(last)
+
+    def read(self) -> Generator[pa.RecordBatch]:
+        """Run all stages, and read the partitions of the last one."""
+        last = self._run_stages()
+        assert isinstance(last, StageOutput), "the last stage has no broadcast inputs"
+        (output,) = last.sides
+        return RowsReader(output, self._context.deadline).batches()
+
+    def _run_stages(self) -> StageResult:
+        """Run the maps of all stages; return the output of the last one."""
+        for stage in self._plan.stages:
+            with with_key_prefix(stage):
+                self._outputs[stage.name] = self._run_stage(stage)
+        return self._outputs[self._plan.stages[-1].name]
 
     def _run_stage(self, stage: Stage) -> StageResult:
         """Run the maps of all sides of a stage; its reduces run with the stages that read it."""

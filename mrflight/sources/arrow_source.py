@@ -40,6 +40,20 @@ class ArrowReader(FileReader):
                 for batch in _read_batches(file, piece, self.schema.names):
                     yield from _slices(cast_batch(batch, self.schema))
 
+    def count_rows(self, piece: Split) -> int | None:
+        """Return the sum of the rows of the batches, which have their own; None for a stream."""
+        location = self.root.at(piece.path)
+        with (
+            translate_read_errors("arrow", location),
+            verify_unchanged(location, piece.version) as location,
+            location.open_mapped() as file,
+        ):
+            if not _is_file_format(file):
+                return None
+            options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[0])
+            opened = pa.ipc.open_file(file, options=options)
+            return sum(opened.get_batch(i).num_rows for i in range(piece.start, piece.stop))
+
 
 def open_arrow(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of an arrow input. Reads every file's schema."""

@@ -154,6 +154,10 @@ class Reader(SharedPayload, ABC):
         """
         return self
 
+    def count_rows(self, piece: Split) -> int | None:
+        """Return the number of rows in a part of one file if the file has it, without the rows."""
+        return None
+
     def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield what `read` yields, but columns with few distinct strings may stay dictionaries.
 

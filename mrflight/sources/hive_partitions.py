@@ -139,6 +139,9 @@ class PartitionedReader(FileReader):
     def in_store(self, store: Store) -> PartitionedReader:
         return with_fields(self, files=self.files.in_store(store))
 
+    def count_rows(self, piece: Split) -> int | None:
+        return self.files.count_rows(piece)
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         return self._with_constants(self.files.read(split), split, pa.repeat)
 

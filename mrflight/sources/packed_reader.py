@@ -42,6 +42,9 @@ class PackedReader(Reader):
             return self
         return replace(self, reader=selected, schema=selected.schema)
 
+    def count_rows(self, piece: Split) -> int | None:
+        return self.reader.count_rows(piece)
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         return self._read(split, lambda reader: reader.read)
 

@@ -39,6 +39,19 @@ class ParquetReader(FileReader):
     def read_encoded(self, split: Split) -> Iterator[pa.RecordBatch]:
         return self._read(split, cast_encoded_batch)
 
+    def count_rows(self, piece: Split) -> int | None:
+        """Return the rows of the row groups, by the footer of the file."""
+        if piece.start == piece.stop:
+            return 0
+        location = self.root.at(piece.path)
+        with (
+            translate_read_errors("parquet", location),
+            verify_unchanged(location, piece.version) as location,
+            location.open_input() as file,
+        ):
+            footer = open_row_groups(file).metadata
+            return sum(footer.row_group(i).num_rows for i in range(piece.start, piece.stop))
+
     def _read(self, split: Split, cast: Cast) -> Iterator[pa.RecordBatch]:
         constants = dict(split.constants)
         stored = [name for name in self.schema.names if name not in constants]

@@ -37,17 +37,17 @@ _FALSE = ("0", "false", "off", "no", "n")
 """The values that object_store (0.13) reads as false, in upper or lower case."""
 
 
-def prepare_storage(spec: JobSpec, folder: Path, *, with_output: bool = True) -> None:
+def prepare_storage(spec: JobSpec, folder: Path) -> None:
     """Check the storage options, and set what the clients read from the environment.
 
     The job's processes inherit it. ``folder`` is that of the job file. Raises what `check_options`,
     `check_endpoint`, `check_commits` and `hopsfs.prepare` raise, and JobFileError if the settings
     would not reach the workers.
     """
-    paths = spec.paths if with_output else spec.paths[:-1]
+    paths = spec.paths
     check_options(spec.storage, paths)
     check_endpoint(spec.storage, paths, os.environ)
-    if with_output:
+    if spec.has_output:
         check_commits(spec.storage, spec.output.table, os.environ)
     _check_reaches_workers(spec, paths)
     hopsfs.prepare(spec.storage, paths, folder)

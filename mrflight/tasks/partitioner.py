@@ -12,6 +12,7 @@ from mrflight.config.sort_key import SortKey
 from mrflight.shuffle.client.partitioners import (
     FunctionPartitioner,
     HashPartitioner,
+    InOrderPartitioner,
     OnePartitioner,
     Partitioner,
     RoundRobinPartitioner,
@@ -21,7 +22,7 @@ from mrflight.system.shared_payload import SharedPayload
 
 
 class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
-    """A partitioner: ``hash``, ``range``, ``one``, ``round_robin`` or ``function``."""
+    """A partitioner, of a kind that a job file names or of the kind ``one`` or ``function``."""
 
     kind: str
     key: tuple[str, ...]
@@ -33,7 +34,8 @@ class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
     boundaries: pa.RecordBatch | None = None
     """The boundaries of a range partitioner, once the input has been sampled."""
     maps: int | None = None
-    """The number of maps, for a range partitioner that may spread the rows of one key."""
+    """The number of maps: for ``in_order``, and for a range partitioner that may spread the rows of
+    one key."""
 
     def check(self, schema: pa.Schema) -> None:
         """Raise if rows of this schema cannot be partitioned like this."""
@@ -52,6 +54,9 @@ class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
             return RangePartitioner(self.sort_keys, self.boundaries, self.partitions, position)
         if self.kind == "one":
             return OnePartitioner(0, self.partitions)
+        if self.kind == "in_order":
+            assert self.maps is not None, "the maps are counted when they are planned"
+            return InOrderPartitioner(map_id, self.maps, self.partitions)
         if self.kind == "round_robin":
             return RoundRobinPartitioner(self.partitions, first=map_id % self.partitions)
         assert self.function is not None, self.kind

@@ -95,6 +95,31 @@ def test_round_robin_deals_rows_out_evenly(tmp_path: Path) -> None:
     assert rows(pa.concat_tables(parts)) == rows(as_read("csv"))
 
 
+def test_part_files_can_have_the_order_of_the_input(tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    job = write_job(
+        tmp_path,
+        """
+        [job]
+        name = "ordered"
+        [inputs.visits]
+        path = "visits"
+        [shuffle]
+        partitions = 3
+        partitioner = "in_order"
+        [output]
+        table = "out"
+        format = "parquet"
+        """,
+    )
+    done = drive(job)
+    assert done.code == 0, done.stderr
+    parts = [pyarrow.parquet.read_table(path) for path in sorted((tmp_path / "out").glob("part-*"))]
+    inputs = [pyarrow.csv.read_csv(path) for path in sorted((tmp_path / "visits").glob("*"))]
+    assert pa.concat_tables(parts).to_pylist() == pa.concat_tables(inputs).to_pylist()
+    assert len(parts) == min(3, len(inputs))
+
+
 def test_a_users_partitioner_and_reduce_function(tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
     (tmp_path / "mine.py").write_text(

@@ -181,6 +181,8 @@ def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
             while _GLOB & set(str(path)):
                 path = path.parent
             yield key_path, path
+    if not spec.has_output:
+        return
     output = locate(spec.output.table, folder, spec.storage)
     if isinstance(output.store, Disk):
         yield "output.table", Path(output.path)

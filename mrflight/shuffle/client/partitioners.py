@@ -49,6 +49,22 @@ class OnePartitioner(Partitioner):
         return pa.repeat(pa.scalar(self.partition, pa.int32()), batch.num_rows)
 
 
+@dataclass(frozen=True)
+class InOrderPartitioner(Partitioner):
+    """Puts all rows of a map into one partition, which may also hold those of its neighbours.
+
+    So the partitions, one after the other, have the rows of all maps in the order of the maps.
+    """
+
+    map_id: int
+    maps: int
+    partitions: int
+
+    def ids(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        partition = self.map_id * self.partitions // self.maps
+        return pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
+
+
 @dataclass
 class RoundRobinPartitioner(Partitioner):
     """Deals rows out in turn; maps start at different partitions, so that small maps spread."""

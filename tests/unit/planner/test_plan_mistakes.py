@@ -85,7 +85,7 @@ from tests.support.plans import Plan, job
         ),
         (
             {"shuffle": {"partitioner": "hsah"}},
-            "shuffle.partitioner must be hash, range, round_robin or module:function, not 'hsah'",
+            "shuffle.partitioner must be hash, range, round_robin, in_order or module:function, ",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import ColumnNotFoundError, JobFileError
-from mrflight.planner.stages import build_stages, with_key_prefix
+from mrflight.planner.stages import build_stages, result_stages, with_key_prefix
 
 
 def stage(*reads: str, **sections: Any) -> dict[str, Any]:
@@ -107,6 +107,30 @@ def test_invalid_stages_are_refused(
 ) -> None:
     with pytest.raises(JobFileError, match=f"^{re.escape(message)}"):
         build_stages(job(*reads, stages=stages))
+
+
+@pytest.mark.parametrize(
+    ("sections", "names", "partitioner"),
+    [
+        ({}, [""], "hash"),
+        ({"shuffle": {"partitioner": "round_robin"}}, [""], "in_order"),
+        ({"shuffle": {"partitioner": "in_order"}}, [""], "in_order"),
+        ({"shuffle": {"partitioner": "range"}}, ["", "job.result"], "in_order"),
+        ({"reduce": {"distinct": True}}, ["", "job.result"], "in_order"),
+        (
+            {"reduce": {"distinct": True, "limit": 3}},
+            ["job.rows", "", "job.result"],
+            "in_order",
+        ),
+    ],
+)
+def test_the_last_shuffle_of_a_result_has_its_rows_in_order(
+    sections: dict[str, Any], names: list[str], partitioner: str
+) -> None:
+    stages = result_stages(job(stages={}, **sections))
+    assert [each.name for each in stages] == names
+    assert stages[-1].spec.shuffle.partitioner == partitioner
+    assert stages[-1].spec.reduce is None
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import mrflight
+from mrflight.config.spec import NO_OUTPUT
 from mrflight.errors import JobFileError
 from mrflight.frontend import cli
 from mrflight.storage.option_checks import check_commits, check_endpoint, prepare_storage
@@ -79,7 +81,7 @@ def test_a_job_is_refused_before_it_starts(load: Load, tmp_path: Path) -> None:
         with pytest.raises(JobFileError, match=f"^storage.{key} ") as caught:
             prepare_storage(spec, tmp_path)
         assert "HUSH" not in str(caught.value)
-        prepare_storage(spec, tmp_path, with_output=False)  # the input is on a disk
+        prepare_storage(structs.replace(spec, output=NO_OUTPUT), tmp_path)  # the input is on a disk
 
 
 def test_an_input_in_s3_needs_no_conditional_put(load: Load, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import mrflight
+from mrflight.config.spec import NO_OUTPUT
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, s3
 from mrflight.storage.option_checks import OBJECT_STORE, check_options, prepare_storage
@@ -94,7 +96,7 @@ def test_a_jobs_error_shows_the_key_and_not_its_value(load: Load, tmp_path: Path
     with pytest.raises(JobFileError, match=r"^storage\.aws_secret_acces_key: unknown k") as caught:
         prepare_storage(spec, tmp_path)
     assert "HUSH" not in str(caught.value)
-    prepare_storage(spec, tmp_path, with_output=False)  # the input is on a disk
+    prepare_storage(structs.replace(spec, output=NO_OUTPUT), tmp_path)  # the input is on a disk
 
 
 def test_read_table_checks_the_keys() -> None:

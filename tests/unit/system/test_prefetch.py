@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from mrflight.system.prefetch import prefetch
+from mrflight.system.prefetch import Prefetched, prefetch
 
 
 class Counted:
@@ -61,3 +61,41 @@ def test_only_one_item_is_made_ahead() -> None:
     assert counted.made <= 11
     assert counted.is_closed
     assert [thread.name for thread in threading.enumerate() if "prefetch" in thread.name] == []
+
+
+def no_check() -> None:
+    """Wait for the next item for as long as it takes."""
+
+
+def test_items_are_produced_ahead_until_it_is_closed() -> None:
+    counted = Counted(9)
+    with Prefetched(counted.items(), ahead=2) as ahead:
+        assert [ahead.next(no_check) for _ in range(3)] == [0, 1, 2]
+        assert counted.threads == {"prefetch"}
+    assert counted.is_closed
+    assert counted.made <= 6  # three were taken, two were ready, and one was on its way
+
+
+def test_the_end_and_an_error_come_after_the_items() -> None:
+    with Prefetched(Counted(2).items()) as ahead:
+        assert [ahead.next(no_check) for _ in range(3)] == [0, 1, None]
+    with Prefetched(Counted(1, KeyError("gone")).items()) as ahead:
+        assert ahead.next(no_check) == 0
+        with pytest.raises(KeyError, match="gone"):
+            ahead.next(no_check)
+
+
+def test_waiting_for_an_item_can_be_given_up() -> None:
+    gate = threading.Event()
+
+    def items() -> Generator[int]:
+        gate.wait()
+        yield 1
+
+    def give_up() -> None:
+        raise TimeoutError
+
+    with Prefetched(items()) as ahead:
+        with pytest.raises(TimeoutError):
+            ahead.next(give_up)
+        gate.set()

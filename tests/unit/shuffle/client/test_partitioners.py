@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from mrflight.config.sort_key import ascending
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
-from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner, RoundRobinPartitioner
+from mrflight.shuffle.client.partitioners import (
+    HashPartitioner,
+    InOrderPartitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+)
 from mrflight.shuffle.client.range_partitioner import RangePartitioner
 from tests.support.key_arrays import key_arrays
 from tests.support.partitioning import batch_of, examples, floats, layouts, placed, texts
@@ -128,6 +133,24 @@ def test_round_robin_goes_on_where_the_last_batch_ended() -> None:
     assert ids == [[18, 19, 0, 1, 2, 3, 4], list(range(5, 12)), list(range(12, 19))]
 
 
+# In order
+
+
+@examples
+@given(st.integers(1, 40), st.integers(0, 5), partition_counts)
+def test_in_order_keeps_the_order_of_the_maps(maps: int, rows: int, partitions: int) -> None:
+    batch = batch_of(k=pa.nulls(rows))
+    of_map = [
+        placed(InOrderPartitioner(map_id, maps, partitions), batch, partitions)
+        for map_id in range(maps)
+    ]
+    assert all(len(set(ids)) <= 1 for ids in of_map)
+    of_row = [partition for ids in of_map for partition in ids]
+    assert of_row == sorted(of_row)
+    if rows:
+        assert len(set(of_row)) == min(maps, partitions)
+
+
 # All of them
 
 
@@ -136,6 +159,7 @@ def test_round_robin_goes_on_where_the_last_batch_ended() -> None:
     [
         HashPartitioner(("k",), 3),
         RoundRobinPartitioner(3, 1),
+        InOrderPartitioner(2, 4, 3),
         RangePartitioner(ascending("k"), batch_of(k=pa.array([2])), 3),
     ],
     ids=lambda partitioner: type(partitioner).__name__,

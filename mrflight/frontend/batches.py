@@ -1,0 +1,50 @@
+"""The rows of a dataset, batch by batch, while its job holds them."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from mrflight.config.spec import JobSpec
+from mrflight.scheduler.job_rows import job_rows
+from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
+from mrflight.system.closeable import Closeable
+from mrflight.system.progress import progress_for
+
+
+class Batches(Closeable, Iterator[pa.RecordBatch]):
+    """Iterates over the rows of a dataset; made by ``Dataset.batches``.
+
+    The job runs when the first batch is asked for, and its data servers hold the result until it
+    has been read. The job ends, with all of its processes and files, when there are no more rows,
+    when an error is raised, and when this iterator is closed, is no longer used, or the program
+    ends. Use it as a context manager to close it at a known place.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        """A relative path of the job is below the current folder, and so are its modules."""
+        rows = _rows(spec, Path.cwd())
+        self._rows = rows
+        # Also at the end of the program, while threads can still be started to stop the job.
+        self._finalizer = weakref.finalize(self, rows.close)
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._rows)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def close(self) -> None:
+        """End the job; there are no more batches then."""
+        self._finalizer()
+
+
+def _rows(spec: JobSpec, folder: Path) -> Generator[pa.RecordBatch]:
+    """Yield the rows in batches: at least one, which may be empty."""
+    metrics = JobMetrics(PhaseTimer(time.monotonic()))
+    with progress_for(None) as progress:
+        yield from job_rows(spec, folder, progress, metrics)

@@ -1,0 +1,42 @@
+"""Runs a job whose rows the caller gets, batch by batch, from the data servers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mrflight.config.spec import JobSpec
+from mrflight.scheduler.job_run import open_job
+from mrflight.scheduler.metrics import JobMetrics
+from mrflight.system.progress import ProgressReport
+
+if TYPE_CHECKING:  # loaded while the servers start
+    import pyarrow as pa
+
+
+def job_rows(
+    spec: JobSpec, folder: Path, progress: ProgressReport, metrics: JobMetrics
+) -> Generator[pa.RecordBatch]:
+    """Run a job, and yield its rows in their order: at least one batch, which may be empty.
+
+    ``folder`` is that of the job file. The stages run when the first batch is asked for, and the
+    data servers hold the result until it has been read. The job, with all its processes and files,
+    ends with the generator: when it is exhausted, closed or dropped, or when it raises.
+    Raises JobError if the job or its input is wrong, and JobFailedError or ShuffleError if it
+    could not finish. Rows that were yielded before are then right, and others are missing.
+    """
+    with open_job(spec, folder, progress, metrics) as job, ExitStack() as stack:
+        from mrflight.planner.analyze import plan_result
+
+        workers, memory = job.runner.workers, job.settings.memory
+        plan = job.deadline.run(
+            partial(plan_result, spec, folder, metrics.job_id, workers, memory),
+            "the inputs were analyzed",
+        )
+        metrics.input_versions = plan.input_versions
+        scheduler, _ = job.begin(stack, plan)
+        with job.deadline.attribute_timeouts():
+            yield from scheduler.read()

@@ -1,0 +1,202 @@
+"""One run of a job: its processes and services, from their start to their end.
+
+What becomes of the rows is decided by `mrflight.scheduler.job`, which commits them to a table, or
+by `mrflight.scheduler.job_rows`, which gives them to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mrflight.config.settings import RunSettings
+from mrflight.config.spec import JobSpec
+from mrflight.errors import JobFileError
+from mrflight.ids import new_job_id
+from mrflight.result import Attempts
+from mrflight.runtime.job_runtime import JobRuntime, RuntimeOptions
+from mrflight.runtime.preload import modules_for
+from mrflight.runtime.start import open_runtime
+from mrflight.scheduler.metrics import JobMetrics
+from mrflight.scheduler.shuffles import JobShuffles
+from mrflight.scheduler.stage_runner import StageRunner
+from mrflight.scheduler.task_set import TaskSetSpec
+from mrflight.storage.option_checks import prepare_storage
+from mrflight.system.deadlines import Deadline
+from mrflight.system.fork_server.client import load_here
+from mrflight.system.memory_sampler import MemorySampler
+from mrflight.system.progress import ProgressReport
+from mrflight.system.scratch import ScratchFolder, remove_dead_folders
+from mrflight.system.signals import Interrupts
+
+if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
+    from mrflight.config.functions import FunctionRef
+    from mrflight.planner.job_plan import JobPlan
+    from mrflight.scheduler.stage_scheduler import StageScheduler
+
+
+@contextmanager
+def open_job(
+    spec: JobSpec,
+    folder: Path,
+    progress: ProgressReport,
+    metrics: JobMetrics,
+    *,
+    interrupts: Interrupts | None = None,
+    owns_process: bool = False,
+) -> Iterator[JobRun]:
+    """Start the processes of a job, which end with the context, as do all of its local files.
+
+    ``folder`` is that of the job file: relative paths and modules are found there. ``metrics`` are
+    filled in as far as the job comes, and ``interrupts`` learn how far it is.
+    ``owns_process``: this process does nothing but run the job, and may be forked.
+    """
+    interrupts = interrupts or Interrupts()
+    prepare_storage(spec, folder)
+    settings = RunSettings.of(spec, folder)
+    if owns_process and spec.cluster.executor == "local":
+        # Before there are folders, which would stay if this process was killed meanwhile.
+        load_here(modules_for(spec))
+    with ExitStack() as stack:
+        scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
+        _create(scratch)  # not before it is entered: an interrupt may come at any moment
+        options = RuntimeOptions(
+            spec, folder, settings, scratch.path, interrupts, progress, owns_process
+        )
+        runtime = open_runtime(stack, options)
+        meter = stack.enter_context(MemorySampler(runtime.pids))
+        yield JobRun(options, runtime, metrics, meter)
+
+
+class _FunctionCheck(msgspec.Struct, frozen=True):
+    """A task that imports a user's function, before there is much work to lose."""
+
+    function: FunctionRef
+
+    @property
+    def name(self) -> str:
+        return f"check of {self.function}"
+
+
+class JobRun:
+    """One run of one job, once its processes are being started."""
+
+    def __init__(
+        self,
+        options: RuntimeOptions,
+        runtime: JobRuntime,
+        metrics: JobMetrics,
+        meter: MemorySampler,
+    ) -> None:
+        metrics.job_id = new_job_id()
+        self.spec = options.spec
+        self.folder = options.folder
+        self.progress = options.progress
+        self.interrupts = options.interrupts
+        self.settings = runtime.settings
+        self.cluster = runtime.cluster
+        """None on a standing cluster."""
+        self.metrics = metrics
+        self.deadline = Deadline(metrics.timer.started + self.settings.timeout_s)
+        self.runner = StageRunner(
+            runtime.executor,
+            options.progress,
+            self.deadline,
+            self.settings.attempts,
+            speculates=self.settings.speculates,
+        )
+        self._runtime = runtime
+        self._meter = meter
+
+    @property
+    def metadata(self) -> str:
+        """The location of the metadata server, of a standing or of the job's own cluster."""
+        return self.spec.cluster.metadata or (self.cluster.metadata if self.cluster else "")
+
+    def begin(self, stack: ExitStack, plan: JobPlan) -> tuple[StageScheduler, JobShuffles]:
+        """Wait until the stages can run; return what runs them, and their shuffles.
+
+        The workers and the shuffles end with ``stack``. The workers import the users' functions
+        meanwhile.
+        """
+        stack.callback(self._runtime.executor.close)  # once no worker writes any more
+        shuffles = stack.enter_context(self._shuffles())
+        stack.callback(self._end)
+        with self.deadline.attribute_timeouts():
+            self._wait_until_ready(plan)
+        return self._scheduler(plan, shuffles), shuffles
+
+    def measure(self) -> None:
+        """Fill in the attempts and the memory of the metrics, as they are until now."""
+        started, failed = self.runner.started, self.runner.failed
+        self.metrics.attempts = Attempts(
+            _count(started, "map"),
+            _count(started, "reduce") + _count(started, "aggregate"),
+            sum(_count(failed, kind) for kind in ("map", "reduce", "aggregate")),
+        )
+        self.metrics.peak_memory_bytes = self._meter.peak_bytes
+
+    def _end(self) -> None:
+        """Stop the timer and bound the clean-up: a store that timed out may still not answer."""
+        self.metrics.timer.stop()
+        self.interrupts.job_ends()
+        if self.deadline.expired():
+            self.interrupts.bound_clean_up()
+
+    def _shuffles(self) -> JobShuffles:
+        return JobShuffles(
+            self.metadata,
+            self.spec.shuffle.replicas,
+            self.settings.timeouts,
+            self.deadline,
+            self.progress,
+            is_standing=self.cluster is None,
+        )
+
+    def _wait_until_ready(self, plan: JobPlan) -> None:
+        """Wait for the cluster; workers import the users' functions meanwhile."""
+        from mrflight.config.functions import check_function
+
+        def submit(check: _FunctionCheck, attempt: int) -> Any:
+            if attempt == 0:
+                return first[check]
+            return self.runner.submit(check_function, check.function)
+
+        checks = [_FunctionCheck(function) for function in plan.functions]
+        first = {check: self.runner.submit(check_function, check.function) for check in checks}
+        if self.cluster is not None:
+            self.cluster.wait()
+        self.runner.run_quietly("check", TaskSetSpec(checks, submit))
+
+    def _scheduler(self, plan: JobPlan, shuffles: JobShuffles) -> StageScheduler:
+        from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
+        from mrflight.tasks.task_memory import TaskMemory
+
+        context = JobContext(
+            self.runner,
+            shuffles,
+            self.metrics,
+            self.deadline,
+            TaskMemory(self.settings.memory.reducer, self._runtime.scratch),
+        )
+        return StageScheduler(plan, context, self.spec.job.attempts)
+
+
+def _count(counts: Mapping[str, int], kind: str) -> int:
+    """Return the sum for the stages called ``kind``, or ``kind`` followed by a name."""
+    return sum(count for stage, count in counts.items() if stage.split(" ")[0] == kind)
+
+
+def _create(scratch: ScratchFolder) -> None:
+    """Create the job's folder, and remove what dead processes left beside it."""
+    try:
+        remove_dead_folders(scratch.root)
+        _ = scratch.path  # which creates it
+    except OSError as error:
+        raise JobFileError(
+            f"cluster.spill_dir: cannot create a folder in {scratch.root}: {error}; choose another"
+        ) from error

@@ -1,0 +1,383 @@
+"""Results in the hands of the caller: the rows that DuckDB has, and nothing that stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+import mrflight
+from mrflight.errors import (
+    BadRowError,
+    DeadlineExceededError,
+    JobError,
+    JobFailedError,
+    JobFileError,
+    UserFunctionError,
+)
+from tests.support.leftovers import nothing_left_over, processes_of, tree
+
+ROWS = 6_000
+WIDE_ROWS = 40_000
+FILES = 8
+SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
+
+Dataset = mrflight.Dataset
+
+
+@pytest.fixture
+def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """Return rows in the current folder: visit n of user ``n % 7``, in two files."""
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({"user": [n % 7 for n in range(ROWS)], "n": list(range(ROWS))})
+    (tmp_path / "visits").mkdir()
+    half = ROWS // 2
+    pq.write_table(table[:half], "visits/a.parquet", row_group_size=700)
+    pq.write_table(table[half:], "visits/b.parquet", row_group_size=700)
+    pq.write_table(pa.table({"user": [1, 2, 9], "name": ["x", None, "z"]}), "users.parquet")
+    return mrflight.read("visits").with_settings(SMALL)
+
+
+@pytest.fixture
+def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """Return 40 MB of rows in eight files, which are eight maps."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wide").mkdir()
+    each = WIDE_ROWS // FILES
+    for file in range(FILES):
+        numbers = range(file * each, (file + 1) * each)
+        table = pa.table({"n": numbers, "text": [f"{n:01000d}" for n in numbers]})
+        pa.feather.write_feather(table, f"wide/{file}.arrow", compression="uncompressed")
+    shuffle = {"shuffle.partitions": FILES, "cluster.data_servers": 2}
+    return mrflight.read("wide").with_settings({**SMALL, **shuffle})
+
+
+@contextmanager
+def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the mark of this process's jobs, of which no process and no file may stay."""
+    with nothing_left_over(tmp_path / "tmp") as environment, monkeypatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(tempfile, "tempdir", environment["TMPDIR"])
+        yield environment["MRFLIGHT_TEST_RUN"]
+
+
+def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [n for batch in batches for n in batch["n"].to_pylist()]
+
+
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, "n", pc.multiply(batch["n"], 2))
+
+
+def users() -> Dataset:
+    return mrflight.read("users.parquet")
+
+
+SHAPES: dict[str, tuple[Callable[[Dataset], Dataset], str, bool]] = {
+    "read": (lambda rows: rows, "from visits", True),
+    "map": (lambda rows: rows.map(doubled), "select user, n * 2 as n from visits", True),
+    "sql": (
+        lambda rows: rows.sql("select n, user + 1 as u from visits where n % 3 = 0"),
+        "select n, user + 1 as u from visits where n % 3 = 0",
+        True,
+    ),
+    "no rows": (
+        lambda rows: rows.sql("select n from visits where n < 0"),
+        "select n from visits where n < 0",
+        True,
+    ),
+    "union": (lambda rows: rows.union(rows), "from visits union all from visits", True),
+    "keyed": (lambda rows: rows.key_by("user"), "from visits", False),
+    "groups": (
+        lambda rows: rows.group_by("user").agg(n="count(*)", total="sum(n)"),
+        "select user, count(*) as n, sum(n)::bigint as total from visits group by user",
+        False,
+    ),
+    "total": (lambda rows: rows.agg(n="max(n)"), "select max(n) as n from visits", True),
+    "join": (
+        lambda rows: rows.join(users().broadcast(wanted=False), on="user", how="left"),
+        "select visits.*, name from visits left join users using (user)",
+        False,
+    ),
+    "broadcast join": (
+        lambda rows: rows.join(users().broadcast(), on="user"),
+        "select visits.*, name from visits join users using (user)",
+        False,
+    ),
+    "order": (
+        lambda rows: rows.sort_by("user desc", "n").with_shuffle(partitions=5),
+        "from visits order by user desc, n",
+        True,
+    ),
+    "range": (
+        lambda rows: rows.repartition("n", partitions=5, partitioner="range"),
+        "from visits order by n",
+        True,
+    ),
+    "top": (
+        lambda rows: rows.sort_by("n desc").limit(3),
+        "from visits order by n desc limit 3",
+        True,
+    ),
+}
+
+
+SLOW = ("map", "keyed", "total", "join", "range", "top")
+"""Shapes that go the way of others."""
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(shape, marks=pytest.mark.slow if shape in SLOW else ()) for shape in SHAPES],
+)
+def test_the_rows_are_those_of_duckdb(visits: Dataset, shape: str) -> None:
+    made, query, is_ordered = SHAPES[shape]
+    database: Any = duckdb.connect()
+    database.execute("create view visits as from 'visits/*.parquet'")
+    database.execute("create view users as from 'users.parquet'")
+    expected = database.sql(query).to_arrow_table()
+    found = made(visits).collect()
+    assert found.schema == expected.schema
+    assert found.schema == made(visits).schema
+    if not is_ordered:
+        by_all = [(name, "ascending") for name in found.column_names]
+        found, expected = found.sort_by(by_all), expected.sort_by(by_all)
+    assert found.to_pylist() == expected.to_pylist()
+    if shape in ("read", "map", "sql", "no rows", "union", "top"):
+        assert made(visits).head(10).to_pylist() == expected[:10].to_pylist()
+        assert made(visits).head(0).schema == expected.schema
+
+
+def test_frames_of_other_libraries_have_the_same_rows(visits: Dataset) -> None:
+    total = visits.agg(n="count(*)")
+    assert total.to_arrow().to_pylist() == [{"n": ROWS}]
+    assert total.to_pandas().to_dict("list") == {"n": [ROWS]}
+    assert total.to_polars().to_dicts() == [{"n": ROWS}]
+
+
+def test_rows_are_counted_in_the_files_or_by_a_job(visits: Dataset) -> None:
+    arrow = visits.collect()
+    pa.feather.write_feather(arrow, "visits.arrow", chunksize=700)
+    pa.csv.write_csv(arrow, "visits.csv")
+    with_nothing_run = {"cluster.metadata": "grpc+tcp://127.0.0.1:1"}
+    for path in ("visits", "visits.arrow"):
+        assert mrflight.read(path).with_settings(with_nothing_run).count() == ROWS
+    assert mrflight.read("visits.csv").key_by("n").with_settings(SMALL).count() == ROWS
+    few = visits.map(lambda batch: batch.slice(0, 1))
+    assert few.count() == few.collect().num_rows < ROWS
+    assert visits.limit(5).count() == 5
+
+
+def test_columns_are_described(visits: Dataset) -> None:
+    described = visits.join(users(), on="user", how="left").describe()
+    assert described.to_pylist() == [
+        {"column": "user", "type": "int64", "count": ROWS, "nulls": 0, "min": "0", "max": "6"}
+        | {"mean": pytest.approx(sum(n % 7 for n in range(ROWS)) / ROWS)},
+        {"column": "n", "type": "int64", "count": ROWS, "nulls": 0, "min": "0"}
+        | {"max": str(ROWS - 1), "mean": pytest.approx((ROWS - 1) / 2)},
+        {"column": "name", "type": "string", "count": ROWS // 7, "min": "x", "max": "x"}
+        | {"nulls": ROWS - ROWS // 7, "mean": None},
+    ]
+
+
+def test_the_head_reads_no_further_than_it_needs(visits: Dataset) -> None:
+    """The end of the second file cannot be read as numbers."""
+    Path("csv").mkdir()
+    Path("csv/a.csv").write_text("n\n" + "\n".join(map(str, range(10))) + "\n")
+    beyond_the_sample = "0\n" * 2**20
+    Path("csv/b.csv").write_text(f"n\n{beyond_the_sample}x\n")
+    rows = mrflight.read("csv", types={"n": "int64"}).with_settings(SMALL)
+    assert rows.head(10).to_pylist() == [{"n": n} for n in range(10)]
+    for more in (rows.head, lambda n: rows.limit(n).collect()):
+        with pytest.raises(BadRowError, match=r"b\.csv") as failed:
+            more(3 * 2**20)
+        assert "map 1 (csv, " in failed.value.__notes__[0]
+    with pytest.raises(UserFunctionError, match="KeyError"):
+        rows.map(lambda batch: batch["nothing"]).head(1)
+
+
+def test_the_schema_of_mapped_files_is_what_the_functions_return(visits: Dataset) -> None:
+    named = visits.map(lambda batch: batch.rename_columns(["who", "n"]))
+    assert named.schema == pa.schema([("who", pa.int64()), ("n", pa.int64())])
+    assert named.group_by("who").agg(mean="mean(n)").schema.field("mean").type == pa.float64()
+    reduced = visits.reduce(lambda table: table.select(["n"]), key="user")
+    with pytest.raises(JobFileError, match=r"^schema: .* run it with \.head\(0\)\.schema"):
+        _ = reduced.schema
+    assert reduced.head(0).schema == pa.schema([("n", pa.int64())])
+    assert reduced.describe()["column"].to_pylist() == ["n"]
+
+
+def test_mistakes_are_told_before_anything_runs(visits: Dataset) -> None:
+    with pytest.raises(JobFileError, match=r"^head: the number of rows must be 0 or more, not -1"):
+        visits.head(-1)
+    with pytest.raises(JobError, match=r"^reduce\.join: the result would have 2 columns 'n'"):
+        visits.join(visits, on="user").collect()
+
+
+def test_a_table_is_printed(visits: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "select n, repeat('ab', 40) as text, cast(null as int) as nothing from visits"
+    visits.sql(long).show(2)
+    printed = capsys.readouterr().out
+    assert [line.strip("│ ").split() for line in printed.splitlines() if line[0] == "│"] == [
+        [n, "│", "ab" * 15 + "a…", "│", "null"] for n in "01"
+    ]
+    assert printed.splitlines()[-1] == "first 2 rows"
+    assert max(map(len, printed.splitlines())) <= 80
+    many = ", ".join(f"n as column_number_{number}" for number in range(9))
+    visits.sql(f"select {many} from visits where n < 1").show()
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1].startswith("1 row; 5 columns not shown: column_number_4, ")
+    assert max(map(len, printed.splitlines()[:-1])) <= 80
+
+
+def test_a_result_larger_than_the_memory_is_spilled_and_read_in_little_of_it(
+    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spill := tmp_path / "spill").mkdir()
+    limits = {"shuffle.memory": "1 MiB", "cluster.spill_dir": "spill"}
+    found, has_spilled, most = [], False, 0
+    before = pa.total_allocated_bytes()
+    with nothing_stays(tmp_path, monkeypatch):
+        for batch in wide.with_settings(limits):
+            found += batch["n"].to_pylist()
+            has_spilled |= any(spill.rglob("*.blocks"))
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert found == list(range(WIDE_ROWS))
+    assert has_spilled
+    assert most < 16 * 2**20
+    assert tree(spill) == {}
+
+
+def test_a_job_ends_with_its_iteration(
+    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with nothing_stays(tmp_path, monkeypatch) as mark:
+        for batch in wide:
+            assert processes_of(mark)
+            if batch.num_rows:
+                break
+        assert processes_of(mark) == []
+        with suppress(ZeroDivisionError):
+            for batch in wide:
+                _ = 1 // batch.num_rows
+        assert processes_of(mark) == []
+        batches = wide.batches()
+        assert next(batches).schema.names == ["n", "text"]
+        assert processes_of(mark)
+        batches.close()
+        assert (processes_of(mark), list(batches)) == ([], [])
+
+
+SCRIPT = """
+import sys
+import mrflight
+
+rows = mrflight.read("wide").with_settings({"cluster.workers": 2, "cluster.memory": "1 GiB"})
+batches = iter(rows)
+next(batches), next(batches)
+print("reading", flush=True)
+HOW
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "signum", "code"),
+    [
+        ("", None, 0),
+        pytest.param("sys.exit(3)", None, 3, marks=pytest.mark.slow),
+        ("sys.stdin.read()", signal.SIGKILL, -signal.SIGKILL),
+        pytest.param("sys.stdin.read()", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_a_job_ends_with_its_program(
+    wide: Dataset, tmp_path: Path, how: str, signum: signal.Signals | None, code: int
+) -> None:
+    with nothing_left_over(tmp_path / "tmp") as environment:
+        program = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT.replace("HOW", how)],
+            env={**os.environ, **environment},
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "reading\n"
+        if signum is not None:
+            program.send_signal(signum)
+        _, errors = program.communicate(timeout=30)
+        assert program.returncode == code, errors
+        assert "Exception ignored" not in errors
+        if signum == signal.SIGKILL:  # the next job removes what its fork server did not
+            psutil.wait_procs(processes_of(environment["MRFLIGHT_TEST_RUN"]), timeout=10)
+
+
+@pytest.mark.slow
+def test_the_jobs_timeout_counts_while_rows_are_read(
+    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+
+    def read_slowly() -> None:
+        for batch in wide.with_settings({"job.timeout": "6 s"}):
+            while batch.num_rows and time.monotonic() < began + 6:
+                pass
+
+    with nothing_stays(tmp_path, monkeypatch):
+        with pytest.raises(DeadlineExceededError, match=r"not read to its end.*job\.timeout"):
+            read_slowly()
+        assert time.monotonic() < began + 20
+
+
+def data_servers(mark: str) -> list[psutil.Process]:
+    return [each for each in processes_of(mark) if each.name().startswith("mrflight-data")]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_rows_that_are_lost_while_they_are_read_are_made_again(
+    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int
+) -> None:
+    """With one replica all servers are killed, and the maps run again; with two only one is."""
+    rows = wide.with_settings({"shuffle.replicas": replicas, "cluster.heartbeat_timeout": "1 s"})
+    with nothing_stays(tmp_path, monkeypatch) as mark, rows.batches() as batches:
+        found = numbers(islice(batches, 3))
+        for server in data_servers(mark)[: 2 // replicas]:
+            server.kill()
+        found += numbers(batches)
+    assert found == list(range(WIDE_ROWS))
+
+
+def test_rows_that_cannot_be_made_again_as_they_were_are_not_mixed(
+    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_each_time(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column("at", pa.array([time.time()] * batch.num_rows))
+
+    rows = wide.map(other_each_time).with_settings({"cluster.heartbeat_timeout": "1 s"})
+    with nothing_stays(tmp_path, monkeypatch) as mark, rows.batches() as batches:
+        found = numbers(islice(batches, 3))
+        for server in data_servers(mark):
+            server.kill()
+        with pytest.raises(JobFailedError, match="cannot be made again as they were"):
+            found += numbers(batches)
+        assert found == list(range(len(found)))
+        assert list(batches) == []
