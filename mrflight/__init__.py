@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mrflight.errors import MrflightError
     from mrflight.frontend.api import partition_ids, read_table, run
-    from mrflight.frontend.dataset import Dataset, read
+    from mrflight.frontend.dataset import Dataset, read, scan_table
     from mrflight.result import JobResult
     from mrflight.shuffle.client.cluster import Cluster, connect
     from mrflight.shuffle.client.shuffle import Shuffle
@@ -31,6 +31,7 @@ __all__ = [
     "read",
     "read_table",
     "run",
+    "scan_table",
 ]
 
 _HOME = {
@@ -45,6 +46,7 @@ _HOME = {
     "read": "mrflight.frontend.dataset",
     "read_table": "mrflight.frontend.api",
     "run": "mrflight.frontend.api",
+    "scan_table": "mrflight.frontend.dataset",
 }
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import mrflight
-import mrflight.sources.delta_rows  # otherwise it is loaded at the first call
+import mrflight.sources.table_rows  # otherwise it is loaded at the first call
 
 ZSTD_LEVEL = 1
 """The compression level, which is mrflight's."""

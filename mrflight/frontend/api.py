@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -43,24 +44,33 @@ def read_table(
     table: str | PathLike[str],
     columns: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
+    *,
+    version: int | None = None,
+    timestamp: datetime | None = None,
 ) -> pa.Table:
-    """Read the newest version of a Delta table into memory, without starting a cluster.
+    """Read a Delta table, or a folder of files that a job wrote, into memory, without a cluster.
 
     ``table`` is a path or URL of any store, and ``options`` are those of ``[storage]`` of a job.
     The environment adds only what deltalake and obstore find there themselves: variables
-    ``AWS_...`` for options that are not given. The rows are ordered by the names of their files.
-    This call blocks, and reads as many files at a time as there are cores.
+    ``AWS_...`` for options that are not given. Of a Delta table, the newest version is read, or the
+    one with this number or of this time. The columns that the names of ``key=value`` folders have
+    are among the others. The rows are ordered by the names of their files; `scan_table` is for rows
+    that do not fit into memory. This call blocks, and reads as many files at a time as there are
+    cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
-    and JobFileError for an option that the store does not have.
+    and JobFileError for an option that the store does not have, or a version of other files.
     """
-    from mrflight.sources.delta_rows import read_rows
+    from mrflight.config.spec import InputSpec
+    from mrflight.sources.table_rows import read_rows
 
     path, given = os.fspath(table), options or {}
     folder = Path.cwd()
     check_options(given, [path])
     check_endpoint(given, [path], os.environ)
     hopsfs.prepare(given, [path], folder)
-    return read_rows(path, columns, given, folder)
+    selected = None if columns is None else list(columns)
+    spec = InputSpec(path=path, columns=selected, version=version, timestamp=timestamp)
+    return read_rows(spec, given, folder)
 
 
 def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:

@@ -66,6 +66,22 @@ def read(
     return Dataset((InputBuilder(name or name_of_files(path), _without_none(options)),))
 
 
+def scan_table(
+    table: str | PathLike[str],
+    columns: Names | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+) -> Dataset:
+    """Return the rows of a table that a job wrote as a dataset, which reads them when it runs.
+
+    The arguments are those of `read_table`; ``options`` become the dataset's storage settings.
+    """
+    rows = read(table, columns=columns, version=version, timestamp=timestamp)
+    return rows if options is None else rows.with_settings({"storage": dict(options)})
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset(DatasetReader, DatasetWriter):
     """Rows that a job will produce. Every step returns a new dataset and leaves this one as is.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import mrflight
 from mrflight.config.spec import InputSpec
-from mrflight.errors import ColumnNotFoundError, InputError, StoreError
+from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, StoreError
 from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
@@ -81,7 +83,8 @@ def test_a_table_without_rows_has_its_schema(tmp_path: Path) -> None:
 
 def test_what_is_asked_for_wrongly_is_told_in_the_callers_words(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), ROWS)
-    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))}/u is not a Delta table: "):
+    nothing = f"^nothing matches {re.escape(str(tmp_path))}/u$"
+    with pytest.raises(InputError, match=nothing):
         mrflight.read_table(tmp_path / "u")
     with pytest.raises(ColumnNotFoundError, match=r"^columns: .*'m'"):
         mrflight.read_table(tmp_path / "t", columns=["n", "m"])
@@ -90,6 +93,47 @@ def test_what_is_asked_for_wrongly_is_told_in_the_callers_words(tmp_path: Path) 
     message = r"^hdfs://127.0.0.1:1/t cannot be read, as its store failed: .*refused"
     with pytest.raises(StoreError, match=message):
         mrflight.read_table("hdfs://127.0.0.1:1/t")
+
+
+def test_every_version_of_a_table_is_there(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), ROWS)
+    first = datetime.now(UTC)
+    write_deltalake(str(tmp_path), ROWS.slice(0, 1), mode="overwrite")
+    assert mrflight.read_table(tmp_path).num_rows == 1
+    assert mrflight.read_table(tmp_path, version=0) == ROWS
+    assert mrflight.read_table(tmp_path, ["n"], timestamp=first) == ROWS.select(["n"])
+    message = f"^version: {re.escape(str(tmp_path))} has no version 2; its log has versions 0 to 1$"
+    with pytest.raises(InputError, match=message):
+        mrflight.read_table(tmp_path, version=2)
+    (old,) = {*tmp_path.glob("*.parquet")} - {Path(p) for p in DeltaTable(tmp_path).file_uris()}
+    old.unlink()
+    with pytest.raises(InputError, match=r"^version 0 of .* cannot be read any more: a vacuum"):
+        mrflight.read_table(tmp_path, version=0)
+
+
+@pytest.mark.parametrize(
+    "format",
+    ["csv", "parquet", *(pytest.param(f, marks=pytest.mark.slow) for f in ("delta", "arrow"))],
+)
+def test_what_a_job_has_written_is_read_back(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = ROWS.append_column("part", pa.array([n % 3 for n in range(100)]))
+    pq.write_table(expected, "in.parquet")
+    rows = mrflight.read("in.parquet").with_settings({"cluster.workers": 1})
+    getattr(rows, f"write_{format}")("out", partition_by="part")
+    found = mrflight.read_table("out")
+    assert found.select(expected.column_names).sort_by("n") == expected
+    some = mrflight.read_table("out", columns=["part", "n"])
+    assert some.sort_by("n") == expected.select(["part", "n"])
+    scanned = mrflight.scan_table("out", ["part", "n"])
+    assert scanned.schema == some.schema
+    assert scanned.head(100).sort_by("n") == some.sort_by("n")
+    assert scanned.count() == 100
+    if format != "delta":
+        with pytest.raises(JobFileError, match=rf"^version is only for Delta tables; {format} fi"):
+            mrflight.read_table("out", version=0)
 
 
 def test_a_file_that_its_log_has_otherwise_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ NAMES = [
     "read",
     "read_table",
     "run",
+    "scan_table",
 ]
 
 
