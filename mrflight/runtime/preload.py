@@ -35,6 +35,7 @@ def worker_modules(spec: JobSpec) -> list[str]:
     modules = [
         "mrflight.runtime.worker",
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
+        "mrflight.sources.packed_reader",
     ]
     if spec.has_output:
         modules += ["mrflight.sinks.parts.part_writer", f"mrflight.sinks.parts.{_encoder(spec)}"]

@@ -56,9 +56,11 @@ class Split(msgspec.Struct, frozen=True):
     def divide(self, count: int) -> list[Split]:
         """Return at most ``count`` splits of about the same size that cover this one."""
         units = self.stop - self.start
-        count = max(1, min(count, units))
+        count = min(count, units)
+        if count <= 1:
+            return [self]
         bounds = [self.start + i * units // count for i in range(count + 1)]
-        unit_bytes = self.size_bytes / max(1, units)
+        unit_bytes = self.size_bytes / units
         return [
             replace(self, start=start, stop=stop, size_bytes=round(unit_bytes * (stop - start)))
             for start, stop in pairwise(bounds)
@@ -194,7 +196,7 @@ class FileReader(Reader):
 
     def in_store(self, store: Store) -> FileReader:
         """Return a reader of the same files through another object of their store."""
-        return with_fields(self, root=replace(self.root, store=store))
+        return with_fields(self, root=self.root.in_store(store))
 
     def select(self, columns: Sequence[str]) -> FileReader:
         return self

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator
 
 import msgspec
+import pyarrow as pa
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import InputError, JobFileError
@@ -13,7 +14,9 @@ from mrflight.sources.formats import is_tab_separated
 from mrflight.sources.lines import open_text
 from mrflight.storage import Location
 
-_BLOCK_BYTES = 64 << 10
+HEADER_BLOCK_BYTES = 64 << 10
+"""How much of a file is read for its header, unless it is longer."""
+
 _MAX_HEADER_BYTES = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -40,16 +43,41 @@ def options_of_file(options: CsvOptions, path: str) -> CsvOptions:
     return options
 
 
-def read_header(location: Location, options: CsvOptions, input_name: str) -> CsvHeader | None:
-    """Return the header of a file; None if the file is empty.
+class HeaderReader:
+    """Reads the headers of an input's files. Most have the same one, which is parsed once."""
 
-    Without a header line, the columns are ``column_names``, or f0, f1 and so on. Raises InputError
-    for a header that cannot be read or names a column twice, and JobFileError if ``column_names``
-    has another number of columns than the file.
-    """
-    record = _first_record(location, options)
-    if record is None:
-        return None
+    def __init__(self, options: CsvOptions, input_name: str) -> None:
+        self._options = options
+        self._input_name = input_name
+        self._last: dict[str, tuple[bytes, CsvHeader]] = {}
+        """The last header line that was parsed with a delimiter, and what it says."""
+
+    def read(self, location: Location) -> CsvHeader | None:
+        """Return the header of a file; None if the file is empty.
+
+        Without a header line, the columns are ``column_names``, or f0, f1 and so on. Raises
+        InputError for a header that cannot be read or names a column twice, and JobFileError if
+        ``column_names`` has another number of columns than the file.
+        """
+        options = options_of_file(self._options, location.path)
+        line, last = self._last.get(options.delimiter, (b"", None))
+        with open_text(location) as stream:
+            block = stream.read(HEADER_BLOCK_BYTES)
+            if last is not None and block.startswith(line):
+                return last
+            record = _first_record(location, stream, block, options)
+        if record is None:
+            return None
+        header = _header_of(location, record, options, self._input_name)
+        line = block[: record.end]
+        if options.header and line.endswith(b"\n"):
+            self._last[options.delimiter] = line, header
+        return header
+
+
+def _header_of(
+    location: Location, record: _FirstRecord, options: CsvOptions, input_name: str
+) -> CsvHeader:
     if options.header:
         _check_names(location, record, options, input_name)
         return CsvHeader(tuple(record.values), record.end)
@@ -75,18 +103,17 @@ def _check_names(
         raise InputError(f"{location.url}: the header names column {twice!r} twice; rename one")
 
 
-def _first_record(location: Location, options: CsvOptions) -> _FirstRecord | None:
-    data, ended = b"", False
-    with open_text(location) as stream:
-        while not ended:
-            block = stream.read(_BLOCK_BYTES)
-            data, ended = data + block, not block
-            record = _parse(location, data, ended, options)
-            if record is not None:
-                return record
-            if len(data) > _MAX_HEADER_BYTES:
-                raise InputError(f"{location.url}: the csv header does not end in the first 16 MiB")
-    return None
+def _first_record(
+    location: Location, stream: pa.NativeFile, block: bytes, options: CsvOptions
+) -> _FirstRecord | None:
+    """Return the first record of a file that begins with ``block`` and goes on in the stream."""
+    data = block
+    while (record := _parse(location, data, not block, options)) is None and block:
+        if len(data) > _MAX_HEADER_BYTES:
+            raise InputError(f"{location.url}: the csv header does not end in the first 16 MiB")
+        block = stream.read(HEADER_BLOCK_BYTES)
+        data += block
+    return record
 
 
 def _parse(

@@ -19,7 +19,7 @@ from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.base import FileReader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
-from mrflight.sources.csv_header import options_of_file, read_header
+from mrflight.sources.csv_header import HeaderReader, options_of_file
 from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before, open_text, skip_bytes
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.text_source import RowsOfFile, read_lines
@@ -56,20 +56,20 @@ class CsvReader(FileReader):
 
 
 class _Expectations:
-    """Reads the headers of files, and keeps what they let expect: most files have the same one."""
+    """Reads the headers of files, and keeps what they let expect."""
 
     def __init__(self, reader: CsvReader) -> None:
         self._reader = reader
+        self._headers = HeaderReader(reader.options, reader.input_name)
         self._known: dict[tuple[tuple[str, ...], str], CsvExpectation] = {}
 
     def of_file(self, location: Location) -> RowsOfFile[CsvExpectation] | None:
         """Return what the header of a file tells about its rows; None if the file is empty."""
-        reader = self._reader
-        options = options_of_file(reader.options, location.path)
-        header = read_header(location, options, reader.input_name)
+        header, reader = self._headers.read(location), self._reader
         if header is None:
             return None
-        key = header.columns, options.delimiter
+        delimiter = options_of_file(reader.options, location.path).delimiter
+        key = header.columns, delimiter
         if key not in self._known:
             self._known[key] = CsvExpectation(
                 input_name=reader.input_name,
@@ -77,7 +77,7 @@ class _Expectations:
                 include=reader.schema.names,
                 types={field.name: field.type for field in reader.schema},
                 declared=reader.declared,
-                delimiter=options.delimiter,
+                delimiter=delimiter,
             )
         return RowsOfFile(header.size, self._known[key])
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import pyarrow as pa
 
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
 from mrflight.sources.base import Source
 from mrflight.sources.csv_bad_row import CsvExpectation
-from mrflight.sources.csv_header import CsvHeader, options_of_file, read_header
+from mrflight.sources.csv_header import (
+    HEADER_BLOCK_BYTES,
+    CsvHeader,
+    HeaderReader,
+    options_of_file,
+)
 from mrflight.sources.csv_reader import CsvReader, read_stream
 from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.lines import read_chunks
@@ -24,6 +28,7 @@ from mrflight.sources.schema_inference import (
 )
 from mrflight.sources.text_source import decode_chunks, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
+from mrflight.storage.whole_files import WholeFiles
 
 _Headers = Mapping[InputFile, CsvHeader]
 
@@ -58,8 +63,22 @@ def _check_options(found: FoundInput) -> None:
 
 def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
     """Return the headers of the files that are not empty; raise InputError if all are empty."""
-    read = zip(found.files, found.each(partial(_read_header, found), found.files), strict=True)
-    headers = {file: header for file, header in read if header is not None}
+    reader = HeaderReader(found.spec.csv, found.name)
+    whole = found.root.in_store(WholeFiles(found.root.store))
+
+    def read(file: InputFile) -> CsvHeader | None:
+        location = (whole if 0 < file.size_bytes <= HEADER_BLOCK_BYTES else found.root).at(
+            file.path
+        )
+        # A file that was emptied after it was listed would be left out, and no task would notice.
+        with (
+            translate_read_errors("csv", location),
+            verify_unchanged(location, file.version) as location,
+        ):
+            return reader.read(location)
+
+    each = zip(found.files, found.each(read, found.files), strict=True)
+    headers = {file: header for file, header in each if header is not None}
     if not headers:
         raise InputError(
             f"{found.key('path')}: {found.location(found.files[0]).url} is empty, without even a "
@@ -67,17 +86,6 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
             + (f", and so are the {len(found.files) - 1} others" if len(found.files) > 1 else "")
         )
     return headers
-
-
-def _read_header(found: FoundInput, file: InputFile) -> CsvHeader | None:
-    location = found.root.at(file.path)
-    # A file that was emptied after it was listed would be left out, and no task would notice.
-    with (
-        translate_read_errors("csv", location),
-        verify_unchanged(location, file.version) as location,
-    ):
-        options = options_of_file(found.spec.csv, file.path)
-        return read_header(location, options, found.name)
 
 
 def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:

@@ -257,6 +257,8 @@ def _partition_of(path: str, root: Location) -> PartitionTexts:
 
     A folder that the path of the input itself names is the user's choice, and no column.
     """
+    if "=" not in path:
+        return ()
     named = set(root.path.split("/"))
     return partition_of(part for part in path.split("/")[:-1] if part not in named)
 
@@ -336,9 +338,10 @@ def _common_format(
 ) -> InputFormat:
     if spec.format is not None:
         return spec.format
-    examples: dict[InputFormat | None, str] = {}
+    paths: dict[InputFormat | None, str] = {}
     for file in files:
-        examples.setdefault(format_of(file.path), root.at(file.path).url)
+        paths.setdefault(format_of(file.path), file.path)
+    examples = {format: root.at(path).url for format, path in paths.items()}
     if None in examples:
         raise InputError(f"{examples[None]}: the suffix is of no known format; set {key}.format")
     if len(examples) > 1:

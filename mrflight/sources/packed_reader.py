@@ -12,7 +12,7 @@ from pyarrow import types
 
 from mrflight.sources.base import FileReader, PackedSplit, Reader, Source, Split, pack_splits
 from mrflight.sources.schema_check import types_within
-from mrflight.storage.files_ahead import MAX_FILE_BYTES, files_ahead
+from mrflight.storage.whole_files import MAX_FILE_BYTES, files_ahead
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 128 << 10

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.storage.store import PutIfAbsentStore
+from mrflight.storage.store import ChangedFileError, FileVersion, PutIfAbsentStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +62,24 @@ class Disk(PutIfAbsentStore):
 
     def open_input(self, path: str) -> pa.NativeFile:
         return self.filesystem.open_input_file(path)
+
+    def read_version(self, path: str, version: FileVersion) -> bytes:
+        """See `Store.read_version`; one open file is checked and read."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            before, content = os.fstat(descriptor), os.read(descriptor, version.size_bytes)
+            while len(content) < version.size_bytes and (
+                more := os.read(descriptor, version.size_bytes - len(content))
+            ):
+                content += more
+            after = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        for found in (before, after):
+            is_of_time = version.mtime_ns is None or found.st_mtime_ns == version.mtime_ns
+            if not is_of_time or found.st_size != version.size_bytes:
+                raise ChangedFileError(path)
+        return content
 
     def read_bytes(self, path: str) -> bytes:
         return Path(path).read_bytes()

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import TYPE_CHECKING
 
 from mrflight.config.secret_options import USERINFO
 from mrflight.errors import InputError, MrflightError, StoreError
-
-if TYPE_CHECKING:
-    from mrflight.storage.store import Store
+from mrflight.storage.store import ChangedFileError, Store
 
 _FAILED = re.compile(r"\bGeneric \w+ error\b")
 """The start of an error of object_store, unless a file is missing, exists, or is forbidden."""
@@ -95,9 +92,9 @@ def has_failed(error: BaseException) -> bool:
 
 def is_store_failure(error: BaseException) -> bool:
     """Return whether the error is about the store's answer and not about a file's bytes."""
-    return isinstance(error, StoreCallError | FileNotFoundError | PermissionError) or has_failed(
-        error
-    )
+    return isinstance(
+        error, StoreCallError | ChangedFileError | FileNotFoundError | PermissionError
+    ) or has_failed(error)
 
 
 def read_failure(what: str, error: OSError, store: Store) -> MrflightError:

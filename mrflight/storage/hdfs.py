@@ -48,6 +48,7 @@ class NameNode(PutIfAbsentStore):
         "storage.datanode_host)"
     )
     open_file_bytes = 8 << 20
+    requests_at_once = 8
     slow_close = True
 
     @property

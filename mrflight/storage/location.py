@@ -51,6 +51,10 @@ class Location(msgspec.Struct, frozen=True):
         """Return another file or folder of the same store."""
         return replace(self, path=path, version=None)
 
+    def in_store(self, store: Store) -> Location:
+        """Return the same file or folder through another object of its store."""
+        return replace(self, store=store)
+
     def of(self, version: FileVersion | None) -> Location:
         """Return the same file in this version."""
         return replace(self, version=version)

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import JobError
-from mrflight.storage.failures import StoreCallError, failure_of, is_forbidden, reason
+from mrflight.storage.failures import failure_of, is_forbidden, reason
 from mrflight.storage.option_names import DELTALAKE_ONLY
-from mrflight.storage.store import FileVersion, PutIfAbsentStore
+from mrflight.storage.store import ChangedFileError, FileVersion, PutIfAbsentStore
 from mrflight.storage.streams import RangedFile, WrittenFile
 
 if TYPE_CHECKING:
@@ -125,10 +125,9 @@ class Bucket(PutIfAbsentStore):
         def read(start: int, stop: int) -> Any:
             with _as_os_errors(url):
                 answer = get(client, key, options={"range": (start, stop)})
-                if not version.is_of(_file_info(answer.meta)):
-                    raise StoreCallError(
-                        url, "it has changed since it was listed", is_transient=False
-                    )
+            if not version.is_of(_file_info(answer.meta)):
+                raise ChangedFileError(url)
+            with _as_os_errors(url):
                 return answer.bytes()
 
         return pa.PythonFile(RangedFile(version.size_bytes, read), mode="r")

@@ -26,6 +26,17 @@ class FileVersion(msgspec.Struct, frozen=True):
         return bool(is_of_time and self.size_bytes == info.size)
 
 
+class ChangedFileError(OSError):
+    """A file does not have the version that was asked for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"{url}: it has changed since it was listed")
+        self.url = url
+
+    def __reduce__(self) -> tuple[type[ChangedFileError], tuple[str]]:
+        return type(self), (self.url,)
+
+
 class Store(ABC):
     """Files by absolute paths, ``/a/b``. A folder exists if something is below it.
 
@@ -123,6 +134,20 @@ class Store(ABC):
     def open_version(self, path: str, version: FileVersion) -> pa.NativeFile:
         """Open like `open_input`; with `reads_check_version`, reads of another version fail."""
         return self.open_input(path)
+
+    def read_version(self, path: str, version: FileVersion) -> bytes:
+        """Return the content of a small file; raise ChangedFileError for another version."""
+        if not self.reads_check_version:
+            self._check_version(path, version)
+        with self.open_version(path, version) as file:
+            content: bytes = file.read(version.size_bytes)
+        if not self.reads_check_version:
+            self._check_version(path, version)
+        return content
+
+    def _check_version(self, path: str, version: FileVersion) -> None:
+        if not version.is_of(self.info(path)):
+            raise ChangedFileError(self.url(path))
 
     def open_mapped(self, path: str) -> pa.NativeFile:
         """Open like `open_input`; on a disk, buffers are pages of the file instead of copies."""

@@ -21,6 +21,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
+from mrflight.sources.packing import pack
 from mrflight.storage import Location, locate
 from mrflight.storage.part_name import PartId
 from tests.services.minio import RecordedBucket
@@ -88,6 +89,26 @@ def test_the_size_and_version_of_a_file_are_not_requested_again(
         assert len(source.splits) == 3 * FILES
         rows = count_requests(bucket, partial(rows_of, source), Counter(GetObject=to_read))
         assert rows == FILES * ROWS
+
+
+@pytest.mark.parametrize(("format", "to_open"), [("csv", 60), ("parquet", 40)])
+def test_a_small_file_of_a_packed_split_is_one_request(
+    bucket: RecordedBucket, format: str, to_open: int
+) -> None:
+    """To open csv, all headers are read, and then the first lines of up to 64 files."""
+    folder = locate(f"{bucket.url}/in", Path("/"), bucket.options)
+    files = 40 if format == "parquet" else 30
+    for number in range(files):
+        write(folder.child(f"{number:02}.{format}"), encoded(format, TABLE.slice(number, 2)))
+    before = bucket.mark()
+    source = opened(folder)
+    reads = [request for request in bucket.requests(before) if request.api == "GetObject"]
+    assert len(reads) == to_open
+    (packed,) = pack(source.splits, 1 << 40)
+    before = bucket.mark()
+    rows = pa.Table.from_batches(source.reader.read(packed))
+    assert Counter(request.api for request in bucket.requests(before)) == {"GetObject": files}
+    assert rows["k"].to_pylist() == [n for number in range(files) for n in (number, number + 1)]
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])

@@ -29,7 +29,8 @@ from mrflight.sources import open_source
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.packed_reader import PackedReader
 from mrflight.sources.packing import OPEN_BYTES, pack
-from tests.unit.storage.test_files_ahead import SlowDisk
+from mrflight.storage import Location
+from tests.unit.storage.test_whole_files import SlowDisk
 
 Row = tuple[int | None, str, float]
 COLUMNS = ("n", "word", "share")
@@ -122,7 +123,7 @@ def in_a_store(reader: Reader) -> PackedReader:
     """Return the reader as of a store with latency, from which files are fetched ahead."""
     assert isinstance(reader, PackedReader)
     of_files = reader.reader
-    root = structs.replace(of_files.root, store=SlowDisk(at_open=str))
+    root = structs.replace(of_files.root, store=SlowDisk(at_read=str))
     return replace(reader, reader=replace(of_files, root=root))
 
 
@@ -217,6 +218,20 @@ def test_a_file_that_changes_is_told(tmp_path: Path, format: str) -> None:
             InputError, match=rf"{BAD:03}\.{format} changed while the job ran: it had"
         ):
             list(reader.read(packed))
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_packed_splits_in_every_store(place: Location, format: str) -> None:
+    for number in range(20):
+        with place.child(f"{number:02}.{format}").create() as file:
+            file.write(FORMATS[format]([(number, "a", 0.5)], (0, 1, 2), "\n"))
+    source = open_source("rows", InputSpec(path=place.url), Path("/"), place.options, 1 << 30)
+    (packed,) = pack(source.splits, 1 << 30)
+    assert [row[0] for row in read(source.reader, [packed])] == [*range(20)]
+    with place.child(f"13.{format}").create() as file:
+        file.write(FORMATS[format]([(13, "another", 0.5)], (0, 1, 2), "\n"))
+    with pytest.raises(InputError, match=rf"13\.{format} changed while the job ran: it had"):
+        list(source.reader.read(packed))
 
 
 def test_large_chunks_are_not_joined_with_small_ones(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of small files that are fetched ahead: content, versions, order, and bounds."""
+"""Tests of small files that are read whole and ahead: content, versions, order, and bounds."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
 import pytest
 
 from mrflight.storage.disk import Disk
-from mrflight.storage.failures import StoreCallError
-from mrflight.storage.files_ahead import files_ahead
-from mrflight.storage.store import FileVersion
+from mrflight.storage.store import ChangedFileError, FileVersion
+from mrflight.storage.whole_files import files_ahead
 
 
 @dataclass(frozen=True)
 class SlowDisk(Disk):
-    """A disk that says it has the latency of a network, and does something at each open."""
+    """A disk that says it has the latency of a network, and does something at each read."""
 
-    at_open: Callable[[str], object] = print
+    at_read: Callable[[str], object] = print
     requests_at_once: ClassVar[int] = 4  # type: ignore[misc]
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        self.at_open(path)
-        return super().open_input(path)
+    def read_version(self, path: str, version: FileVersion) -> bytes:
+        self.at_read(path)
+        return super().read_version(path, version)
 
 
 def written(folder: Path, count: int, size: int = 10) -> dict[str, FileVersion]:
@@ -41,39 +39,48 @@ def written(folder: Path, count: int, size: int = 10) -> dict[str, FileVersion]:
 
 
 def test_files_are_fetched_side_by_side(tmp_path: Path) -> None:
-    """Each open waits for three others."""
+    """Each read waits for three others."""
     files = written(tmp_path, 12)
     together = threading.Barrier(4)
-    with files_ahead(SlowDisk(at_open=lambda _: together.wait(10)), files) as store:
+    with files_ahead(SlowDisk(at_read=lambda _: together.wait(10)), files) as store:
         for path, version in files.items():
             with store.open_version(path, version) as file:
                 assert file.read() == Path(path).read_bytes()
 
 
-def test_a_disk_is_read_as_it_is(tmp_path: Path) -> None:
-    disk = Disk()
-    with files_ahead(disk, written(tmp_path, 3)) as store:
-        assert store is disk
+def test_a_disk_is_read_when_a_file_is_opened_and_once_for_its_header_and_rows(
+    tmp_path: Path,
+) -> None:
+    files = written(tmp_path, 3)
+    first, second, third = files
+    with files_ahead(Disk(), files) as store:
+        os.unlink(third)
+        for path in (first, first, second):
+            assert store.open_version(path, files[path]).read() == Path(path).read_bytes()
+        os.unlink(second)
+        assert store.open_version(second, files[second]).size() == 9
+        with pytest.raises(FileNotFoundError):
+            store.open_version(third, files[third])
 
 
 def test_few_bytes_and_few_files_are_fetched_before_they_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mrflight.storage.files_ahead._MAX_AHEAD_BYTES", 100)
+    monkeypatch.setattr("mrflight.storage.whole_files._MAX_AHEAD_BYTES", 100)
     for size, most in ((30, 3), (3, 16), (300, 1)):
         files = written(tmp_path, 60, size)
-        opened: list[str] = []
-        with files_ahead(SlowDisk(at_open=opened.append), files) as store:
+        was_read: list[str] = []
+        with files_ahead(SlowDisk(at_read=was_read.append), files) as store:
             for number, (path, version) in enumerate(files.items()):
                 assert store.open_version(path, version).read() == Path(path).read_bytes()
                 assert store.open_version(path, version).size() == version.size_bytes
-                assert len(opened) <= number + most
-        assert sorted(opened) == list(files)
+                assert len(was_read) <= number + most
+        assert sorted(was_read) == list(files)
 
 
 def test_files_that_are_not_opened_are_skipped(tmp_path: Path) -> None:
     files = written(tmp_path, 40)
-    with files_ahead(SlowDisk(at_open=str), files) as store:
+    with files_ahead(SlowDisk(at_read=str), files) as store:
         for path in list(files)[::13]:
             assert store.open_version(path, files[path]).read() == Path(path).read_bytes()
         first = next(iter(files))  # an earlier one again, for a message
@@ -84,10 +91,10 @@ def test_a_changed_file_is_told_where_it_is_opened(tmp_path: Path) -> None:
     files = written(tmp_path, 9)
     changed = list(files)[5]
     os.utime(changed, ns=(0, 0))
-    with files_ahead(SlowDisk(at_open=str), files) as store:
+    with files_ahead(SlowDisk(at_read=str), files) as store:
         for path, version in files.items():
             if path == changed:
-                with pytest.raises(StoreCallError, match="005: it has changed since"):
+                with pytest.raises(ChangedFileError, match="005: it has changed since"):
                     store.open_version(path, version)
             else:
                 store.open_version(path, version)
@@ -97,7 +104,7 @@ def test_a_missing_file_is_told_where_it_is_opened(tmp_path: Path) -> None:
     files = written(tmp_path, 3)
     first, second, _ = files
     os.unlink(second)
-    with files_ahead(SlowDisk(at_open=str), files) as store:
+    with files_ahead(SlowDisk(at_read=str), files) as store:
         store.open_version(first, files[first])
         with pytest.raises(OSError, match="001"):
             store.open_version(second, files[second])
@@ -105,6 +112,6 @@ def test_a_missing_file_is_told_where_it_is_opened(tmp_path: Path) -> None:
 
 def test_no_thread_stays_if_the_reader_stops(tmp_path: Path) -> None:
     files = written(tmp_path, 30)
-    with files_ahead(SlowDisk(at_open=str), files) as store:
+    with files_ahead(SlowDisk(at_read=str), files) as store:
         store.open_version(*next(iter(files.items())))
-    assert not [each for each in threading.enumerate() if each.name.startswith("fetch")]
+    assert not [each for each in threading.enumerate() if each.name.startswith("read-ahead")]
