@@ -15,6 +15,10 @@ from tests.support.leftovers import nothing_left_over
 
 FILES = 8
 ROWS = 3_000
+FIRST = 10_000
+"""The first number: all have five digits, so that all files have the same size."""
+MAPS = 4
+"""What one worker gets; each map reads two files."""
 
 KILLING = """
 import os
@@ -131,14 +135,15 @@ def test_maps_that_are_not_deterministic(
 ) -> None:
     """The remaining output of the first run does not match what the maps send again."""
     job = CHANCE.replace("MAP", function).replace("KEY", key).replace("PARTITIONER", partitioner)
+    numbers = range(FIRST, FIRST + FILES * ROWS)
     for number in range(FILES):
-        lines = "\n".join(str(i) for i in range(number * ROWS, (number + 1) * ROWS))
+        lines = "\n".join(map(str, numbers[number * ROWS : (number + 1) * ROWS]))
         (tmp_path / f"in-{number}.csv").write_text(f"n\n{lines}\n")
     done = run(tmp_path, job)
     assert (tmp_path / "killed").exists()
     assert "all maps and reduces run again" in done.stderr, done.stderr
     assert "sent other rows than before" in done.stderr
-    assert Counter(read(tmp_path)["n"].to_pylist()) == Counter(range(FILES * ROWS))
+    assert Counter(read(tmp_path)["n"].to_pylist()) == Counter(numbers)
     assert done.result["rows_in"] == done.result["rows_out"] == FILES * ROWS
-    assert done.result["attempts"]["map"] > 2 * FILES
+    assert done.result["attempts"]["map"] > 2 * MAPS
     assert done.result["bytes_shuffled"] < 2 * FILES * ROWS * 17 + 500_000
