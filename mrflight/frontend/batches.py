@@ -44,7 +44,7 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
 
 
 def _rows(spec: JobSpec, folder: Path) -> Generator[pa.RecordBatch]:
-    """Yield the rows in batches: at least one, which may be empty."""
+    """Yield the rows in batches: at least one, which is empty if there are no rows."""
     metrics = JobMetrics(PhaseTimer(time.monotonic()))
     with progress_for(None) as progress:
         yield from job_rows(spec, folder, progress, metrics)

@@ -30,7 +30,7 @@ class DatasetReader(ABC):
     def batches(self) -> Batches:
         """Return an iterator over the rows, which are not all held in memory; see `Batches`.
 
-        It gives at least one batch, which has the columns even if there are no rows.
+        If there are no rows, it gives one empty batch, which has the columns.
         """
         from mrflight.frontend.batches import Batches
 
@@ -106,9 +106,7 @@ class DatasetReader(ABC):
         A function that maps the rows of files is called with the first of them, in this process.
         Raises JobFileError if only the job can tell, because a function makes the rows later.
         """
-        from mrflight.frontend.first_rows import find_schema
-
-        schema = find_schema(self._spec(TO_CALLER), Path.cwd())
+        schema = self._find_schema()
         if schema is None:
             raise JobFileError(
                 "schema: a function makes these columns of rows that were shuffled, so only the "
@@ -124,12 +122,16 @@ class DatasetReader(ABC):
         """
         from mrflight.frontend.description import aggregates_of, describe_columns
 
-        try:
-            schema = self.schema
-        except JobFileError:
-            schema = self.head(0).schema
+        known = self._find_schema()
+        schema = self.head(0).schema if known is None else known
         aggregates = aggregates_of(schema)
         return describe_columns(schema, self._without_keys().agg(aggregates).collect())
+
+    def _find_schema(self) -> pa.Schema | None:
+        """Return the schema; None if only the job can tell."""
+        from mrflight.frontend.first_rows import find_schema
+
+        return find_schema(self._spec(TO_CALLER), Path.cwd())
 
     @property
     @abstractmethod
@@ -157,6 +159,6 @@ def _import(package: str, method: str) -> Any:
         return import_module(package)
     except ImportError as error:
         raise JobError(
-            f"{method} needs {package}, which cannot be imported ({error}): pip install {package}; "
-            "or take the pyarrow.Table of collect()"
+            f"{method} needs {package}, which is not installed: pip install {package}; or take the "
+            "pyarrow.Table of collect()"
         ) from error

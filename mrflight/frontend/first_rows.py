@@ -12,7 +12,7 @@ from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import describe_difference
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
-from mrflight.errors import JobError, SchemaMismatchError
+from mrflight.errors import MrflightError, SchemaMismatchError
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import plan_result
 from mrflight.planner.job_plan import JobPlan
@@ -62,7 +62,7 @@ def _mapped(task: MapTask) -> Iterator[pa.RecordBatch]:
     mapper = Mapper(task.reader, task.split, task.row_map)
     try:
         yield from mapper.batches()
-    except JobError as error:
+    except MrflightError as error:
         error.add_note(task.name)
         raise
 

@@ -19,6 +19,7 @@ from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.storage import locate
+from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.progress import ProgressReport
 from mrflight.system.signals import Interrupts
 from mrflight.units import format_count
@@ -45,13 +46,17 @@ def run_job(
     Raises JobError if the job or its input is wrong, and JobFailedError or ShuffleError if it
     could not finish.
     """
-    with open_job(
-        spec, folder, progress, metrics, interrupts=interrupts, owns_process=owns_process
-    ) as job:
+    with (
+        open_job(
+            spec, folder, progress, metrics, interrupts=interrupts, owns_process=owns_process
+        ) as job,
+        MemorySampler(job.pids) as meter,
+    ):
         try:
             _CommittedJob(job).run()
         finally:
-            job.measure()
+            metrics.attempts = job.attempts()
+            metrics.peak_memory_bytes = meter.peak_bytes
         return metrics.result("committed")
 
 

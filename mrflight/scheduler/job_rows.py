@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loaded while the servers start
 def job_rows(
     spec: JobSpec, folder: Path, progress: ProgressReport, metrics: JobMetrics
 ) -> Generator[pa.RecordBatch]:
-    """Run a job, and yield its rows in their order: at least one batch, which may be empty.
+    """Run a job, and yield its rows in their order; without any, an empty batch.
 
     ``folder`` is that of the job file. The stages run when the first batch is asked for, and the
     data servers hold the result until it has been read. The job, with all its processes and files,

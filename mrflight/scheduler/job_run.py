@@ -6,7 +6,7 @@ by `mrflight.scheduler.job_rows`, which gives them to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.storage.option_checks import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
-from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.system.signals import Interrupts
@@ -67,9 +66,7 @@ def open_job(
         options = RuntimeOptions(
             spec, folder, settings, scratch.path, interrupts, progress, owns_process
         )
-        runtime = open_runtime(stack, options)
-        meter = stack.enter_context(MemorySampler(runtime.pids))
-        yield JobRun(options, runtime, metrics, meter)
+        yield JobRun(options, open_runtime(stack, options), metrics)
 
 
 class _FunctionCheck(msgspec.Struct, frozen=True):
@@ -85,13 +82,7 @@ class _FunctionCheck(msgspec.Struct, frozen=True):
 class JobRun:
     """One run of one job, once its processes are being started."""
 
-    def __init__(
-        self,
-        options: RuntimeOptions,
-        runtime: JobRuntime,
-        metrics: JobMetrics,
-        meter: MemorySampler,
-    ) -> None:
+    def __init__(self, options: RuntimeOptions, runtime: JobRuntime, metrics: JobMetrics) -> None:
         metrics.job_id = new_job_id()
         self.spec = options.spec
         self.folder = options.folder
@@ -110,7 +101,6 @@ class JobRun:
             speculates=self.settings.speculates,
         )
         self._runtime = runtime
-        self._meter = meter
 
     @property
     def metadata(self) -> str:
@@ -130,15 +120,18 @@ class JobRun:
             self._wait_until_ready(plan)
         return self._scheduler(plan, shuffles), shuffles
 
-    def measure(self) -> None:
-        """Fill in the attempts and the memory of the metrics, as they are until now."""
+    def pids(self) -> Iterable[int]:
+        """Return the job's processes on this machine, without this one."""
+        return self._runtime.pids()
+
+    def attempts(self) -> Attempts:
+        """Return how many attempts there were until now."""
         started, failed = self.runner.started, self.runner.failed
-        self.metrics.attempts = Attempts(
+        return Attempts(
             _count(started, "map"),
             _count(started, "reduce") + _count(started, "aggregate"),
             sum(_count(failed, kind) for kind in ("map", "reduce", "aggregate")),
         )
-        self.metrics.peak_memory_bytes = self._meter.peak_bytes
 
     def _end(self) -> None:
         """Stop the timer and bound the clean-up: a store that timed out may still not answer."""

@@ -48,13 +48,14 @@ class RowsReader:
         """The failures since rows were last yielded."""
 
     def batches(self) -> Generator[pa.RecordBatch]:
-        """Yield the rows, after a batch without rows that has their schema.
+        """Yield the rows; without any, an empty batch that has their schema.
 
         Raises InconsistentMapOutputError if the stages have to run again, which is only possible
         before rows were yielded, and JobFailedError if they would have to afterwards.
         """
         schema, self._infos = self._output.layout()
-        yield empty_batch(schema)
+        if not any(info.rows for info in self._infos):
+            yield empty_batch(schema)
         while self._partition < len(self._infos):
             try:
                 yield from self._rest()

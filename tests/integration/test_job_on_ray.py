@@ -63,6 +63,21 @@ def test_callables_of_a_job_in_python_reach_the_workers(
     all_gone(ray_head)
 
 
+def test_rows_of_a_job_on_ray_reach_the_caller(
+    ray_head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({"k": [n % 7 for n in range(3_000)], "n": list(range(3_000))})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=1_000)
+    options = dict(option.split("=", 1) for option in ray_head.options)
+    rows = mrflight.read("in.parquet").with_settings({**options, "cluster.workers": 2})
+    assert rows.collect() == table
+    assert rows.sort_by("k desc", "n").head(2).to_pylist() == [{"k": 6, "n": 6}, {"k": 6, "n": 13}]
+    for _ in rows:
+        break
+    all_gone(ray_head)
+
+
 def test_workers_on_ray_use_the_servers_of_a_standing_cluster(
     on_ray: OnRay, cluster: mrflight.Cluster, tmp_path: Path
 ) -> None:

@@ -323,6 +323,14 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
             lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
             "write_parquet needs rows, and group_by returns groups; aggregate them first: .agg(n=",
         ),
+        (
+            lambda: VISITS.group_by("url").collect(),  # type: ignore[attr-defined]
+            "collect needs rows, and group_by returns groups; aggregate them first: .agg(n=",
+        ),
+        (
+            lambda: list(VISITS.group_by("url")),  # type: ignore[call-overload]
+            "batches needs rows, and group_by returns groups; aggregate them first: .agg(n=",
+        ),
         (lambda: VISITS.agg(), "agg needs an aggregate; write .agg(n="),
         (lambda: VISITS.group_by(), "group_by needs a column; to aggregate all rows write read("),
         (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on sets both keys; give either"),

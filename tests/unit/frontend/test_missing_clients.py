@@ -16,6 +16,7 @@ def error_without(module: str, call: str) -> str:
     script = f"""
 import sys
 sys.modules[{module!r}] = None
+import mrflight
 from datetime import UTC, datetime
 from pathlib import Path
 from mrflight.errors import JobError
@@ -59,11 +60,15 @@ except JobError as error:
             "JobFileError: hopsfs://node/t needs hops-deltalake, which is not installed: pip "
             "install 'mrflight[hopsfs]'",
         ),
+        (
+            "polars",
+            "mrflight.read('nothing').to_polars()",
+            "JobError: to_polars needs polars, which is not installed: pip install polars; or take "
+            "the pyarrow.Table of collect()",
+        ),
     ],
 )
-def test_a_store_without_its_client_says_what_to_install(
-    module: str, call: str, message: str
-) -> None:
+def test_what_needs_a_package_says_what_to_install(module: str, call: str, message: str) -> None:
     assert error_without(module, call) == message
 
 
