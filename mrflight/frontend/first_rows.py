@@ -38,11 +38,10 @@ def first_rows(spec: JobSpec, folder: Path, rows: int) -> pa.Table:
     The maps run here, one after the other, until there are enough rows. Raises what a job raises,
     with the name of the map that failed as a note.
     """
-    (*_, plan) = plan_here(spec, folder).plans.values()
     found: list[pa.RecordBatch] = []
     schema: pa.Schema | None = None
     missing = rows
-    for task in plan.map_tasks:
+    for task in plan_here(spec, folder).last.map_tasks:
         for batch in _mapped(task):
             plain = to_canonical(batch, canonical_schema(batch.schema))
             schema = schema or plain.schema

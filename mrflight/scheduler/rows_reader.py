@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -126,9 +126,14 @@ def _read(
     """
     with Connections(timeouts) as connections:
         for number, rows in enumerate(read_partitions(shuffle_id, infos, connections)):
-            for batch in rows:
-                left = batch.slice(min(skipped, batch.num_rows)) if skipped else batch
-                skipped -= batch.num_rows - left.num_rows
-                if left.num_rows:
-                    yield number, decode_dictionaries(left)
-            skipped = 0
+            for batch in rows_after(skipped, rows) if number == 0 else rows:
+                yield number, decode_dictionaries(batch)
+
+
+def rows_after(skipped: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what follows the first ``skipped`` rows, in no empty batches."""
+    for batch in batches:
+        left = batch.slice(min(skipped, batch.num_rows))
+        skipped -= batch.num_rows - left.num_rows
+        if left.num_rows:
+            yield left

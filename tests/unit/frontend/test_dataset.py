@@ -21,7 +21,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
-from mrflight.planner.stages import build_stages
+from mrflight.planner.stages import build_stages, result_stages
 from mrflight.runtime.preload import modules_for
 
 examples = settings(max_examples=30, derandomize=True, deadline=None)
@@ -246,6 +246,8 @@ def test_any_sequence_of_steps_is_a_job(steps: list[Callable[[Dataset], Dataset]
     sections = {stage.section for stage in build_stages(spec)}  # refuses unread stages and cycles
     assert sections == {"", *(f"stages.{name}." for name in spec.stages)}
     assert decode_job(_document(spec)) == spec
+    result = result_stages(spec)[-1].spec
+    assert (result.reduce, result.shuffle.partitioner in ("hash", "in_order")) == (None, True)
 
 
 def _document(spec: JobSpec) -> dict[str, Any]:
