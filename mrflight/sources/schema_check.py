@@ -128,8 +128,9 @@ def check_column_types(schema: pa.Schema, key: str) -> None:
     """Raise InputError for a column with a type whose rows Arrow cannot take.
 
     ``key`` is the key path of the input. pyarrow 26 makes invalid arrays of run-end-encoded values
-    within other types, crashes the process as it takes the members of a union within a struct, and
-    cannot take the views of an extension type, or of a dictionary within another type.
+    within other types, and of large lists as it casts them if nulls without a type are within their
+    items. It crashes the process as it takes the members of a union within a struct, and cannot
+    take the views of an extension type, or of a dictionary within another type.
     """
     for field in schema:
         if unsupported := _find_unsupported(field.type):
@@ -141,9 +142,11 @@ def check_column_types(schema: pa.Schema, key: str) -> None:
 
 
 def _find_unsupported(type: pa.DataType) -> str | None:
-    for extension in (type, *types_within(type)):
-        if isinstance(extension, pa.BaseExtensionType) and _is_view(extension.storage_type):
+    for each in (type, *types_within(type)):
+        if isinstance(each, pa.BaseExtensionType) and _is_view(each.storage_type):
             return "extension types over views"
+        if types.is_large_list(each) and any(map(types.is_null, types_within(each.value_type))):
+            return "large lists with the type null within their items"
     for inner in types_within(type):
         if types.is_union(inner):
             return "unions within other types"

@@ -95,11 +95,8 @@ class Sink(ABC):
         return version
 
     def check_rows(self, schema: pa.Schema) -> None:
-        """Raise JobError if rows of this schema, which a job will write, cannot be accepted.
-
-        Most sinks leave this to their part writers.
-        """
-        return
+        """Raise JobError if rows of this schema, which a job will write, cannot be accepted."""
+        self.part_writer.check(schema)
 
     def setup(self, commit: Commit) -> None:
         """Do what takes long, before `commit` is called with the same parts.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.sql.predicate import Predicate
@@ -43,9 +42,6 @@ class MergeSink(DeltaSink):
     @property
     def part_writer(self) -> MergeWriter:
         return self._merge_writer
-
-    def check_rows(self, schema: pa.Schema) -> None:
-        self._merge_writer.select_columns(schema)
 
     def setup(self, commit: Commit) -> None:
         """Rewrite files of the table as it is now; `commit` repeats this for what changes later."""

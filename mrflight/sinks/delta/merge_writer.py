@@ -59,6 +59,9 @@ class MergeWriter(PartWriter):
         kept = [field for field in schema if field.name in self.keys or field.name not in dropped]
         return pa.schema(kept)
 
+    def check(self, schema: pa.Schema) -> None:
+        self.rows.check(self.select_columns(schema))
+
     def write(
         self,
         part: PartId,

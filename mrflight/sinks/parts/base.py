@@ -57,6 +57,10 @@ class PartWriter(SharedPayload, ABC):
         what it wrote if it fails, or if ``batches`` does.
         """
 
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None:
+        """Raise JobError if rows of ``schema`` cannot be written, whatever their values."""
+
     @property
     @abstractmethod
     def max_closing_files(self) -> int:

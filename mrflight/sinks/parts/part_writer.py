@@ -26,6 +26,7 @@ from mrflight.sinks.parts.partition_values import (
     split_by_values,
 )
 from mrflight.sinks.parts.stored_schema import TableSchema, raise_for_column
+from mrflight.sinks.parts.stored_type import is_unusual
 from mrflight.storage import Location
 from mrflight.storage.delta import why_part_unreachable
 from mrflight.storage.part_name import PartId, part_name
@@ -47,6 +48,11 @@ class FilePartWriter(PartWriter):
     run_hash: str = ""
     """See `part_name.hash_run_id`."""
     before_suffix: str = ""
+
+    def check(self, schema: pa.Schema) -> None:
+        stored = self.schema.to_stored(schema)
+        if any(is_unusual(field.type) for field in stored):
+            self._try_encoding(stored)
 
     def write(
         self,

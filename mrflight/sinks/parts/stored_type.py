@@ -66,6 +66,11 @@ def delta_type(kind: pa.DataType) -> pa.DataType:
     return stored
 
 
+def is_unusual(kind: pa.DataType) -> bool:
+    """Return whether some format may not hold a type that `file_type` or `delta_type` returned."""
+    return not (kind in _KEPT or types.is_timestamp(kind) or types.is_decimal128(kind))
+
+
 def has_ntz(kind: pa.DataType) -> bool:
     """Return whether a timestamp without zone (Delta's timestamp_ntz) is in it, at any depth."""
     if types.is_timestamp(kind):

@@ -13,6 +13,7 @@ from pyarrow import types
 
 from mrflight.compute import kernel
 from mrflight.compute.key_types import has_canonical_bytes
+from mrflight.compute.types import canonical_type
 from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError, SchemaMismatchError
 
 AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
@@ -116,6 +117,12 @@ def _check_column(schema: pa.Schema, aggregate: Aggregate, column: str, rows: st
         )
     if aggregate.function in ("min", "max") and types.is_interval(kind):
         raise JobFileError(f"{what}, has no order; use count, first or last")
+    is_compared = aggregate.function in ("min", "max", "count_distinct")
+    if is_compared and isinstance(kind, pa.BaseExtensionType):
+        raise JobFileError(
+            f"{what}, and Arrow does not compare such values; convert it to "
+            f"{canonical_type(kind.storage_type)} in the map, or use count, first or last"
+        )
     if aggregate.function != "count" and types.is_nested(kind):
         raise JobFileError(f"{what}; only count takes nested columns")
 
