@@ -12,6 +12,7 @@ from tests.support.file_contract import FileContract
 
 class TestParquet(FileContract):
     suffix = ".parquet"
+    counts_rows = True
 
     def write(self, table: pa.Table, path: Path) -> None:
         pa.parquet.write_table(table, path, row_group_size=max(10, table.num_rows // 10))
@@ -22,6 +23,7 @@ class TestParquet(FileContract):
 
 class TestArrowFile(FileContract):
     suffix = ".arrow"
+    counts_rows = True
     open_writer = staticmethod(pa.ipc.new_file)
 
     def write(self, table: pa.Table, path: Path) -> None:
@@ -44,6 +46,7 @@ class TestArrowFileCompressed(TestArrowFile):
 class TestArrowStream(TestArrowFile):
     suffix = ".ipc"
     splits_files = False
+    counts_rows = False
     open_writer = staticmethod(pa.ipc.new_stream)
 
     def oracle(self, path: str, schema: pa.Schema) -> pa.Table:

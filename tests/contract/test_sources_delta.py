@@ -17,6 +17,7 @@ from tests.support.source_contract import SourceContract, batches, read, rows
 
 class TestDelta(SourceContract):
     suffix = ""
+    counts_rows = True
     partition_by: ClassVar[list[str]] = []
 
     def write(self, table: pa.Table, path: Path) -> None:

@@ -59,6 +59,8 @@ class SourceContract(ABC):
     suffix: str
     spec: ClassVar[dict[str, Any]] = {}
     splits_files = True
+    counts_rows = False
+    """True if files have their number of rows."""
 
     @abstractmethod
     def write(self, table: pa.Table, path: Path) -> None:
@@ -103,6 +105,16 @@ class SourceContract(ABC):
         source = self.open(folder, path, size // 5)
         assert len(source.splits) >= 4 if self.splits_files else len(source.splits) == 1
         assert read(source).equals(self.expected(source))
+
+    @pytest.mark.parametrize("columns", [None, ["word"]])
+    def test_rows_are_counted_without_reading_them(
+        self, folder: Path, columns: list[str] | None
+    ) -> None:
+        path = self.lay_out(folder, rows(0, 40), rows(40, 21), rows(61, 0))
+        source = self.open(folder, path, 500, columns=columns)
+        for split in source.splits:
+            read = sum(batch.num_rows for batch in source.reader.read(split))
+            assert source.reader.count_rows(split) == (read if self.counts_rows else None)
 
     @pytest.mark.parametrize("count", [1, 2, 3, 50])
     def test_divided_splits_cover_their_split(self, folder: Path, count: int) -> None:
