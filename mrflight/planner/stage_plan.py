@@ -42,6 +42,11 @@ _MIN_SPLIT_BYTES = 8 * 2**20
 """Smaller splits are not made for `_MAPS_PER_WORKER`: a map costs some milliseconds, and its blocks
 get smaller."""
 
+_PACKS_PER_WORKER = 2
+"""Small files are packed into so many maps, until these reach `SPLIT_BYTES`. A map of files takes
+10 ms beside their rows: with four for each of two workers a job on 5,000 files took 0.67 s, with
+two 0.61 s."""
+
 MIN_COMPRESSED_BYTES = 256 * 2**20
 """Rows in memory from which on ``compression = "auto"`` compresses. For 1 GiB of lineitem's rows a
 job took 0.7 to 1.0 of the time with lz4, and 0.6 of the memory; for 10 GiB it took 0.8 of the time,
@@ -163,7 +168,7 @@ def plan_stage(
         counted.number,
         choose_compression(spec, rows_bytes),
         max(sum(split.size_bytes for split in splits) // maps, _MIN_SPLIT_BYTES),
-        min(sum(map(weight, splits)) // maps, SPLIT_BYTES),
+        min(sum(map(weight, splits)) // (workers * _PACKS_PER_WORKER), SPLIT_BYTES),
         reduce_spec,
         is_joined=cogroup is not None,
         is_broadcast=stream is not None,

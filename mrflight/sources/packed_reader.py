@@ -90,16 +90,17 @@ def join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        is_small = batch.nbytes <= _SMALL_BATCH_BYTES
-        fits = rows + batch.num_rows <= _BATCH_ROWS and size + batch.nbytes <= _BATCH_BYTES
-        if waiting and not (is_small and fits and batch.schema == waiting[0].schema):
+        nbytes = batch.nbytes
+        rows, size = rows + batch.num_rows, size + nbytes
+        fits = nbytes <= _SMALL_BATCH_BYTES and rows <= _BATCH_ROWS and size <= _BATCH_BYTES
+        if waiting and not (fits and batch.schema == waiting[0].schema):
             yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
-        if not is_small or not _can_join(batch.schema):
+            waiting, rows, size = [], batch.num_rows, nbytes
+        if waiting or (nbytes <= _SMALL_BATCH_BYTES and _can_join(batch.schema)):
+            waiting.append(batch)
+        else:
             yield batch
-            continue
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
+            rows = size = 0
     if waiting:
         yield _joined(waiting)
 

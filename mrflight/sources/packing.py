@@ -6,8 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from mrflight.sources.base import Split, pack_splits
 
-OPEN_BYTES = 128 << 10
-"""What opening a file costs, as bytes that are read in the same time."""
+OPEN_BYTES = 64 << 10
+"""What opening a file costs, as bytes that are read in the same time.
+
+On a disk a csv file costs 30 us and a parquet file 200 us, in which 16 to 40 KiB are read. In a
+store with 20 ms of latency a file costs about 2 ms, with 16 requests at once, and there 1 MiB is
+read in that time.
+"""
 
 
 def weight(split: Split) -> int:

@@ -184,14 +184,16 @@ def _low_cardinality_columns(
 ) -> list[str]:
     """Return the string columns that take less than a byte per row, as small dictionaries do."""
     metadata, schema = parquet.metadata, parquet.schema_arrow
+    strings = [name for name in columns if schema.field(name).type == pa.string()]
+    if not strings:
+        return []
     groups = [metadata.row_group(number) for number in range(split.start, split.stop)]
     rows = sum(group.num_rows for group in groups)
     leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     return [
         name
-        for name in columns
-        if schema.field(name).type == pa.string()
-        and sum(group.column(leaves[name]).total_uncompressed_size for group in groups) < rows
+        for name in strings
+        if sum(group.column(leaves[name]).total_uncompressed_size for group in groups) < rows
     ]
 
 

@@ -77,7 +77,7 @@ def test_how_many_small_files_a_map_reads(
     code, out, err = explained(clicks_folder, capsys, CLICKS)
     assert (code, err) == (0, "")
     assert "input visits:   csv, 82 files, 5.9 KiB\n" in out
-    assert "\n  maps:         9, up to 3.9 KiB of 10 files each\n" in out
+    assert "\n  maps:         5, up to 3.9 KiB of 20 files each\n" in out
 
 
 def test_a_stage_that_reads_another(

@@ -101,7 +101,7 @@ def test_a_few_large_splits_are_divided_so_that_every_worker_has_several(
 
 @pytest.mark.parametrize(
     ("files", "fewest", "most"),
-    [(1, 1, 1), (4 * WORKERS, 4 * WORKERS, 4 * WORKERS), (33, 16, 33), (1000, 16, 18)],
+    [(1, 1, 1), (2 * WORKERS, 2 * WORKERS, 2 * WORKERS), (33, 8, 16), (1000, 8, 9)],
 )
 def test_many_small_files_are_packed_so_that_every_worker_has_several_maps(
     plan: Plan, tmp_path: Path, files: int, fewest: int, most: int

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mrflight.sources.base import Split, pack_splits
+from mrflight.sources.packed_reader import join_batches
 from mrflight.sources.packing import OPEN_BYTES, pack, weight
 from mrflight.sources.text_source import split_bytes_evenly
 from mrflight.storage.store import FileVersion
@@ -93,3 +95,51 @@ def test_a_pack_names_its_files() -> None:
 )
 def test_files_of_each_pack(sizes: list[int], most: int, packed: list[int]) -> None:
     assert [len(each.pieces) for each in pack(files(sizes), most)] == packed
+
+
+TYPES = [
+    pa.string(),
+    pa.int64(),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int8(), pa.string()),  # the values of two files may not fit into one
+    pa.struct([("s", pa.dictionary(pa.int8(), pa.string()))]),
+]
+
+
+def batch_of(kind: pa.DataType, first: int, rows: int) -> pa.RecordBatch:
+    texts = [f"{number:0>{1 + number % 3000}}" for number in range(first, first + rows)]
+    column = pa.array(texts, pa.string())
+    if pa.types.is_integer(kind):
+        column = pa.array(range(first, first + rows), kind)
+    elif pa.types.is_struct(kind):
+        inner = kind.field(0)
+        column = pa.StructArray.from_arrays(
+            [column.dictionary_encode().cast(inner.type)], fields=[inner]
+        )
+    elif pa.types.is_dictionary(kind):
+        column = column.dictionary_encode().cast(kind)
+    return pa.record_batch([column], ["c"])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TYPES), st.integers(0, 3000), st.integers(1, 100)), max_size=30
+    )
+)
+def test_joined_batches_have_the_rows_in_order_and_stay_small(
+    drawn: list[tuple[pa.DataType, int, int]],
+) -> None:
+    batches = [batch_of(kind, first, rows) for kind, first, rows in drawn]
+    joined = list(join_batches(batches))
+    for batch in joined:
+        batch.validate(full=True)
+        assert batch.nbytes <= (4 << 20) + (256 << 10)
+    rows = [(batch.schema.field(0).type, value) for batch in batches for value in values(batch)]
+    assert rows == [(batch.schema.field(0).type, v) for batch in joined for v in values(batch)]
+    if {kind for kind, _, _ in drawn} == {pa.int64()}:
+        assert len(joined) == 1
+
+
+def values(batch: pa.RecordBatch) -> list[object]:
+    listed: list[object] = batch.column(0).to_pylist()
+    return listed
