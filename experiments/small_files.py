@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -141,9 +141,10 @@ def delayed(port: int, delay_s: float) -> Iterator[int]:
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.TaskGroup() as both:
-            both.create_task(forward(reader, to_server, 0.0))
-            both.create_task(forward(from_server, writer, delay_s))
+        with suppress(asyncio.CancelledError):  # at the end of the measurement
+            async with asyncio.TaskGroup() as both:
+                both.create_task(forward(reader, to_server, 0.0))
+                both.create_task(forward(from_server, writer, delay_s))
 
     async def serve(ports: SimpleQueue[int], stop: asyncio.Event) -> None:
         server = await asyncio.start_server(connect, "127.0.0.1", 0)

@@ -32,6 +32,14 @@ class TestSmallExperiments:
                 ["ratios.json", "ratios.md"],
             ),
             (
+                "small_files",
+                [
+                    *("--rounds", 1, "--csv-files", 150, "--parquet-files", 110),
+                    *("--s3-files", 20, "--latency-ms", 1),
+                ],
+                ["small_files.json", "small_files.md"],
+            ),
+            (
                 "join",
                 [
                     *("--orders", 2000, "--rounds", 1, "--keys", "strings shuffled"),

@@ -17,8 +17,8 @@ FILES = 8
 ROWS = 3_000
 FIRST = 10_000
 """The first number: all have five digits, so that all files have the same size."""
-MAPS = 4
-"""What one worker gets; each map reads two files."""
+MAPS = 2
+"""What one worker gets; each map reads four files."""
 
 KILLING = """
 import os
