@@ -11,12 +11,12 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from mrflight.config.secret_options import holds_secret
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.spec import InputSpec, JobSpec, StageSpec
 from mrflight.errors import JobFileError
 
 _STORAGE = "storage"
@@ -43,6 +43,9 @@ _TYPES_IN_WORDS = {
     "str": "a string",
 }
 """What the types of msgspec's messages are called in ours."""
+
+
+_S = TypeVar("_S", JobSpec, StageSpec)
 
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -72,7 +75,21 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
     for name, stage in spec.stages.items():
         _check_inputs(stage.inputs, f"stages.{name}.inputs")
     _check_inputs(spec.inputs, "inputs")
-    return spec
+    stages = {
+        name: _with_partitioner(stage, document["stages"][name], has_key=False)
+        for name, stage in spec.stages.items()
+    }
+    spec = _with_partitioner(spec, document, has_key=bool(spec.output.keys))
+    return msgspec.structs.replace(spec, stages=stages)
+
+
+def _with_partitioner(section: _S, written: Mapping[str, Any], *, has_key: bool) -> _S:
+    """Return a section that sends rows evenly to all partitions if nothing brings rows together."""
+    has_key = has_key or any(each.key for each in section.inputs.values())
+    if has_key or section.reduce is not None or "partitioner" in written.get("shuffle", {}):
+        return section
+    shuffle = msgspec.structs.replace(section.shuffle, partitioner="round_robin")
+    return msgspec.structs.replace(section, shuffle=shuffle)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

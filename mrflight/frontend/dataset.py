@@ -310,10 +310,8 @@ class Dataset(DatasetReader, DatasetWriter):
     def _add_stage(
         self, name: str, inputs: tuple[InputBuilder, ...], reduce: Mapping[str, Any]
     ) -> Dataset:
-        """Return the result of a stage. Rows without a key that are not reduced go round robin."""
-        has_key = any("key" in each.options for each in inputs)
-        shuffle = {} if reduce or has_key else {"partitioner": "round_robin"}
-        return replace(self, _inputs=(), _stage=StageBuilder(name, inputs, reduce, shuffle))
+        """Return the result of a stage."""
+        return replace(self, _inputs=(), _stage=StageBuilder(name, inputs, reduce))
 
     def _order(self, name: str, **order: Any) -> Dataset:
         """Sort or limit the rows, as part of the last stage if that is possible."""
@@ -335,8 +333,6 @@ class Dataset(DatasetReader, DatasetWriter):
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
         last = self._stage or self._reduce("rows", None)._stage
         assert last is not None
-        if self._stage is None and output.get("mode") == "merge":  # by the output's keys
-            last = structs.replace(last, shuffle={})
         return decode_job(document_of(last, output, self._settings))
 
 

@@ -75,7 +75,7 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
     name: str
     inputs: tuple[InputBuilder, ...]
     reduce: Mapping[str, Any]
-    shuffle: Mapping[str, Any]
+    shuffle: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def section(self) -> dict[str, Any]:

@@ -210,7 +210,8 @@ def _plan_partitioner(stage: StageContext, name: str, section: InputSpec) -> Par
         return PartitionerSpec("one", (), 1)
     if reduce is not None and reduce.sql is not None and partitions == 1:
         return PartitionerSpec("one", (), 1)
-    if kind == "hash" and spec.shuffle.partitions == 1 and not key and reduce is None:
+    is_one = spec.shuffle.partitions == 1 and reduce is None
+    if is_one and kind in ("hash", "round_robin") and not key:
         return PartitionerSpec("one", (), 1)  # the same for any key
     _check_key_columns(spec, name, kind, key)
     if kind in ("hash", "range", "round_robin", IN_ORDER):
@@ -230,7 +231,7 @@ def _check_key_columns(spec: JobSpec, name: str, kind: str, key: list[str]) -> N
     group_by = spec.reduce.group_by if spec.reduce else []
     is_whole_row = spec.reduce is not None and spec.reduce.distinct and kind == "hash"
     if kind in ("hash", "range") and not key and not is_whole_row:
-        advice = "set key = [...], or shuffle.partitioner = 'round_robin'"
+        advice = "set key = [...], or leave shuffle.partitioner out"
         if spec.reduce is not None:
             advice = "set key = [...], because a reduce needs all rows of a key together"
         raise JobFileError(f"inputs.{name}.key: the {kind} partitioner needs key columns; {advice}")

@@ -28,7 +28,7 @@ from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.storage import Location
 from mrflight.storage.manifest import Manifest, Run, encode_schema
 from mrflight.storage.manifest_log import Entry, ManifestLog
-from mrflight.storage.part_name import hash_run_id
+from mrflight.storage.part_name import PartId, hash_run_id
 from mrflight.system.deadlines import Deadline
 
 log = logging.getLogger(__name__)
@@ -97,6 +97,10 @@ class FolderSink(Sink):
             commit = replace(commit, schema=schema)
         self._has_stale_files = commit.has_stale_files
         entry = self._look(commit.deadline)
+        if not commit.parts and not self._appends_to_files(entry.manifest):
+            write = partial(self._part_writer.write_empty, PartId(0, 0), commit.schema)
+            parts = commit.deadline.run(write, "the result was written, with nothing committed")
+            commit = replace(commit, parts=tuple(parts))
         for _ in range(MAX_TRIES):
             if self._has_this_run(entry.manifest):
                 self._committed = entry
@@ -140,6 +144,10 @@ class FolderSink(Sink):
         except (OutputError, CommitError):
             return
         self._job_files.delete_except(manifest.files if manifest else ())
+
+    def _appends_to_files(self, manifest: Manifest | None) -> bool:
+        """Return whether the folder will have files from which readers know its columns."""
+        return self._spec.mode == "append" and manifest is not None and bool(manifest.files)
 
     def _look(self, deadline: Deadline) -> Entry:
         """Return the newest manifest, after the files that earlier commits replaced are deleted."""

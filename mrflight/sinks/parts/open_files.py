@@ -195,6 +195,11 @@ class OpenPartFiles:
         if self._buffered_bytes > self._limits.max_buffered_bytes:
             self._encode_largest()
 
+    def add_empty(self, values: PartitionValues, batch: pa.RecordBatch) -> None:
+        """Add a file without rows; ``batch`` has its columns."""
+        self.add(values, batch)
+        self._encode(values)
+
     def finish(self) -> list[PartFile]:
         """Write the buffered rows and end every file. All are there once ``closer`` has ended."""
         for values, buffer in self._buffers.items():

@@ -9,6 +9,7 @@ from functools import lru_cache
 import pyarrow as pa
 from msgspec import structs
 
+from mrflight.compute.schemas import empty_batch
 from mrflight.errors import OutputError
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
@@ -92,6 +93,22 @@ class FilePartWriter(PartWriter):
             if is_last:
                 closer.wait()
             return parts
+        except BaseException:  # an interrupt as well leaves nothing behind
+            files.discard()
+            raise
+
+    def write_empty(self, part: PartId, schema: pa.Schema) -> list[PartFile]:
+        """Write a file without rows, from which readers of a folder know its columns.
+
+        It lies in the folder of nulls if the output is partitioned.
+        """
+        stored = self.schema.to_stored(schema)
+        columns = self.schema.partition_by
+        files = self.open_files(part, stored)
+        try:
+            rows = empty_batch(pa.schema([each for each in stored if each.name not in columns]))
+            files.add_empty((None,) * len(columns), rows)
+            return files.finish()
         except BaseException:  # an interrupt as well leaves nothing behind
             files.discard()
             raise

@@ -24,7 +24,7 @@ def test_a_minimal_file_has_the_documented_defaults(load: Load) -> None:
     spec = load(MINIMAL)
     assert spec.job.name == "clicks"
     assert spec.inputs["visits"].key == []
-    assert (spec.shuffle.partitions, spec.shuffle.partitioner) == ("auto", "hash")
+    assert (spec.shuffle.partitions, spec.shuffle.partitioner) == ("auto", "round_robin")
     assert (spec.shuffle.replicas, spec.shuffle.compression) == (1, "auto")
     assert spec.reduce is None
     assert (spec.output.format, spec.output.mode) == ("delta", "error")

@@ -40,7 +40,7 @@ def job_file(text: str) -> JobSpec:
 CASES: list[tuple[Dataset, str]] = [
     (
         VISITS,
-        "[inputs.visits]\npath = 'visits/*.csv'\n[shuffle]\npartitioner = 'round_robin'",
+        "[inputs.visits]\npath = 'visits/*.csv'",
     ),
     (
         mrflight.read(
@@ -161,7 +161,6 @@ CASES: list[tuple[Dataset, str]] = [
         "[stages.joined.reduce]\njoin = 'inner'\nleft = 'per-url'\nright = 'grouped'\n"
         "[stages.rows.inputs.visits]\npath = 'visits/*.csv'\n"
         "[stages.rows.inputs.users]\npath = 'users.parquet'\n"
-        "[stages.rows.shuffle]\npartitioner = 'round_robin'\n"
         "[inputs.joined]\nstage = 'joined'\nkey = ['url']\n"
         "[inputs.rows]\nstage = 'rows'\nkey = ['url']\n"
         "[reduce]\njoin = 'inner'\nleft = 'joined'\nright = 'rows'",

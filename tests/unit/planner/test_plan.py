@@ -160,7 +160,26 @@ def test_a_reduce_function_gets_the_key_by_which_a_partition_may_be_divided(
 
 
 def test_a_job_with_one_partition_needs_no_key(plan: Plan) -> None:
-    planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, shuffle={"partitions": 1}))
-    assert {task.partitioner.kind for task in planned.map_tasks} == {"one"}
+    inputs = {"visits": {"path": "visits.csv"}}
+    for named in ({}, {"partitioner": "hash"}):
+        planned = plan(job(inputs=inputs, shuffle={"partitions": 1, **named}))
+        assert {task.partitioner.kind for task in planned.map_tasks} == {"one"}
     with pytest.raises(JobFileError, match=r"^inputs\.visits\.key: the hash partitioner needs"):
-        plan(job(inputs={"visits": {"path": "visits.csv"}}, shuffle={"partitions": 2}))
+        plan(job(inputs=inputs, shuffle={"partitions": 2, "partitioner": "hash"}))
+
+
+@pytest.mark.parametrize(
+    ("sections", "kind"),
+    [
+        ({}, "round_robin"),
+        ({"shuffle": {"partitions": 3}}, "round_robin"),
+        ({"output": {"table": "out", "mode": "merge", "keys": ["url"]}}, "hash"),
+        ({"reduce": {"distinct": True}}, "hash"),
+        ({"shuffle": {"partitioner": "hash"}, "reduce": {"distinct": True}}, "hash"),
+    ],
+)
+def test_rows_that_nothing_brings_together_go_evenly_to_all_partitions(
+    plan: Plan, sections: dict[str, Any], kind: str
+) -> None:
+    planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, **sections))
+    assert {task.partitioner.kind for task in planned.map_tasks} == {kind}

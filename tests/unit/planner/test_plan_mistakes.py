@@ -64,7 +64,7 @@ from tests.support.plans import Plan, job
             "reduce.aggregate.n: 'median(weight)' is not an aggregate; ",
         ),
         (
-            {"inputs": {"visits": {"path": "visits.csv"}}},
+            {"inputs": {"visits": {"path": "visits.csv"}}, "shuffle": {"partitioner": "hash"}},
             "inputs.visits.key: the hash partitioner needs key columns; ",
         ),
         (

@@ -32,7 +32,11 @@ def test_formats_come_from_suffixes_and_not_from_folders() -> None:
         for name, path in {"a": "a/*.csv", "b": "b.tsv", "c": "c.json.gz", "d": "folder"}.items()
     }
     sources = [module for module in modules_for(job(inputs=inputs)) if "sources" in module]
-    assert sources == ["mrflight.sources.csv_source", "mrflight.sources.json_source"]
+    assert sources == [
+        "mrflight.sources.csv_source",
+        "mrflight.sources.json_source",
+        "mrflight.sources.packed_reader",
+    ]
 
 
 def test_a_standing_cluster_needs_no_modules_of_servers() -> None:

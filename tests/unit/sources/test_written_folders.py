@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -92,3 +93,29 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path) -> None:
     newest.write_text("{")
     with pytest.raises(InputError, match="cannot be read as the list of what mrflight wrote"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("partition_by", [[], ["k"]])
+def test_a_result_without_rows_can_be_read_again(
+    tmp_path: Path, format: Any, partition_by: list[str]
+) -> None:
+    rows = pa.table({"n": pa.array([1], pa.int64()), "k": pa.array([2], pa.int64())})
+    write(tmp_path, rows.slice(0, 0), "one", format, partition_by=partition_by)
+    files = [path for path in (tmp_path / "t").rglob(f"*.{format}") if path.is_file()]
+    assert len(files) == 1
+    back = read(tmp_path)
+    assert (back.num_rows, sorted(back.schema.names)) == (0, ["k", "n"])
+    if format != "csv":  # whose types are inferred from values
+        assert set(back.schema.types) == {pa.int64()}
+    pattern = f"{tmp_path}/t/**/*.{format}"
+    if format != "arrow":
+        found = duckdb.sql(f"select * from read_{format}('{pattern}', hive_partitioning = true)")
+        assert (sorted(found.columns), found.fetchall()) == (["k", "n"], [])
+    write(tmp_path, rows, "two", format, partition_by=partition_by)
+    assert read(tmp_path).select(["n", "k"]).cast(rows.schema).equals(rows)
+    write(tmp_path, rows.slice(0, 0), "three", format, partition_by=partition_by)
+    assert len(list((tmp_path / "t").rglob(f"*.{format}"))) == 2
+    write(tmp_path, rows.slice(0, 0), "four", format, mode="overwrite", partition_by=partition_by)
+    assert len(list((tmp_path / "t").rglob(f"*.{format}"))) == 1
+    assert read(tmp_path).num_rows == 0
