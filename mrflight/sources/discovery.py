@@ -31,9 +31,9 @@ from mrflight.sources.listing import (
     NeededPartitions,
     first_file,
     has_wildcards,
-    list_files,
     list_glob,
     list_needed_files,
+    visible_files,
 )
 from mrflight.sources.type_names import parse_types
 from mrflight.storage import Location, locate
@@ -186,11 +186,16 @@ def _find_in_folder(
 
     Of the part files that mrflight wrote there, only those are read that its manifest lists.
     """
-    manifest = _manifest(root)
-    known = PartitionColumns(name, _known_types(name, spec, manifest))
+    manifests = root.child(MANIFESTS)
     if needed is None:
-        listing = FolderListing(list_files(root, spec), known, 0)
+        below = root.walk()
+        is_written = any(info.path.startswith(manifests.path) for info in below)
+        manifest = _newest_manifest(root) if is_written else None
+        known = PartitionColumns(name, _known_types(name, spec, manifest))
+        listing = FolderListing(visible_files(root, below, spec), known, 0)
     else:
+        manifest = _newest_manifest(root) if manifests.is_folder() else None
+        known = PartitionColumns(name, _known_types(name, spec, manifest))
         listing = list_needed_files(root, spec, known, needed)
     files = [info for info in listing.files if _is_committed(info.path, root, manifest)]
     if not files and listing.skipped and (first := first_file(root, spec)) is not None:
@@ -201,10 +206,8 @@ def _find_in_folder(
     return replace(found, skipped_folders=listing.skipped)
 
 
-def _manifest(root: Location) -> Manifest | None:
-    """Return the manifest of a folder that a job has written; None of another folder."""
-    if not root.child(MANIFESTS).is_folder():
-        return None
+def _newest_manifest(root: Location) -> Manifest | None:
+    """Return the manifest of a folder that a job has written."""
     try:
         return ManifestLog(root).newest().manifest
     except OutputError as error:
