@@ -43,7 +43,7 @@ def _no_journal() -> None:
 
 
 def _no_sync() -> None:
-    """What is recorded is written, and not synced."""
+    """A journal that writes what it records, and does not sync it."""
     open_journal = journal._open
 
     def unsynced(path: Path) -> sqlite3.Connection:

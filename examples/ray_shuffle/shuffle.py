@@ -10,7 +10,7 @@ TASKS, PARTITIONS, ROWS, SITES = 4, 8, 500_000, 1_000
 
 @ray.remote
 def write(shuffle: Shuffle, number: int) -> None:
-    """A map. Ray may make it again whenever it likes: the shuffle takes its rows once."""
+    """Send rows as map ``number``. Ray may run it again; the shuffle takes its rows once."""
     urls = [f"https://site-{(number + row) % SITES}.example" for row in range(ROWS)]
     with shuffle.writer(map_id=number, key=["url"]) as out:
         out.write(pa.record_batch({"url": urls}))
@@ -18,7 +18,7 @@ def write(shuffle: Shuffle, number: int) -> None:
 
 @ray.remote
 def count(shuffle: Shuffle, partition: int) -> dict[str, int]:
-    """A reduce: all rows of a site are in the same partition."""
+    """Count the visits by site. All rows of a site are in the same partition."""
     visits = pa.Table.from_batches(shuffle.reader(partition, maps=TASKS), shuffle.schema())
     counted = visits.group_by("url").aggregate([([], "count_all")])
     return dict(zip(*(column.to_pylist() for column in counted.columns), strict=True))
@@ -29,7 +29,7 @@ def main() -> None:
     with on_ray.serving(data_servers=2, memory="256 MiB") as cluster:
         shuffle = cluster.create_shuffle("visits", partitions=PARTITIONS)
         ray.get([write.remote(shuffle, number) for number in range(TASKS)])
-        while lost := shuffle.health().lost_maps:  # with a data server that was
+        while lost := shuffle.health().lost_maps:  # because a data server was lost
             ray.get([write.remote(shuffle, number) for number in lost])
         parts = ray.get([count.remote(shuffle, number) for number in range(PARTITIONS)])
         shuffle.drop()

@@ -36,7 +36,7 @@ class JobRuntime(msgspec.Struct, frozen=True):
 
 
 class RuntimeOptions(msgspec.Struct, frozen=True):
-    """What is needed to start the workers and servers of a job."""
+    """The settings that the workers and servers of a job are started with."""
 
     spec: JobSpec
     folder: Path

@@ -50,7 +50,7 @@ class Split(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """What is read, for messages."""
+        """The name of the split in messages."""
         return f"{self.path} from {self.start}"
 
     def divide(self, count: int) -> list[Split]:

@@ -177,7 +177,7 @@ class PutIfAbsentStore(Store):
     """A store that can create a file only if it does not exist."""
 
     puts_log_entries = False
-    """Whether it is cheaper to put a log entry of an append ourselves than through deltalake."""
+    """True if it is cheaper to put a log entry of an append ourselves than through deltalake."""
 
     @property
     def why_no_put_if_absent(self) -> str | None:

@@ -24,7 +24,7 @@ class Connect(msgspec.Struct, frozen=True):
     folder: str = ""
     """The files of a Ray that the gateway starts. The path is short because of sockets."""
     excluded: tuple[str, ...] = ()
-    """What is not sent of the job's folder to the nodes of a running Ray."""
+    """The files of the job's folder that are not sent to the nodes of a running Ray."""
 
 
 class Node(NamedTuple):
@@ -96,7 +96,7 @@ class StartServer(NamedTuple):
     port: int
     memory_bytes: int
     is_local: bool
-    """Whether it listens on loopback."""
+    """True if it listens on loopback."""
     node: str | None = None
 
 

@@ -43,7 +43,7 @@ class LostOutput(NamedTuple):
     location: str
     partitions: list[int] | None = None
     insists: bool = False
-    """Whether it is lost even if the server is alive."""
+    """True if the output is lost even though the server is alive."""
 
 
 def classify_failure(error: Exception) -> LostOutput | None:

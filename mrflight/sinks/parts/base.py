@@ -30,7 +30,7 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     keys: KeyBounds | None = None
     """The bounds of its keys, if a merge wrote it."""
     is_key_file: bool = False
-    """Whether it only lists the keys that a merge deletes. No commit names such a file."""
+    """True if the file only lists the keys that a merge deletes. No commit names such a file."""
 
 
 class PartWriter(SharedPayload, ABC):
