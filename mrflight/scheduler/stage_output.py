@@ -203,6 +203,8 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
     def write(self, note: Note[MapResult] | None = None) -> list[MapResult]:
         """See `ShuffleOutput.write`. Raises InconsistentMapOutputError as `check_slices`."""
         results = super().write(note)
+        unsent = (each.unsent_schema for each in results if each.unsent_schema is not None)
+        self.unsent_schema = next(map(canonical_schema, unsent), None)
         done = zip(self.tasks, results, strict=True)
         read = [(task.split, result.slice_rows) for task, result in done]
         check_slices(

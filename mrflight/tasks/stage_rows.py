@@ -271,7 +271,7 @@ class StageReader(Reader):
     """The rows of slices that were read; None until all have been."""
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Yield the rows by partition: at least one batch for each, which may be empty."""
+        """Yield the rows by partition; without any, an empty batch."""
         rows = self.read_encoded(split)
         return map(decode_dictionaries, rows) if self.rows.passes_rows_on else rows
 
@@ -281,9 +281,16 @@ class StageReader(Reader):
         sliced = SlicedSide(split.side_slice) if split.side_slice else None
         if sliced is not None:
             self.read_slice_rows = None
+        empty: pa.Schema | None = None
+        has_rows = False
         for schema, batches in self.rows.read(split.partitions, sliced):
-            yield empty_batch(schema)
-            yield from batches
+            empty = empty or schema
+            for batch in batches:
+                if batch.num_rows:  # a function's result for no rows may have other types
+                    has_rows = True
+                    yield batch
+        if not has_rows and empty is not None:
+            yield empty_batch(empty)
         if sliced is not None:
             self.read_slice_rows = sliced.rows_read
 

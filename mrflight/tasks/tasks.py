@@ -79,6 +79,8 @@ class MapResult(msgspec.Struct, frozen=True):
     slice_rows: int | None
     """The rows that were read of a slice of an earlier stage's partition; None if it was not read
     to its end."""
+    unsent_schema: pa.Schema | None = None
+    """The schema of a map without rows that did not send it: see `_Filled`."""
 
 
 class SampleTask(msgspec.Struct, frozen=True):
@@ -169,11 +171,15 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         writer_id=writer_id,
     )
     batches = _check_first_batch(task, mapper.batches())
+    filled = _Filled(batches) if task.reader.schema is None else None
+    if filled is not None:
+        batches = filled.batches()
     if combiner is not None:
         batches = combiner(batches)
     rows_out = shuffle_batches(batches, writer)
     file_rows = task.reader.file_rows(mapper.rows_in)
-    return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.slice_rows())
+    unsent = filled.unsent_schema if filled is not None else None
+    return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.slice_rows(), unsent)
 
 
 def run_sample(task: SampleTask) -> pa.Table:
@@ -267,6 +273,31 @@ def _reduce(task: ReduceTask, sliced: SlicedSide | None) -> Generator[_Result]:
             yield _Result(number, empty_batch(schema))
             for batch in batches:
                 yield _Result(number, batch)
+
+
+class _Filled:
+    """The batches with rows of a function's results, whose types for no rows may be others.
+
+    Many functions infer types from values. So a map without rows sends no schema, which those of
+    other maps would have to agree with. It counts if no map has rows.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.unsent_schema: pa.Schema | None = None
+        """The schema of the first batch, if no batch has rows."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches that have rows."""
+        has_rows = False
+        for batch in self._batches:
+            if batch.num_rows:
+                has_rows = True
+                yield batch
+            elif self.unsent_schema is None:
+                self.unsent_schema = batch.schema
+        if has_rows:
+            self.unsent_schema = None
 
 
 def _check_first_batch(

@@ -224,6 +224,28 @@ def test_the_schema_of_mapped_files_is_what_the_functions_return(visits: Dataset
     assert reduced.describe()["column"].to_pylist() == ["n"]
 
 
+def above(visits: Dataset, least: int) -> Dataset:
+    """Return users by a function whose result has the type null if it has no rows."""
+
+    def large(table: pa.Table) -> pa.Table:
+        return pa.table({"user": [each for each in table["user"].to_pylist() if each > least]})
+
+    return visits.reduce(large, key="user").with_shuffle(partitions=20)
+
+
+def test_a_function_may_infer_other_types_if_it_returns_no_rows(visits: Dataset) -> None:
+    found = above(visits, 3).collect()["user"].to_pylist()
+    assert sorted(found) == sorted(n % 7 for n in range(ROWS) if n % 7 > 3)
+    assert above(visits, 9).collect() == pa.table({"user": pa.nulls(0)})
+
+
+@pytest.mark.slow
+def test_a_stage_reads_what_such_a_function_returns(visits: Dataset) -> None:
+    counted = above(visits, 3).group_by("user").agg(n="count(*)").sort_by("user").collect()
+    assert counted.to_pylist() == [{"user": u, "n": len(range(u, ROWS, 7))} for u in (4, 5, 6)]
+    assert above(visits, 9).agg(n="count(*)").collect().to_pylist() == [{"n": 0}]
+
+
 def test_mistakes_are_told_before_anything_runs(visits: Dataset) -> None:
     with pytest.raises(JobFileError, match=r"^head: the number of rows must be 0 or more, not -1"):
         visits.head(-1)

@@ -78,6 +78,8 @@ class ShuffleOutput(Generic[T, R]):
         """The placement version of the last `look`."""
         self.schema: pa.Schema | None = None
         """The schema of the rows, as of the last `layout`."""
+        self.unsent_schema: pa.Schema | None = None
+        """The schema if there are no rows, from a task that did not send it."""
         self.tasks = list(tasks)
         self._stage = stage
         self._submit = submit
@@ -130,10 +132,12 @@ class ShuffleOutput(Generic[T, R]):
         while True:
             try:
                 self.look()  # first, so that a change during the next call makes the result stale
-                layout = self.clamped.layout()
+                schema, infos = self.clamped.layout()
                 self._check_maps()
-                self.schema = layout[0]
-                return layout
+                if self.unsent_schema is not None and not any(info.rows for info in infos):
+                    schema = self.unsent_schema
+                self.schema = schema
+                return schema, infos
             except (MapOutputLostError, NoDataServersError):
                 self.repair()
 
