@@ -70,7 +70,7 @@ class HeaderReader:
             return None
         header = _header_of(location, record, options, self._input_name)
         line = block[: record.end]
-        if options.header and line.endswith(b"\n"):
+        if options.header and record.end <= len(block) and line.endswith(b"\n"):
             self._last[options.delimiter] = line, header
         return header
 

@@ -27,9 +27,11 @@ from mrflight.config.spec import CsvOptions, InputSpec
 from mrflight.errors import InputError, SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.sources.base import Reader, Source, Split
+from mrflight.sources.csv_header import HEADER_BLOCK_BYTES
 from mrflight.sources.packed_reader import PackedReader
 from mrflight.sources.packing import OPEN_BYTES, pack
 from mrflight.storage import Location
+from mrflight.system.side_by_side import side_by_side
 from tests.unit.storage.test_whole_files import SlowDisk
 
 Row = tuple[int | None, str, float]
@@ -204,6 +206,18 @@ def test_a_file_with_other_columns_is_told(tmp_path: Path, format: str) -> None:
         opened(tmp_path, format)
 
 
+def test_headers_that_differ_after_their_first_block_are_not_taken_for_the_same(
+    tmp_path: Path,
+) -> None:
+    """The block ends with a line end, which is within a name."""
+    for number in range(2):
+        name = "x" * (HEADER_BLOCK_BYTES - 2) + f"\n{number}"
+        (tmp_path / f"{number}.csv").write_text(f'"{name}",n\n1,2\n')
+    spec = InputSpec(path=".", csv=CsvOptions(newlines_in_values=True))
+    with pytest.raises(SchemaMismatchError, match=r"1\.csv has no column"):
+        open_source("rows", spec, tmp_path, {}, 1 << 30)
+
+
 @pytest.mark.parametrize("format", list(FORMATS))
 def test_a_file_that_changes_is_told(tmp_path: Path, format: str) -> None:
     for number in range(FILES):
@@ -222,15 +236,16 @@ def test_a_file_that_changes_is_told(tmp_path: Path, format: str) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_packed_splits_in_every_store(place: Location, format: str) -> None:
-    for number in range(20):
-        with place.child(f"{number:02}.{format}").create() as file:
-            file.write(FORMATS[format]([(number, "a", 0.5)], (0, 1, 2), "\n"))
+    def put(number: int, word: str = "a") -> None:
+        with place.child(f"{number}.{format}").create() as file:
+            file.write(FORMATS[format]([(number, word, 0.5)], (0, 1, 2), "\n"))
+
+    list(side_by_side(put, range(6), 6))
     source = open_source("rows", InputSpec(path=place.url), Path("/"), place.options, 1 << 30)
     (packed,) = pack(source.splits, 1 << 30)
-    assert [row[0] for row in read(source.reader, [packed])] == [*range(20)]
-    with place.child(f"13.{format}").create() as file:
-        file.write(FORMATS[format]([(13, "another", 0.5)], (0, 1, 2), "\n"))
-    with pytest.raises(InputError, match=rf"13\.{format} changed while the job ran: it had"):
+    assert [row[0] for row in read(source.reader, [packed])] == [*range(6)]
+    put(4, "another")
+    with pytest.raises(InputError, match=rf"4\.{format} changed while the job ran: it had"):
         list(source.reader.read(packed))
 
 
