@@ -45,6 +45,20 @@ class CsvOptions(_Section, frozen=True):
     column_names: list[str] | None = None
     newlines_in_values: bool = False
     """True: a quoted value may contain line ends. Such a file is read as one split."""
+    quote: str = '"'
+    """The character around values; empty if quotes have no meaning. Within, it is doubled."""
+    escape: str | None = None
+    """The character before one that has no special meaning."""
+    null_values: list[str] | None = None
+    """The texts that are null; by default those of pyarrow, and no strings."""
+    strings_can_be_null: bool | None = None
+    """True if strings can be null; by default if there are ``null_values``."""
+    decimal: str = "."
+    """The character before the fraction of a number."""
+    timestamp_formats: list[str] = []
+    """The formats of timestamps, like ``%d.%m.%Y``; by default ISO 8601."""
+    skip_rows: int = 0
+    """The number of lines before the header, or before the first row of a file without one."""
 
 
 class InputSpec(_Section, frozen=True):

@@ -9,8 +9,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.csv_decoder import CsvDecoder
+from mrflight.sources.csv_dialect import parse_options
 from mrflight.sources.lines import Chunk, shorten
 
 
@@ -28,10 +30,10 @@ class CsvExpectation(msgspec.Struct, frozen=True):
     """The types of the included columns; a type that is missing here is inferred."""
     declared: frozenset[str]
     """The columns whose type the job file sets; other types are inferred."""
-    delimiter: str
+    options: CsvOptions
 
     def decoder(self) -> CsvDecoder:
-        return CsvDecoder(self.columns, self.include, self.types, self.delimiter)
+        return CsvDecoder(self.columns, self.include, self.types, self.options)
 
     def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
         """Return the error for ``record``, which begins on ``line``.
@@ -44,15 +46,16 @@ class CsvExpectation(msgspec.Struct, frozen=True):
         if fields is None and b"\r" in record.rstrip(b"\r\n"):  # the line ends of old Macs
             return BadRowError(f"{where}: {text} cannot be read: {reason}")
         if fields is None:
+            what = "a quoted value" if self.options.escape is None else "a quoted or escaped value"
             return BadRowError(
-                f"{where}: a quoted value does not end on its line: {text}; close the quote, or "
+                f"{where}: {what} does not end on its line: {text}; close the quote, or "
                 f"set inputs.{self.input_name}.csv.newlines_in_values = true"
             )
         if len(fields) != len(self.columns):
             return BadRowError(
                 f"{where}: {_count(len(fields), 'field')} for "
                 f"{_count(len(self.columns), 'column')}: {text}; correct the line, or quote "
-                f"a value that contains the delimiter {self.delimiter!r}"
+                f"a value that contains the delimiter {self.options.delimiter!r}"
             )
         for column, type in self.types.items():
             value = fields[self.columns.index(column)]
@@ -77,7 +80,7 @@ class CsvExpectation(msgspec.Struct, frozen=True):
         )
 
     def _converts(self, record: bytes, column: str, type: pa.DataType) -> bool:
-        decoder = CsvDecoder(self.columns, [column], {column: type}, self.delimiter)
+        decoder = CsvDecoder(self.columns, [column], {column: type}, self.options)
         try:
             decoder.decode(Chunk.of(record))
         except pa.ArrowInvalid:
@@ -100,7 +103,7 @@ class CsvExpectation(msgspec.Struct, frozen=True):
         return pc.read_csv(
             pa.BufferReader(data),
             pc.ReadOptions(use_threads=False, autogenerate_column_names=True),
-            pc.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            parse_options(self.options, newlines_in_values=True),
             pc.ConvertOptions(column_types=types),
         )
 

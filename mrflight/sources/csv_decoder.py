@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.compute.schemas import empty_batch
+from mrflight.config.spec import CsvOptions
+from mrflight.sources.csv_dialect import convert_options, parse_options, records
 from mrflight.sources.lines import Chunk, has_lines
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
@@ -21,8 +23,8 @@ class QuotedLineEndError(ValueError):
 class CsvDecoder:
     """Decodes chunks of a file with these ``columns`` to those in ``include``.
 
-    pyarrow infers the type of a column that is not in ``types``. In columns that are not strings,
-    pyarrow's texts for null (empty, NA, null, NaN ...) are nulls.
+    pyarrow infers the type of a column that is not in ``types``. Which texts are null is told by
+    the options: by default those of pyarrow (empty, NA, null, NaN ...), but no strings.
     """
 
     def __init__(
@@ -30,13 +32,16 @@ class CsvDecoder:
         columns: Sequence[str],
         include: Sequence[str],
         types: Mapping[str, pa.DataType],
-        delimiter: str,
+        options: CsvOptions,
     ) -> None:
         self._read = pc.ReadOptions(
             use_threads=False, block_size=_MAX_BLOCK_BYTES, column_names=list(columns)
         )
-        self._parse = pc.ParseOptions(delimiter=delimiter)
-        self._convert = pc.ConvertOptions(column_types=types, include_columns=list(include))
+        self._parse = parse_options(options, newlines_in_values=False)
+        self._convert = convert_options(options, types, include)
+        self._options = options
+        self._joining = [c.encode() for c in (options.quote, options.escape) if c]
+        """The characters that can make a line end a part of a value."""
 
     def decode(self, chunk: Chunk) -> pa.RecordBatch:
         """Return the rows of a chunk.
@@ -47,7 +52,8 @@ class CsvDecoder:
         table = pc.read_csv(pa.BufferReader(chunk.buffer), self._read, self._parse, self._convert)
         # pyarrow accepts line ends in quotes even without newlines_in_values. Such a value may be
         # cut by the end of a chunk or a split, and then both halves would become rows.
-        if chunk.has(b'"') and not self._ends_rows_at_lines(chunk, table.num_rows):
+        is_plain = not any(map(chunk.has, self._joining))
+        if not is_plain and not self._ends_rows_at_lines(chunk, table.num_rows):
             raise QuotedLineEndError
         batches = table.combine_chunks().to_batches()
         return batches[0] if batches else empty_batch(table.schema)
@@ -57,7 +63,8 @@ class CsvDecoder:
             return False
         # The last line may leave a quote open: pyarrow closes it at the end of its input.
         last = chunk.last_line()
-        return b'"' not in last or self._is_closed(last.rstrip(b"\r\n").decode("latin-1") + "\n")
+        is_plain = not any(character in last for character in self._joining)
+        return is_plain or self._is_closed(last.rstrip(b"\r\n").decode("latin-1") + "\n")
 
     def _is_closed(self, line: str) -> bool:
         """Return whether a second line would be a second row.
@@ -65,6 +72,13 @@ class CsvDecoder:
         The csv module tells in 3 us; pyarrow would take 0.2 ms.
         """
         try:
-            return len(list(csv.reader((line, line), delimiter=self._parse.delimiter))) == 2
+            return len(list(records((line, line), self._options))) == 2
         except csv.Error:  # a value of more than 128 KiB
-            return line.count('"') % 2 == 0
+            return self._parses_as_two(line.encode("latin-1"))
+
+    def _parses_as_two(self, line: bytes) -> bool:
+        lines = pa.BufferReader(line + line)
+        try:
+            return bool(pc.read_csv(lines, self._read, self._parse, self._convert).num_rows == 2)
+        except pa.ArrowInvalid:
+            return False

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import InputError, JobFileError
+from mrflight.sources.csv_dialect import records
 from mrflight.sources.formats import is_tab_separated
 from mrflight.sources.lines import open_text
 from mrflight.storage import Location
@@ -26,7 +27,7 @@ class CsvHeader(msgspec.Struct, frozen=True):
 
     columns: tuple[str, ...]
     size: int
-    """The bytes before the first row: byte order mark, blank lines and header line."""
+    """The bytes before the first row: byte order mark, skipped and blank lines, and header line."""
 
 
 class _FirstRecord(msgspec.Struct, frozen=True):
@@ -124,11 +125,12 @@ def _parse(
     lines = data[begin:].splitlines(keepends=True)
     if not ended:
         del lines[-1:]  # the line may continue
-    filled = next((i for i, line in enumerate(lines) if line.strip(b"\r\n")), len(lines))
+    rows = range(options.skip_rows, len(lines))
+    filled = next((i for i in rows if lines[i].strip(b"\r\n")), len(lines))
     consumed: list[bytes] = []
     try:
         text = _decoded(lines[filled:], consumed, "utf-8" if options.header else "latin-1")
-        values = next(csv.reader(text, delimiter=options.delimiter), None)
+        values = next(records(text, options), None)
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(
             f"{location.url}: the first line cannot be read as a csv header in UTF-8: {error}"

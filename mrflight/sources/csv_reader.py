@@ -19,6 +19,7 @@ from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.base import FileReader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
+from mrflight.sources.csv_dialect import convert_options, parse_options, records
 from mrflight.sources.csv_header import HeaderReader, options_of_file
 from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before, open_text, skip_bytes
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
@@ -68,8 +69,8 @@ class _Expectations:
         header, reader = self._headers.read(location), self._reader
         if header is None:
             return None
-        delimiter = options_of_file(reader.options, location.path).delimiter
-        key = header.columns, delimiter
+        options = options_of_file(reader.options, location.path)
+        key = header.columns, options.delimiter
         if key not in self._known:
             self._known[key] = CsvExpectation(
                 input_name=reader.input_name,
@@ -77,7 +78,7 @@ class _Expectations:
                 include=reader.schema.names,
                 types={field.name: field.type for field in reader.schema},
                 declared=reader.declared,
-                delimiter=delimiter,
+                options=options,
             )
         return RowsOfFile(header.size, self._known[key])
 
@@ -107,8 +108,8 @@ def _decode_stream(
             pc.ReadOptions(
                 use_threads=False, block_size=CHUNK_BYTES, column_names=list(expected.columns)
             ),
-            pc.ParseOptions(delimiter=expected.delimiter, newlines_in_values=True),
-            pc.ConvertOptions(column_types=expected.types, include_columns=list(expected.include)),
+            parse_options(expected.options, newlines_in_values=True),
+            convert_options(expected.options, expected.types, expected.include),
         )
 
 
@@ -122,7 +123,7 @@ def _bad_record(
     location: Location, begin: int, expected: CsvExpectation, reason: str
 ) -> BadRowError:
     number = _ROW_NUMBER.search(reason)
-    found = _find_record(location, begin, int(number[1]), expected.delimiter) if number else None
+    found = _find_record(location, begin, int(number[1]), expected.options) if number else None
     if found is not None:
         return expected.explain(location.url, *found, reason)
     if "straddl" in reason:
@@ -134,7 +135,7 @@ def _bad_record(
 
 
 def _find_record(
-    location: Location, begin: int, number: int, delimiter: str
+    location: Location, begin: int, number: int, options: CsvOptions
 ) -> tuple[int, bytes] | None:
     """Return the line on which a record begins, and its bytes; records are counted from 1."""
     line = 1 + count_newlines_before(location, begin)
@@ -144,7 +145,7 @@ def _find_record(
         # latin-1 keeps every byte as it is.
         text = io.TextIOWrapper(stream, encoding="latin-1", newline="")
         try:
-            for record in csv.reader(_recorded(text, consumed), delimiter=delimiter):
+            for record in records(_recorded(text, consumed), options):
                 number -= bool(record)
                 if number == 0:
                     return line, "".join(consumed).encode("latin-1")

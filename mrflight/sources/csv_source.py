@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
+from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.base import Source
 from mrflight.sources.csv_bad_row import CsvExpectation
+from mrflight.sources.csv_dialect import check_options
 from mrflight.sources.csv_header import (
     HEADER_BLOCK_BYTES,
     CsvHeader,
@@ -35,7 +36,7 @@ _Headers = Mapping[InputFile, CsvHeader]
 
 def open_csv(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of a csv input. Reads every header, and the first lines of some files."""
-    _check_options(found)
+    check_options(found)
     headers = _read_headers(found)
     columns = _select_columns(found, headers)
     declared = parse_types(found.spec.types, found.name)
@@ -45,20 +46,6 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
     return text_source(
         found, headers, reader, split_bytes, ends_rows_at_lines=not options.newlines_in_values
     )
-
-
-def _check_options(found: FoundInput) -> None:
-    options = found.spec.csv
-    if len(options.delimiter.encode()) != 1 or options.delimiter in '"\r\n':
-        raise JobFileError(
-            f"{found.key('csv.delimiter')} must be one ASCII character, and no quote or line end, "
-            f"not {options.delimiter!r}"
-        )
-    if options.header and options.column_names is not None:
-        raise JobFileError(
-            f"{found.key('csv.column_names')} is only for files without a header; "
-            "set header = false, or leave it out"
-        )
 
 
 def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
@@ -134,7 +121,7 @@ def _decide_schema(
     def infer(file: InputFile) -> InferredSchema:
         options = options_of_file(found.spec.csv, file.path)
         expected = CsvExpectation(
-            found.name, headers[file].columns, columns, types, frozenset(types), options.delimiter
+            found.name, headers[file].columns, columns, types, frozenset(types), options
         )
         schema = _infer_schema(found, file, headers[file], expected, head)
         return InferredSchema(found.location(file).url, schema)

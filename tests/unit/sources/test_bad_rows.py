@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mrflight.config.spec import CsvOptions, InputSpec
-from mrflight.errors import BadRowError, InputError, JobError
+from mrflight.errors import BadRowError, InputError, JobError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 
@@ -51,6 +51,17 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         "n,s\n1,x\n2,y,z\n",
         {},
         f"a.csv, line 3: 3 fields for 2 columns: '2,y,z'; {DELIMITER}",
+    ),
+    "skipped lines are counted": (
+        "notes\n\nn;s\n1;x\n2\n",
+        {"csv": CsvOptions(delimiter=";", skip_rows=2)},
+        "a.csv, line 5: 1 field for 2 columns: '2'; correct the line, or quote a value that "
+        "contains the delimiter ';'",
+    ),
+    "an escaped line end": (
+        "n,s\n1,x\\\ny\n",
+        {"csv": CsvOptions(escape="\\"), "types": {"s": "string"}},
+        f"a.csv, line 2: a quoted or escaped value does not end on its line: '1,x\\\\'; {CLOSE}",
     ),
     "blank lines are counted": (
         "\n\nn,s\n\n1,x\n\n\n2\n",
@@ -348,6 +359,27 @@ def test_invalid_delimiters_are_refused(tmp_path: Path, delimiter: str) -> None:
         "inputs.visits.csv.delimiter must be one ASCII character, and no quote or line end, not "
         f"{delimiter!r}"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (CsvOptions(quote="ab"), "quote must be one ASCII character, and no line end, not 'ab'"),
+        (CsvOptions(escape=""), "escape must be one ASCII character, and no line end, not ''"),
+        (CsvOptions(quote="'", escape="'"), 'escape and inputs.visits.csv.quote are both "\'"'),
+        (CsvOptions(decimal=","), "decimal and inputs.visits.csv.delimiter are both ','"),
+        (CsvOptions(skip_rows=-1), "skip_rows must be 0 or more, not -1"),
+        (CsvOptions(timestamp_formats=["%H.%f"]), "timestamp_formats: '%H.%f' has %f, which"),
+        (CsvOptions(timestamp_formats=["%H %"]), "timestamp_formats: '%H %' has %, which"),
+        (CsvOptions(timestamp_formats=["iso"]), "timestamp_formats must have formats like"),
+    ],
+    ids=str,
+)
+def test_invalid_dialects_are_refused(tmp_path: Path, options: CsvOptions, expected: str) -> None:
+    (tmp_path / "a.csv").write_text("n,s\n1,2\n")
+    error = failure(tmp_path, "a.csv", csv=options)
+    assert isinstance(error, JobFileError)
+    assert f"inputs.visits.csv.{expected}" in str(error)
 
 
 def test_column_names_that_do_not_match_the_file_are_refused(tmp_path: Path) -> None:

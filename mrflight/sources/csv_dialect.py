@@ -1,0 +1,123 @@
+"""Translate ``[inputs.NAME.csv]`` for the parsers of csv, and check it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from mrflight.config.spec import CsvOptions
+from mrflight.errors import JobFileError
+from mrflight.sources.discovery import FoundInput
+
+_ISO8601 = "ISO8601"
+_DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
+_KNOWN_DIRECTIVES = "YymdejbBhaAHIklMSpTRDFsznt%"
+"""The directives that pyarrow parses. It reads any zone of %Z as UTC, and has no %f."""
+
+
+def parse_options(options: CsvOptions, *, newlines_in_values: bool) -> pc.ParseOptions:
+    """Return how lines are divided into values."""
+    return pc.ParseOptions(
+        delimiter=options.delimiter,
+        quote_char=options.quote or False,
+        escape_char=options.escape or False,
+        newlines_in_values=newlines_in_values,
+    )
+
+
+def convert_options(
+    options: CsvOptions, types: Mapping[str, pa.DataType], include: Sequence[str]
+) -> pc.ConvertOptions:
+    """Return how the values of the columns in ``include`` are converted.
+
+    Strings can be null if the job file says so, or lists ``null_values``.
+    """
+    nulls, can_be_null = options.null_values, options.strings_can_be_null
+    return pc.ConvertOptions(
+        column_types=types,
+        include_columns=list(include),
+        null_values=nulls,
+        strings_can_be_null=nulls is not None if can_be_null is None else can_be_null,
+        decimal_point=options.decimal,
+        timestamp_parsers=[
+            pc.ISO8601 if format == _ISO8601 else format for format in options.timestamp_formats
+        ],
+    )
+
+
+def records(lines: Iterable[str], options: CsvOptions) -> Iterator[list[str]]:
+    """Yield the records of lines, by the csv module; raise csv.Error for a very long value."""
+    return csv.reader(
+        lines,
+        delimiter=options.delimiter,
+        quotechar=options.quote or None,
+        quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
+        escapechar=options.escape,
+    )
+
+
+def check_options(found: FoundInput) -> None:
+    """Raise JobFileError for options that contradict one another or cannot be met."""
+    options = found.spec.csv
+    _check_characters(found)
+    if options.header and options.column_names is not None:
+        raise JobFileError(
+            f"{found.key('csv.column_names')} is only for files without a header; "
+            "set header = false, or leave it out"
+        )
+    if options.skip_rows < 0:
+        raise JobFileError(
+            f"{found.key('csv.skip_rows')} must be 0 or more, not {options.skip_rows}"
+        )
+    for format in options.timestamp_formats:
+        _check_timestamp_format(found, format)
+
+
+def _check_characters(found: FoundInput) -> None:
+    """Check that the special characters are single ones, and that no two of them are the same."""
+    options = found.spec.csv
+    if len(options.delimiter.encode()) != 1 or options.delimiter in '"\r\n':
+        raise JobFileError(
+            f"{found.key('csv.delimiter')} must be one ASCII character, and no quote or line end, "
+            f"not {options.delimiter!r}"
+        )
+    users = {options.delimiter: "delimiter"}
+    for key, character in (
+        ("quote", options.quote or None),
+        ("escape", options.escape),
+        ("decimal", options.decimal),
+    ):
+        if character is None:
+            continue
+        if len(character.encode()) != 1 or character in "\r\n":
+            raise JobFileError(
+                f"{found.key(f'csv.{key}')} must be one ASCII character, and no line end, "
+                f"not {character!r}"
+            )
+        if character in users and (key, character) != ("decimal", "."):
+            raise JobFileError(
+                f"{found.key(f'csv.{key}')} and {found.key(f'csv.{users[character]}')} are both "
+                f"{character!r}; they must differ"
+            )
+        users.setdefault(character, key)
+
+
+def _check_timestamp_format(found: FoundInput, format: str) -> None:
+    if format == _ISO8601:
+        return
+    directives = _DIRECTIVE.findall(format)
+    for directive in directives:
+        if not directive or directive not in _KNOWN_DIRECTIVES:
+            raise JobFileError(
+                f"{found.key('csv.timestamp_formats')}: {format!r} has %{directive}, which cannot "
+                'be parsed; fractions of a second are only read with "ISO8601", and zones with %z'
+            )
+    if not directives:
+        raise JobFileError(
+            f"{found.key('csv.timestamp_formats')} must have formats like "
+            f'"%d.%m.%Y %H:%M", or "{_ISO8601}", not {format!r}'
+        )
