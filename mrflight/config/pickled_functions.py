@@ -71,7 +71,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class Chained(msgspec.Struct, frozen=True):
-    """Several maps as one: each is called with the result of the one before it."""
+    """Several maps as one: each is called with the result of the one before it, by its hint."""
 
     name: str
     bodies: tuple[str, ...]
@@ -79,8 +79,12 @@ class Chained(msgspec.Struct, frozen=True):
 
     def __call__(self, batch: Any) -> Any:
         """Return the result of the last function."""
+        from mrflight.config.frames import as_hinted, hinted_type
+
         for body in self.bodies:
-            batch = load_pickled(body)(batch)
+            function = load_pickled(body)
+            wanted = hinted_type(function, name_of(function)) or "batch"
+            batch = function(as_hinted(batch, wanted))
         return batch
 
 

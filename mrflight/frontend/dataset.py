@@ -129,6 +129,8 @@ class Dataset(DatasetReader, DatasetWriter):
     def map(self, function: Function) -> Dataset:
         """Apply ``function(pyarrow.RecordBatch)`` to each batch, after the maps before it.
 
+        If the hint of its first parameter is a Polars or pandas DataFrame, or a Table of pyarrow,
+        it takes that; it may return any of these.
         Raises UserFunctionError if the callable cannot be pickled.
         """
         text = _text(function, "map")
@@ -190,6 +192,7 @@ class Dataset(DatasetReader, DatasetWriter):
     def reduce(self, function: Function, *, key: Names | None = None) -> Dataset:
         """Call ``function(pyarrow.Table)`` with all rows of one or more keys; it returns a table.
 
+        It may also take and return Polars or pandas frames, as `map` describes.
         Raises UserFunctionError if the callable cannot be pickled.
         """
         return self._reduce("reduced", key, function=_text(function, "reduce"))

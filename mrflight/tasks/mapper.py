@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.map import SqlMap
+from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_rows, to_batches
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.errors import UserFunctionError
 from mrflight.sources.base import Reader, Split
@@ -35,6 +37,8 @@ class Mapper:
         self._split = split
         self._row_map = row_map
         self._function = row_map.load() if isinstance(row_map, FunctionRef) else None
+        named = f"the map {row_map}"
+        self._wanted = hinted_type(self._function, named) if self._function is not None else None
         self.rows_in = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -45,7 +49,9 @@ class Mapper:
         """
         if isinstance(self._row_map, SqlMap):
             return self._row_map.stream(self._read())
-        return (self._map(batch, number) for number, batch in enumerate(self._read(), 1))
+        return chain.from_iterable(
+            self._map(batch, number) for number, batch in enumerate(self._read(), 1)
+        )
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches of the split, at least one."""
@@ -57,24 +63,28 @@ class Mapper:
         if is_empty and self._reader.schema is not None:
             yield empty_batch(self._reader.schema)
 
-    def _map(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    def _map(self, batch: pa.RecordBatch, number: int) -> Sequence[pa.RecordBatch]:
+        """Return what the function makes of a batch: one batch, unless that is huge."""
         if self._function is None:
-            return batch
+            return [batch]
         with calling_user(f"the map {self._row_map}, given {self._describe_batch(number)},"):
-            mapped = self._function(batch)
-        if not isinstance(mapped, pa.RecordBatch):
+            result = self._function(as_hinted(batch, self._wanted))
+            mapped = returned_rows(result, batch.schema)
+        if mapped is None:
             raise UserFunctionError(
-                f"the map {self._row_map} must return a pyarrow.RecordBatch; on "
-                f"{self._describe_batch(number)} it returned {type(mapped).__name__}"
+                f"the map {self._row_map} must return {RETURNS}; on "
+                f"{self._describe_batch(number)} it returned {type(result).__name__}"
             )
+        batches = to_batches(mapped)
         try:
-            _validate_new_columns(mapped, batch)
+            for each in batches:
+                _validate_new_columns(each, batch)
         except pa.ArrowInvalid as error:
             raise UserFunctionError(
                 f"the map {self._row_map} returned a batch that is not valid on "
                 f"{self._describe_batch(number)}: {error}"
             ) from error
-        return mapped
+        return batches
 
     def _describe_batch(self, number: int) -> str:
         return f"{self._split.place}, batch {number}"

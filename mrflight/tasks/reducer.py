@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference, empty_table
 from mrflight.compute.sorting import check_sortable
+from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_rows
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import UserFunctionError
@@ -296,12 +297,14 @@ def _to_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 def _call(ref: FunctionRef, partition: int, table: pa.Table) -> pa.Table:
     function = ref.load()
+    wanted = hinted_type(function, f"the reduce function {ref}")
     what = f"the reduce function {ref}, given partition {partition} of {table.num_rows} rows,"
     with calling_user(what):
-        result = function(table)
-    if not isinstance(result, pa.Table):
+        result = function(as_hinted(table, wanted))
+        rows = returned_rows(result, table.schema)
+    if rows is None:
         raise UserFunctionError(
-            f"the reduce function {ref} must return a pyarrow.Table; on partition {partition} it "
+            f"the reduce function {ref} must return {RETURNS}; on partition {partition} it "
             f"returned {type(result).__name__}"
         )
-    return result
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -52,6 +54,42 @@ def test_maps_groups_and_an_order_by_lambdas(visits: mrflight.Dataset) -> None:
         for url in (6, 5)
     ]
     assert mrflight.read_table("out").to_pylist() == expected
+
+
+def test_maps_and_reduces_of_frames(visits: mrflight.Dataset) -> None:
+    def heavy(rows: pl.DataFrame) -> pl.DataFrame:
+        weights = pl.col("weight")
+        return rows.filter(weights > 9).with_columns(text=weights.cast(pl.String))
+
+    def sums(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.groupby("url").agg(weight=("weight", "sum"), text=("text", "min"))
+
+    mapped = visits.map(heavy).map(lambda batch: batch.slice(0, batch.num_rows))
+    assert mapped.head(1).to_pylist() == [{"url": 3, "weight": 10, "text": "10"}]
+    mapped.reduce(sums, key="url").sort_by("url").write_delta("out")
+    made = mrflight.read_table("out")
+    weights = {url: [n for n in range(url, ROWS, 7) if n > 9] for url in range(7)}
+    assert made.to_pylist() == [
+        {"url": url, "weight": sum(of_url), "text": min(map(str, of_url))}
+        for url, of_url in weights.items()
+    ]
+    assert made.schema.field("text").type == pa.string()
+
+
+def test_a_function_that_returns_no_table(visits: mrflight.Dataset) -> None:
+    def urls(rows: pd.DataFrame) -> Any:
+        return rows["url"]
+
+    for made, what in ((visits.map(urls), "the map"), (visits.reduce(urls, key="url"), "the red")):
+        with pytest.raises(UserFunctionError) as refused:
+            made.write_delta("out")
+        assert str(refused.value).startswith(what)
+        assert "urls" in str(refused.value)
+        assert "must return a pyarrow RecordBatch or Table, or a Polars or pandas DataFrame" in str(
+            refused.value
+        )
+        assert "it returned Series" in str(refused.value)
+    assert not Path("out").exists()
 
 
 def test_a_join_of_what_a_local_function_made(visits: mrflight.Dataset) -> None:

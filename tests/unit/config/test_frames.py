@@ -1,0 +1,162 @@
+"""Rows go to functions as their hints ask, and come back with the types that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import find
+
+from mrflight.config.frames import as_hinted, hinted_type, returned_rows, to_batches
+from mrflight.config.pickled_functions import chain_functions, load_pickled, pickle_function
+from mrflight.config.pickled_functions import split_pickled as split
+from mrflight.errors import UserFunctionError
+from tests.support.column_kinds import KINDS, Kind
+
+
+def of_polars(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
+
+
+def of_pandas(rows: pd.DataFrame, factor: int = 1) -> pd.DataFrame:
+    return rows
+
+
+def of_table(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def of_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def of_frames_without_imports(rows: P.DataFrame) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """As cloudpickle leaves a function whose hint names a module under another name."""
+
+
+class Weigh:
+    """A callable with state."""
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows
+
+
+def evaluated(rows: Any) -> Any:
+    return rows
+
+
+evaluated.__annotations__["rows"] = pd.DataFrame
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (of_polars, pl.DataFrame),
+        (of_pandas, pd.DataFrame),
+        (partial(of_pandas, factor=2), pd.DataFrame),
+        (of_table, pa.Table),
+        (of_batch, pa.RecordBatch),
+        (Weigh(), pl.DataFrame),
+        (Weigh().__call__, pl.DataFrame),
+        (evaluated, pd.DataFrame),
+        (lambda rows: rows, pa.RecordBatch),
+        (dict, pa.RecordBatch),
+    ],
+)
+def test_hints_decide_the_type(function: Callable[..., Any], kind: type) -> None:
+    batch = pa.record_batch({"n": [1, None]})
+    assert type(as_hinted(batch, hinted_type(function, "f"))) is kind
+
+
+def test_a_pickled_function_keeps_its_hint() -> None:
+    parts = split(pickle_function(of_polars, "map"))
+    assert parts is not None
+    assert hinted_type(load_pickled(parts[1]), "f") == "polars"
+
+
+def test_a_hint_that_is_not_clear() -> None:
+    with pytest.raises(UserFunctionError, match=r"the map f: the hint 'P\.DataFrame' of its first"):
+        hinted_type(of_frames_without_imports, "the map f")
+
+
+def test_chained_functions_get_what_their_own_hints_ask() -> None:
+    def doubled(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(pl.col("n") * 2)
+
+    def increased(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows + 1
+
+    text = chain_functions(pickle_function(doubled, "map"), pickle_function(increased, "map"))
+    assert text is not None
+    parts = split(text)
+    assert parts is not None
+    batch = pa.record_batch({"n": [1, None]})
+    rows = returned_rows(load_pickled(parts[1])(batch), batch.schema)
+    assert rows is not None
+    assert rows.schema == batch.schema
+    assert rows.to_pydict() == {"n": [3, None]}
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        pytest.param(function, kind, id=f"{function.__name__}-{kind.type}")
+        for function in (of_polars, of_pandas, of_table, of_batch)
+        for kind in KINDS
+        if function is not of_polars or kind.type != pa.decimal256(76, 2)
+    ],
+)
+def test_types_do_not_depend_on_the_rows(function: Callable[..., Any], kind: Kind) -> None:
+    """Polars has fewer types than Arrow, and none for decimals of 256 bits."""
+    wanted, types = hinted_type(function, "f"), set()
+    full = kind.array([find(kind.values, lambda value: True), None])
+    for column in (full, full[1:], full[:0]):
+        given = pa.record_batch({"v": column})
+        for rows in (given, pa.Table.from_batches([given])):
+            returned = returned_rows(as_hinted(rows, wanted), given.schema)
+            assert returned is not None
+            [batch] = to_batches(returned)
+            types.add(batch.schema.field("v").type)
+            if wanted != "polars":
+                assert batch["v"].equals(column)
+            else:
+                assert batch["v"].is_null().equals(column.is_null())
+    assert len(types) == 1
+
+
+def test_columns_of_a_frame_that_are_null_keep_the_type_that_they_were_given_with() -> None:
+    given = pa.schema({"n": pa.int64(), "s": pa.string()})
+    for frame in (
+        pd.DataFrame({"s": [None, None], "n": [None, None], "new": [1, 2]}),
+        pl.DataFrame({"s": [None, None], "n": [None, None], "new": [1, 2]}),
+    ):
+        rows = returned_rows(frame, given)
+        assert rows is not None
+        assert rows.schema == pa.schema({"s": pa.string(), "n": pa.int64(), "new": pa.int64()})
+        assert rows.to_pylist() == [{"s": None, "n": None, "new": new} for new in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (pd.DataFrame({"v": [1, 2, 3]}).loc[[0, 2]], ["v"]),
+        (pd.DataFrame({"v": [1]}, index=pd.Index([5], name="k")), ["k", "v"]),
+        (pd.DataFrame({"v": [1]}).set_index(pd.MultiIndex.from_tuples([(1, 2)], names=["a", "b"])),
+         ["a", "b", "v"]),
+    ],
+)  # fmt: skip
+def test_an_index_with_a_name_is_a_column(frame: pd.DataFrame, columns: list[str]) -> None:
+    rows = returned_rows(frame, pa.schema([]))
+    assert rows is not None
+    assert rows.schema.names == columns
+    assert rows.schema.metadata is None
+
+
+def test_what_is_no_table() -> None:
+    for result in (None, [1], {"a": [1]}, pd.Series([1])):
+        assert returned_rows(result, pa.schema([])) is None
