@@ -82,7 +82,8 @@ def test_the_reference_has_the_defaults_of_the_job_file(section: str) -> None:
     for field in msgspec.structs.fields(SECTIONS[section]):
         default = field.default
         if isinstance(default, bool | int | str):
-            shown = f'"{default}"' if isinstance(default, str) else str(default).lower()
+            mark = "'" if default == '"' else '"'  # as TOML needs it
+            shown = f"{mark}{default}{mark}" if isinstance(default, str) else str(default).lower()
             assert documented[field.name][2] == f"`{shown}`", field.name
         if field.required and field.type is str:
             assert documented[field.name][2] == "required", field.name
