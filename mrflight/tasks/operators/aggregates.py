@@ -19,6 +19,9 @@ from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError, Sch
 AggregateFunction = Literal["sum", "min", "max", "count", "mean", "count_distinct", "first", "last"]
 FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
 
+SYNONYMS = {"avg": "mean", "any_value": "first"}
+"""Other names that SQL has for these functions."""
+
 MAPPED_ROW = "a mapped row"
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*")
@@ -45,11 +48,12 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     """Parse an aggregate such as ``sum(weight)``. The JobFileError lists the functions."""
     match = _CALL.fullmatch(text)
     function, column = (match[1].lower(), match[2]) if match else ("", "")
+    function = SYNONYMS.get(function, function)
     is_star = column == "*"
     if function not in FUNCTIONS or (is_star and function != "count"):
         raise JobFileError(
             f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with "
-            f"one of {', '.join(FUNCTIONS)}, or count(*)"
+            f"one of {', '.join((*FUNCTIONS, *SYNONYMS))}, or count(*)"
         )
     column = column[1:-1] if len(column) > 1 and column[0] == column[-1] == '"' else column
     return Aggregate(name, function, None if is_star else column)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,12 @@ from mrflight.compute.layout import canonical_schema
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
 from mrflight.tasks.operators.aggregates import (
     FUNCTIONS,
+    SYNONYMS,
     Aggregate,
     check_aggregates,
     parse_aggregate,
 )
+from mrflight.tasks.operators.grouping import group
 
 examples = settings(max_examples=200, derandomize=True)
 
@@ -58,6 +61,8 @@ def test_every_function_is_called_with_a_column(function: str) -> None:
         ('first("a)")', "first", "a)"),
         ('min(")', "min", '"'),
         ("count(straße)", "count", "straße"),
+        ("AVG(weight)", "mean", "weight"),
+        ("any_value(weight)", "first", "weight"),
     ],
 )
 def test_a_call_names_its_column(text: str, function: str, column: str | None) -> None:
@@ -78,7 +83,18 @@ def test_an_invalid_call_is_refused_with_the_valid_ones(text: str) -> None:
         parse_aggregate("clicks", text)
     message = str(refused.value)
     assert message.startswith(f"reduce.aggregate.clicks: {text!r} is not an aggregate; ")
-    assert all(function in message for function in FUNCTIONS)
+    assert all(function in message for function in (*FUNCTIONS, *SYNONYMS))
+
+
+@pytest.mark.parametrize("function", SYNONYMS)
+def test_a_synonym_gives_what_duckdb_gives(function: str) -> None:
+    given = pa.table({"k": [1, 1, 1, 2, 3, 3], "v": pa.array([None, 7, 7, None, 4, 4], pa.int64())})
+    query = f"select k, {function}(v) as x from given group by k order by k"
+    with duckdb.connect() as database:
+        database.register("given", given)
+        expected = database.execute(query).fetchall()
+    result = group(given, ["k"], [parse_aggregate("x", f"{function}(v)")]).sort_by("k")
+    assert [(row["k"], row["x"]) for row in result.to_pylist()] == expected
 
 
 @examples
