@@ -8,9 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from mrflight.compute.key_types import has_canonical_bytes
 from mrflight.compute.types import canonical_type
-from mrflight.errors import JobFileError
-from mrflight.tasks.operators.aggregates import FUNCTIONS, Aggregate, check_aggregates
+from mrflight.errors import JobFileError, KeyTypeError
+from mrflight.tasks.operators.aggregates import (
+    FUNCTIONS,
+    Aggregate,
+    check_aggregates,
+    check_distinct,
+)
 from mrflight.tasks.operators.grouping import group
 from tests.support.driver import drive, write_job
 
@@ -148,6 +154,36 @@ def why_refused(schema: pa.Schema, aggregates: tuple[Aggregate, ...]) -> str | N
     return None
 
 
+TAKEN = {
+    "sum": 10,
+    "mean": 10,
+    "min": 22,
+    "max": 22,
+    "count_distinct": 23,
+    "first": 27,
+    "last": 27,
+}
+"""The number of `LEAVES` that an aggregate takes. Only count takes nested types."""
+
+
+def test_rows_are_grouped_by_a_type_or_it_is_refused_by_name() -> None:
+    taken = 0
+    for name, kind in kinds():
+        schema = pa.schema([("k", pa.int64()), (name, canonical_type(kind))])
+        column = pa.nulls(3, schema.field(name).type)
+        rows = pa.table([pa.array([1, 2, 1]), column], schema=schema)
+        if not has_canonical_bytes(schema.field(name).type):
+            with pytest.raises(KeyTypeError, match=f"column {name!r} is "):
+                check_distinct(schema)
+            continue
+        check_distinct(schema)
+        taken += 1
+        assert group(rows, ["k", name], ()).schema == schema
+        assert sorted(group(rows, ["k", name], ())["k"].to_pylist()) == [1, 2]
+        assert group(rows.slice(0, 0), ["k", name], ()).num_rows == 0
+    assert taken == 26  # of `LEAVES`: no interval
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_aggregate_takes_a_type_or_refuses_it_by_name(function: str) -> None:
     taken = 0
@@ -161,7 +197,7 @@ def test_every_aggregate_takes_a_type_or_refuses_it_by_name(function: str) -> No
         taken += 1
         for table, groups in ((rows, [1, 2]), (rows.slice(0, 0), [])):
             assert sorted(group(table, ["k"], aggregates)["k"].to_pylist()) == groups
-    assert taken >= (len(list(kinds())) if function == "count" else 8)
+    assert taken == TAKEN.get(function, len(list(kinds())))
 
 
 @pytest.mark.parametrize("reduce", REDUCES)

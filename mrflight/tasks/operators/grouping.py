@@ -60,7 +60,7 @@ def group_without_rows(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa
 
 def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call]) -> pa.Table:
     """Group as `group` does, with one column for each call."""
-    columns = {f"key{i}": canonical_floats(table[name]) for i, name in enumerate(group_by)}
+    columns = {f"key{i}": _groupable(table[name]) for i, name in enumerate(group_by)}
     if not group_by:
         columns["key"] = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])
     keys = list(columns)
@@ -72,9 +72,19 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
         requests += [([] if column is None else f"value{i}", function) for function in functions]
     grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(requests)
     results = iter(grouped.columns[len(keys) :])
-    outputs = grouped.columns[: len(group_by)]
+    outputs = [
+        key if key.type == table[name].type else key.cast(table[name].type)
+        for name, key in zip(group_by, grouped.columns, strict=False)
+    ]
     outputs += [_finish(table, call, results) for call in calls]
     return pa.table(outputs, names=[*group_by, *(call.name for call in calls)])
+
+
+def _groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a key column as a type that Acero can group by, with equal values for equal keys."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    return canonical_floats(column)
 
 
 def _prepare(table: pa.Table, call: Call) -> tuple[pa.ChunkedArray | None, list[str]]:
