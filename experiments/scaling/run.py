@@ -32,7 +32,7 @@ from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
 from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.parts.base import PartFile, PartWriter
+from mrflight.sinks.parts.base import PartFile
 from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
@@ -93,8 +93,8 @@ def run(size: Size, folder: Path) -> Run:
         plan = _plan(spec, source, size, folder)
         steps.end("plan")
         report = _Reported(steps, cluster, size)
-        with _moving(size, plan, sink.part_writer, cluster, report) as moving:
-            reduced = moving.run()
+        with _scheduler(plan, cluster, report) as scheduler:
+            reduced = scheduler.write(sink.part_writer)
             parts = tuple(part for result in reduced for part in result.parts)
             Commit(parts, reduced[0].schema)
             steps.end("parts listed")
@@ -133,8 +133,8 @@ def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
 
 
 @contextmanager
-def _moving(
-    size: Size, plan: JobPlan, writer: PartWriter, cluster: SimulatedCluster, report: _Reported
+def _scheduler(
+    plan: JobPlan, cluster: SimulatedCluster, report: _Reported
 ) -> Iterator[StageScheduler]:
     """Return the job, on a cluster that ends with it, so that no server has to drop its blocks."""
     timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)
@@ -147,7 +147,6 @@ def _moving(
             JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,
             TaskMemory(plan.memory.reducer, folder),
-            writer,
         )
         yield StageScheduler(plan, context, max_runs=1)
 

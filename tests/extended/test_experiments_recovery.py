@@ -34,7 +34,8 @@ def test_every_fault_hits_and_is_reported(tmp_path: Path) -> None:
         assert bool(run["hit"]) == bool(run["driver_log"]) == (fault is not None), run
         is_stopped = fault is not None and fault.is_stopped
         assert (run["wall_s"] > 2.0) or not is_stopped, run
-        assert run["attempts"]["map"] >= 10, run
+        # Each of two workers gets two maps of small files, and lost ones run again.
+        assert run["attempts"]["map"] >= 4, run
     assert made["data server killed"][0]["attempts"]["map"] > 10
     assert contents(out)["recovery.md"].decode().count("\n| ") == 1 + len(FAULTS)
 

@@ -79,7 +79,9 @@ def test_lost_packets_and_a_partition_lose_no_row(tmp_path: Path) -> None:
         assert run["state"] == "committed", run
         assert (run["wrong"], run["leftovers"], run["missed"]) == ([], [], ""), run
         assert run["attempts"]["failed"] == 0, run
-        assert run["attempts"]["map"] >= 10, run  # a map that waits may have got a twin
+        # Each of two workers gets two maps of small files. One that waits for the network may have
+        # got a speculative attempt.
+        assert run["attempts"]["map"] >= 4, run
         assert run["attempts"]["reduce"] >= 20, run
     assert loss["lost"] > 0
     assert loss["retransmitted"] > 0
