@@ -29,14 +29,16 @@ def test_every_fault_hits_and_is_reported(tmp_path: Path) -> None:
     )  # fmt: skip
     made = json.loads((out / "recovery.json").read_text())[f"faults, {ROWS:,} rows"]
     assert made.keys() == FAULTS.keys()
+    (undisturbed,) = (made[name][0] for name, (fault, _) in FAULTS.items() if fault is None)
+    maps = undisturbed["attempts"]["map"]  # of two workers, which each get two or three
+    assert 4 <= maps <= 6, undisturbed
     for name, (fault, _) in FAULTS.items():
         (run,) = made[name]
         assert bool(run["hit"]) == bool(run["driver_log"]) == (fault is not None), run
         is_stopped = fault is not None and fault.is_stopped
         assert (run["wall_s"] > 2.0) or not is_stopped, run
-        # Each of two workers gets two maps of small files, and lost ones run again.
-        assert run["attempts"]["map"] >= 4, run
-    assert made["data server killed"][0]["attempts"]["map"] > 10
+        assert run["attempts"]["map"] >= maps, run
+    assert made["data server killed"][0]["attempts"]["map"] > maps
     assert contents(out)["recovery.md"].decode().count("\n| ") == 1 + len(FAULTS)
 
 
