@@ -29,9 +29,8 @@ def test_every_fault_hits_and_is_reported(tmp_path: Path) -> None:
     )  # fmt: skip
     made = json.loads((out / "recovery.json").read_text())[f"faults, {ROWS:,} rows"]
     assert made.keys() == FAULTS.keys()
-    (undisturbed,) = (made[name][0] for name, (fault, _) in FAULTS.items() if fault is None)
-    maps = undisturbed["attempts"]["map"]  # of two workers, which each get two or three
-    assert 4 <= maps <= 6, undisturbed
+    undisturbed = [made[name][0] for name, (fault, _) in FAULTS.items() if fault is None]
+    (maps,) = {run["attempts"]["map"] for run in undisturbed}
     for name, (fault, _) in FAULTS.items():
         (run,) = made[name]
         assert bool(run["hit"]) == bool(run["driver_log"]) == (fault is not None), run
