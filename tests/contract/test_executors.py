@@ -57,10 +57,10 @@ def gates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_calls_are_answered_by_several_processes(executor: Executor) -> None:
+def test_calls_are_answered_by_other_processes(executor: Executor) -> None:
     pids = {executor.submit(os.getpid).result(WAIT_S) for _ in range(50)}
     assert os.getpid() not in pids
-    assert 1 <= len(pids) <= 2
+    assert len(pids) <= 2  # one idle worker may answer all calls, one after the other
     futures = [executor.submit(divmod, number, 7) for number in range(100)]
     assert [future.result(WAIT_S) for future in futures] == [divmod(n, 7) for n in range(100)]
     assert executor.submit(int, "ff", base=16).result(WAIT_S) == 255

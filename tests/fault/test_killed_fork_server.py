@@ -20,7 +20,7 @@ SAID = (
     "the process that servers and workers are forked from was killed by SIGKILL, and they end with "
     "it; it is started again\n"
 )
-MAPS, REDUCES = 5, 8
+MAPS, REDUCES, SERVERS = 5, 8, 4
 IN_THE_MAP = ("map 3 batch 2", "map 4 batch 0")
 MARK = "MRFLIGHT_TEST_RUN"
 
@@ -45,7 +45,7 @@ def check(run: FaultyRun, folder: Path) -> dict[str, int]:
     return attempts
 
 
-def test_in_the_map(tmp_path: Path) -> None:
+def test_killed_in_the_map_stage(tmp_path: Path) -> None:
     """Two maps fail with their workers; the three others are done, and lost with the servers."""
     job = faulty_job.write_faulty_job(tmp_path, reduce=faulty_job.AGGREGATE)
     with faulty_run(job, IN_THE_MAP, "job.speculation=false") as run:
@@ -53,11 +53,14 @@ def test_in_the_map(tmp_path: Path) -> None:
         kill_the_fork_server(run)
         attempts = check(run, tmp_path)
     assert attempts["failed"] <= 2
-    assert attempts["map"] >= MAPS + 2 + 3  # one more where it meets a server that is gone
+    # At least two are retried, and three run again. Each data server is found lost by itself, after
+    # which all maps may run again.
+    most = MAPS * (1 + SERVERS) + attempts["failed"]
+    assert MAPS + 2 + 3 <= attempts["map"] <= most
     assert attempts["reduce"] == REDUCES
 
 
-def test_in_the_reduce(tmp_path: Path) -> None:
+def test_killed_in_the_reduce_stage(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
     stops = ("reduce 4", "reduce 5")
     with faulty_run(job, stops, "job.speculation=false") as run:
@@ -65,18 +68,20 @@ def test_in_the_reduce(tmp_path: Path) -> None:
         kill_the_fork_server(run)
         attempts = check(run, tmp_path)
     assert attempts["failed"] <= 2
-    assert attempts["map"] >= 2 * MAPS
-    assert attempts["reduce"] >= REDUCES + 2
+    assert 2 * MAPS <= attempts["map"] <= MAPS * (1 + SERVERS) + attempts["failed"]
+    # Two are retried, and both workers may start one more for each data server that is found lost.
+    assert REDUCES + 2 <= attempts["reduce"] <= REDUCES + attempts["failed"] + 2 * SERVERS
 
 
-def test_in_its_start(tmp_path: Path) -> None:
+def test_killed_while_the_job_starts(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
     with faulty_run(job, ()) as run:
         # A child that it has just forked has its name for a moment.
         fork_server = await_that(lambda: run.processes("forks"), "the fork server")[0]
         fork_server.kill()
         attempts = check(run, tmp_path)
-    assert attempts["map"] >= MAPS  # by whatever it had forked: the driver starts no task yet
+    # The driver starts no task yet. It depends on what was forked whether a server is found lost.
+    assert MAPS <= attempts["map"] <= MAPS * (1 + SERVERS)
     assert (attempts["reduce"], attempts["failed"]) == (REDUCES, 0)
 
 

@@ -78,7 +78,7 @@ def test_a_csv_file_is_split_over_map_tasks(tmp_path: Path) -> None:
     )
     done = drive(job)
     assert done.code == 0, done.stderr
-    assert done.result["attempts"]["map"] >= 2
+    assert done.result["attempts"]["map"] >= 2  # how many depends on the cores of the machine
     assert done.result["rows_in"] == done.result["rows_out"] == rows_in
     keys = pa.concat_tables(
         [pyarrow.parquet.read_table(path) for path in (tmp_path / "out").glob("*.parquet")]

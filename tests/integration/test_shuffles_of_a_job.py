@@ -38,7 +38,7 @@ workers = 1
 SLOW_TO_LOAD = f"""
 import time
 
-time.sleep({2 * LEASE_S})
+time.sleep({2 * LEASE_S})  # longer than the lease lasts without a renewal
 
 
 def keep(batch):
@@ -92,6 +92,7 @@ def test_a_large_output_of_a_stage_is_read_by_several_maps(
     monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 1)
     rows = stages_job.write_rows(tmp_path / "in", seed=18)
     result = mrflight.run(write_job(tmp_path, stages_job.JOB.replace("REPLICAS", "1")))
+    # One map for each file, and more than one for each of the two stages that read the first.
     assert result.attempts.map > stages_job.FILES + 2
     found = stages_job.result_of(tmp_path)
     assert found == stages_job.expected(rows).cast(found.schema)

@@ -79,7 +79,7 @@ def test_rows_of_slices_are_written_by_their_tasks(
     result = run(tmp_path)
     (skewed,) = {partition_slice.partition.partition for partition_slice in slices}
     of_skewed = [name for name in parts(tmp_path) if name.startswith(f"part-{skewed:05d}")]
-    assert len(of_skewed) == len(slices) >= 3
+    assert len(of_skewed) == len(slices) == 3
     assert all(name.startswith(f"part-{skewed:05d}.") for name in of_skewed)
     assert result.rows_out == len(rows)
     assert DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by(ORDER) == rows.sort_by(ORDER)
@@ -96,7 +96,7 @@ def test_groups_of_slices_are_aggregated_twice(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
     result = run(tmp_path, GROUPS)
-    assert len(slices) >= 2
+    assert len(slices) == 2
     found = DeltaTable(tmp_path / "out").to_pyarrow_table().sort_by("key")
     table = pa.TableGroupBy(rows, "key", use_threads=False).aggregate(
         [("value", "sum"), ([], "count_all"), ("value", "first"), ("value", "last")]
@@ -116,7 +116,7 @@ def test_a_standing_cluster_keeps_nothing_of_the_second_shuffle(
         result = mrflight.run(write_job(tmp_path, text), overrides=overrides)
         with mrflight.connect(cluster.metadata) as client:
             assert client.status().shuffles == []
-    assert len(slices) >= 2
+    assert len(slices) == 2
     assert result.rows_out == len(rows["key"].unique())
 
 
@@ -155,7 +155,8 @@ def test_rows_of_one_key_are_spread_over_ranges(tmp_path: Path, rows: pa.Table) 
     in_order = pa.concat_tables(files)
     assert in_order == rows.sort_by(ORDER)
     skewed = [set(file["key"].to_pylist()) == {7} for file in files]
-    assert sum(skewed) >= 2  # and no file has all of its rows
+    # The sampled keys decide how many ranges a key fills; one of them would have all of its rows.
+    assert sum(skewed) >= 2
     assert max(len(file) for file in files) < len(rows) * 0.2 * 0.6
 
 
@@ -245,7 +246,7 @@ def test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it(
 ) -> None:
     others = write_others(tmp_path)
     result = mrflight.run(write_job(tmp_path, STAGES))
-    assert len(slices) >= 2
+    assert len(slices) == 2
     assert [partition_slice.side_slice for partition_slice in slices] == side_slices(len(slices))
     joined = rows.join(others, "key", join_type="inner").sort_by("value")
     table = pa.TableGroupBy(joined, "name", use_threads=False).aggregate(
@@ -266,7 +267,7 @@ def test_a_limit_leaves_rows_of_slices_unread(
     of_limit = f'[reduce]\nlimit = {limit}\n[output]\ntable = "out"\n'
     text = STAGES.partition("[reduce]\ngroup_by")[0] + of_limit
     result = mrflight.run(write_job(tmp_path, text))
-    assert len(slices) >= 2
+    assert len(slices) == 2
     assert (result.rows_out, result.attempts.failed) == (limit, 0)
     joined = rows.join(others, "key", join_type="inner")
     found = DeltaTable(tmp_path / "out").to_pyarrow_table().select(joined.column_names)

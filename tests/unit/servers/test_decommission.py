@@ -291,7 +291,7 @@ def test_a_metadata_server_that_restarts_is_retried(tmp_path: Path) -> None:
             draining = Decommission(first.store, first.membership, between.location)
             thread = threading.Thread(target=draining.run, daemon=True)
             thread.start()
-            time.sleep(1.5)
+            time.sleep(1.5)  # some of its calls have failed by then, and it must go on
             assert thread.is_alive()
             between.heal()
             assert_ends(thread)

@@ -53,7 +53,7 @@ def assert_it_beats(registry: Registry, near: NearDataServer) -> None:
     until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
     while time.monotonic() < until:
         assert registry.incarnation(near.location) is not None
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks; the server must be there at each
 
 
 def test_heartbeats_continue_while_files_are_removed(

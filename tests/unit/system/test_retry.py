@@ -48,7 +48,9 @@ def test_retries_end_after_their_time() -> None:
     with pytest.raises(KeyError, match="never"):
         retry_with_backoff(ask, 0.3, (KeyError,))
     assert time.monotonic() - began < RETRY_FOR_S
-    assert ask.asked > 2
+    assert (
+        ask.asked > 2
+    )  # the first pauses are much shorter than 0.3 s, which a busy machine stretches
 
 
 def test_another_error_is_raised_at_once() -> None:

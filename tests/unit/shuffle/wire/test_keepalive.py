@@ -214,7 +214,7 @@ connections._keepalive = Keepalive(0.0)  # calls without a pause
 for number in range(2_000):
     with connections.Connections() as connected:
         connected.to(sys.argv[1])
-        time.sleep(number % 20 / 10_000)
+        time.sleep(number % 20 / 10_000)  # so that it is closed at any moment of a call
 connections._keepalive.close()
 """
 

@@ -165,8 +165,10 @@ def test_rows_are_written_before_the_last_batch_has_come(
     (part,) = writer_of(tmp_path, format).write(PartId(0, 0), SCHEMA, batches())
     assert part.rows == 16 * rows
     grown = [size for size in sizes if size > 1_000]
-    assert len(grown) >= 11
-    assert len(set(grown)) >= 3
+    # A row group has four batches, and a chunk of csv or Arrow is smaller than a batch.
+    assert (len(grown), len(set(grown))) == (
+        (13, 4) if format in ("delta", "parquet") else (16, 16)
+    )
     assert pa.total_allocated_bytes() - before < 10 * batch.nbytes
 
 
