@@ -1,7 +1,7 @@
 """Tests of the number of requests to S3 for inputs, tables and folders; no change is missed.
 
 A proxy in front of MinIO counts them. The audit log of MinIO, which counted them before, drops the
-records of connections that a client closes: a merge of 22 GETs was then counted as 20, 21 or 22.
+records of connections that a client closes: a merge was then counted with 20, 21 or 22 GETs.
 """
 
 from __future__ import annotations
