@@ -95,9 +95,9 @@ def test_a_kill_before_the_commit_of_a_new_table(
     with nothing_left_over(job.folder / "tmp"), job.gated(command=command) as driver:
         fault(driver)
     left = unnamed_files(job.table)
-    # One reduce waits at the gate; it may have a speculative attempt, which writes its part.
+    # One reduce waits at the gate. In the other case it and a speculative attempt may have ended.
     parts = [name for name in left if name.startswith("part-")]
-    assert PARTITIONS - 1 <= len(parts) <= PARTITIONS
+    assert PARTITIONS - 1 <= len(parts) <= PARTITIONS + 1
     again = drive(job.path)
     assert again.code == 0, again.stderr
     assert again.result["rows_out"] == len(job.keys)

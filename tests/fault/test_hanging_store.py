@@ -115,7 +115,8 @@ def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None
     assert "interrupted in the commit; look at the table" in done.message
     assert "the clean-up took too long and was abandoned; run mrflight clean" in done.stderr
     left = unnamed_files(job.table)
-    assert len(left) == PARTITIONS
+    # The reduce at the gate may have got a speculative attempt, which writes its part as well.
+    assert PARTITIONS <= len(left) <= PARTITIONS + 1
     assert clean(job.table, "--remove") == left
     assert tree(job.table) == before
 

@@ -145,5 +145,6 @@ def test_maps_that_are_not_deterministic(
     assert "sent other rows than before" in done.stderr
     assert Counter(read(tmp_path)["n"].to_pylist()) == Counter(numbers)
     assert done.result["rows_in"] == done.result["rows_out"] == FILES * ROWS
-    assert done.result["attempts"]["map"] > 2 * MAPS
+    # Twice for the two runs, and some when the first one tries to replace what was lost.
+    assert 2 * MAPS < done.result["attempts"]["map"] <= 4 * MAPS
     assert done.result["bytes_shuffled"] < 2 * FILES * ROWS * 17 + 500_000
