@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -137,6 +137,7 @@ def read(reader: Reader, splits: Sequence[Split]) -> list[tuple[Any, ...]]:
     return [row for split in splits for row in rows_of(reader.read(split))]
 
 
+@settings(max_examples=40)
 @given(folders(), st.integers(0, 12), st.booleans())
 def test_packed_splits_have_the_rows_of_all_files_in_order(
     drawn: tuple[str, list[tuple[str, bytes]], list[Row]], files: int, is_quoted: bool

@@ -126,7 +126,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("files", ["*", "none"], ids=["a file with rows", "no rows"])
+@pytest.mark.parametrize(
+    "files",
+    ["*", pytest.param("none", marks=pytest.mark.slow)],
+    ids=["a file with rows and one without", "no rows"],
+)
 @pytest.mark.parametrize("reduce", REDUCES)
 def test_every_type_goes_through(folder: Path, tmp_path: Path, reduce: str, files: str) -> None:
     text = JOB.format(files=files, reduce=REDUCES[reduce])
