@@ -49,7 +49,8 @@ GOES_ON = [
     #    who                 fault        when       maps reduces failed
     Cell("data server", "full disk", "map of rows", 10, 8, 0, FULL, SPILLING),
     Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING),
-    Cell("data server", "full disk", "shuffle", 5, 8, 0, FULL_HERE, (*SPILLING, *TWICE)),
+    # Each of the two workers may have a map that restarts.
+    Cell("data server", "full disk", "shuffle", 5, 8, 0, FULL_HERE, (*SPILLING, *TWICE), 2),
     # From here on nothing is spilled; by merges it is: see test_damaged_skewed_partition.
     Cell("data server", "full disk", "reduce", 5, 8, 0, "", SPILLING),
     Cell("data server", "full disk", "commit", 5, 8, 0, "", SPILLING),
