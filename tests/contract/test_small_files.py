@@ -137,6 +137,7 @@ def read(reader: Reader, splits: Sequence[Split]) -> list[tuple[Any, ...]]:
     return [row for split in splits for row in rows_of(reader.read(split))]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(folders(), st.integers(0, 12), st.booleans())
 def test_packed_splits_have_the_rows_of_all_files_in_order(

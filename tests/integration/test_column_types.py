@@ -131,7 +131,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ["*", pytest.param("none", marks=pytest.mark.slow)],
     ids=["a file with rows and one without", "no rows"],
 )
-@pytest.mark.parametrize("reduce", REDUCES)
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        each
+        if each in ("repartition", "full", "sql")
+        else pytest.param(each, marks=pytest.mark.slow)
+        for each in REDUCES
+    ],
+)
 def test_every_type_goes_through(folder: Path, tmp_path: Path, reduce: str, files: str) -> None:
     text = JOB.format(files=files, reduce=REDUCES[reduce])
     table = tmp_path / "out"
