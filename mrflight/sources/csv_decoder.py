@@ -23,8 +23,8 @@ class QuotedLineEndError(ValueError):
 class CsvDecoder:
     """Decodes chunks of a file with these ``columns`` to those in ``include``.
 
-    pyarrow infers the type of a column that is not in ``types``. Which texts are null is told by
-    the options: by default those of pyarrow (empty, NA, null, NaN ...), but no strings.
+    pyarrow infers the type of a column that is not in ``types``. The dialect says which
+    texts are null: by default those of pyarrow (empty, NA, null, NaN ...), but no strings.
     """
 
     def __init__(

@@ -173,7 +173,12 @@ class DeltaTable:
     def check_no_deletion_vectors(self) -> None:
         """Raise OutputError if rows of the files may be deleted, which a rewrite would restore."""
         with delta_errors(f"the log of {self.location.url} cannot be read"):
-            may_have = "deletionVectors" in self.features and has_deletion_vectors(self.handle)
+            # A client that lists them is asked whatever the features are; another one would count
+            # every table as having them.
+            lists_them = hasattr(self.handle, "deletion_vectors")
+            may_have = (lists_them or "deletionVectors" in self.features) and has_deletion_vectors(
+                self.handle
+            )
         if may_have:
             raise self._refused(
                 "has deletion vectors, or may have them, which mrflight cannot rewrite",
