@@ -31,6 +31,8 @@ _FORK_SERVER = "mrflight-forks"
 _END_TIMEOUT_S = 15.0
 """The time within which processes and files of an ended job must be gone, also of a killed driver.
 """
+_EMPTY_FOLDER = {"lock", "parent.lock"}
+"""What a scratch folder holds in which nothing has been written."""
 _LEASE_TIMEOUT_S = LEASE_S + 5.0
 """The time within which a standing cluster must free what a killed driver left on it."""
 
@@ -108,22 +110,33 @@ class _Scene:
         stdout = target.stderr.with_suffix(".stdout").read_text(errors="replace")
         return _End(code, wall_s, stdout, target.stderr.read_text(errors="replace"), stacks)
 
-    def leftovers(self) -> list[str]:
-        """Kill and return the processes and temporary files that remain after a while."""
+    def leftovers(self, *, may_be_empty: bool = False) -> list[str]:
+        """Kill and return the processes and temporary files that remain after a while.
+
+        With ``may_be_empty`` a folder in which nothing has been written is none of them. A driver
+        leaves such folders if it is killed after it has made them and before there is a fork server
+        that removes them; the next job does.
+        """
+
+        def files() -> list[str]:
+            names = os.listdir(self.temporary)
+            return [name for name in names if not (may_be_empty and self._is_empty(name))]
 
         def processes() -> list[Any]:
             own = self.servers_of_its_own()
             found = chaos_processes.processes_of(self.mark)
             return [process for process in found if process.pid not in own]
 
-        chaos_processes.wait_until(
-            lambda: not processes() and not os.listdir(self.temporary), _END_TIMEOUT_S
-        )
+        chaos_processes.wait_until(lambda: not processes() and not files(), _END_TIMEOUT_S)
         left = []
         for process in processes():
             left.append(f"process {chaos_processes.describe(process)}")
             process.kill()
-        return left + [f"temporary file {name}" for name in os.listdir(self.temporary)]
+        return left + [f"temporary file {name}" for name in files()]
+
+    def _is_empty(self, name: str) -> bool:
+        folder = self.temporary / name
+        return folder.is_dir() and {each.name for each in folder.iterdir()} <= _EMPTY_FOLDER
 
     def shuffles(self) -> list[str]:
         """Return the shuffles that a standing cluster still has when all leases have expired."""
@@ -192,7 +205,7 @@ def begin(bench: Bench, scenario: Scenario) -> tuple[Outcome, Callable[[], None]
         _judge(scene, end, outcome)
         if scene.cluster is not None and outcome.state != "hung":
             scene.cluster.heal()
-        outcome.leftovers += scene.leftovers()
+        outcome.leftovers += scene.leftovers(may_be_empty=outcome.state == "killed")
         if outcome.state in ("failed", "killed"):
             _run_again(scene, outcome)
         _check_output(scene, outcome)

@@ -71,7 +71,8 @@ class OnRay(ThisMachine):
     def options_of(self, cell: Cell) -> tuple[str, ...]:
         """Return the options of a cell on Ray.
 
-        A map that waits for a server, which takes longer to start, may get a speculative attempt.
+        A map that waits for a server or a worker, which take longer to start there, may get a
+        speculative attempt, unless the cell is about that.
         A data server that is lost in the reduce is one of four, as it is without Ray. With two,
         partitions 4 and 6 are on the same server: reduce 4, which has been read and whose end the
         driver may not know yet, then runs again as well, in some runs.
@@ -80,7 +81,7 @@ class OnRay(ThisMachine):
         is_single = "cluster.data_servers=1" in cell.options
         if (cell.who, cell.when) == ("data server", "reduce") and not is_single:
             options += ("cluster.data_servers=4",)
-        if cell.who == "metadata server" or (cell.who, cell.fault) == ("data server", "stop"):
+        if "speculative" not in cell.says:
             options += ALONE
         return options
 
