@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mrflight.errors import MrflightError
     from mrflight.frontend.api import partition_ids, read_table, run
-    from mrflight.frontend.dataset import Dataset, read, scan_table
+    from mrflight.frontend.dataset import Dataset
+    from mrflight.frontend.read import read, scan_table
     from mrflight.result import JobResult
     from mrflight.shuffle.client.cluster import Cluster, connect
     from mrflight.shuffle.client.shuffle import Shuffle
@@ -43,10 +44,10 @@ _HOME = {
     "ShuffleWriter": "mrflight.shuffle.client.writer",
     "connect": "mrflight.shuffle.client.cluster",
     "partition_ids": "mrflight.frontend.api",
-    "read": "mrflight.frontend.dataset",
+    "read": "mrflight.frontend.read",
     "read_table": "mrflight.frontend.api",
     "run": "mrflight.frontend.api",
-    "scan_table": "mrflight.frontend.dataset",
+    "scan_table": "mrflight.frontend.read",
 }
 
 

@@ -6,12 +6,10 @@ describes.
 
 from __future__ import annotations
 
-import os
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -20,14 +18,14 @@ from msgspec import structs
 
 from mrflight.config.job_file import decode_job
 from mrflight.config.pickled_functions import pickle_function
-from mrflight.config.spec import InputFormat, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
 from mrflight.frontend.dataset_builder import (
     InputBuilder,
     StageBuilder,
     document_of,
-    name_of_files,
     with_distinct_names,
+    without_none,
 )
 from mrflight.frontend.dataset_reader import DatasetReader
 from mrflight.frontend.dataset_writer import DatasetWriter, Names, all_names_of, names_of
@@ -36,50 +34,6 @@ Function = Callable[..., Any] | str
 """A callable, which is pickled at once, or ``module:function`` in the current folder."""
 
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
-
-
-def read(
-    path: str | PathLike[str],
-    *,
-    name: str | None = None,
-    format: InputFormat | None = None,
-    columns: Sequence[str] | None = None,
-    types: Mapping[str, str] | None = None,
-    key: Names | None = None,
-    csv: Mapping[str, Any] | None = None,
-    hive: bool = True,
-    version: int | None = None,
-    timestamp: datetime | None = None,
-) -> Dataset:
-    """Return the rows of files. The options are those of ``[inputs.NAME]`` of a job file.
-
-    A relative path is below the folder that is current when the job runs. ``name`` is the table's
-    name in sql and in messages; by default it is the last part of the path that can be a name.
-    Raises JobFileError for several paths.
-    """
-    path = _one_path(path)
-    options: dict[str, Any] = {"path": path, "format": format, "version": version}
-    options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
-    options |= {"columns": None if columns is None else names_of(columns)}
-    options |= {"types": None if types is None else dict(types)}
-    options |= {"csv": None if csv is None else dict(csv), "hive": None if hive else False}
-    return Dataset((InputBuilder(name or name_of_files(path), _without_none(options)),))
-
-
-def scan_table(
-    table: str | PathLike[str],
-    columns: Names | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    version: int | None = None,
-    timestamp: datetime | None = None,
-) -> Dataset:
-    """Return the rows of a table that a job wrote as a dataset, which reads them when it runs.
-
-    The arguments are those of `read_table`; ``options`` become the dataset's storage settings.
-    """
-    rows = read(table, columns=columns, version=version, timestamp=timestamp)
-    return rows if options is None else rows.with_settings({"storage": dict(options)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +212,7 @@ class Dataset(DatasetReader, DatasetWriter):
         ``(batch, key, partitions)``.
         """
         kind = None if partitioner is None else _text(partitioner, "partitioner")
-        options = _without_none({"partitions": partitions, "partitioner": kind})
+        options = without_none({"partitions": partitions, "partitioner": kind})
         rows = self._reduce("repartitioned", all_names_of(key) or None)
         assert rows._stage is not None
         stage = structs.replace(rows._stage, shuffle={**rows._stage.shuffle, **options})
@@ -371,15 +325,6 @@ class GroupedDataset(msgspec.Struct, frozen=True):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _one_path(path: object) -> str:
-    if isinstance(path, str | PathLike) and isinstance(text := os.fspath(path), str):
-        return text
-    raise JobFileError(
-        f"read: {reprlib.repr(path)} is not one path; give a folder or a glob such as "
-        '"visits/*.csv", or combine several: read(...).union(read(...))'
-    )
-
-
 def _check_datasets(step: str, *given: object) -> None:
     """Raise JobFileError for an argument that is not a Dataset, for example a path."""
     for each in given:
@@ -403,7 +348,3 @@ def _text(function: Function, what: str) -> str:
 def _merged_settings(*datasets: Dataset) -> dict[str, Any]:
     """Return the settings of all datasets; those of the first take precedence."""
     return {key: value for each in reversed(datasets) for key, value in each._settings.items()}
-
-
-def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}

@@ -175,3 +175,8 @@ def _shown(text: str) -> str:
     """Return the name of a function for messages."""
     parts = split_pickled(text)
     return parts[0] if parts else text
+
+
+def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are set."""
+    return {key: value for key, value in options.items() if value is not None}

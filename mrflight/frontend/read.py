@@ -1,0 +1,69 @@
+"""The datasets that a job in Python begins with: the rows of files, and of tables."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from typing import Any
+
+from mrflight.config.spec import InputFormat
+from mrflight.errors import JobFileError
+from mrflight.frontend.dataset import Dataset
+from mrflight.frontend.dataset_builder import InputBuilder, name_of_files, without_none
+from mrflight.frontend.dataset_writer import Names, names_of
+
+
+def read(
+    path: str | PathLike[str],
+    *,
+    name: str | None = None,
+    format: InputFormat | None = None,
+    columns: Sequence[str] | None = None,
+    types: Mapping[str, str] | None = None,
+    key: Names | None = None,
+    csv: Mapping[str, Any] | None = None,
+    hive: bool = True,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+) -> Dataset:
+    """Return the rows of files. The options are those of ``[inputs.NAME]`` of a job file.
+
+    A relative path is below the folder that is current when the job runs. ``name`` is the table's
+    name in sql and in messages; by default it is the last part of the path that can be a name.
+    Raises JobFileError for several paths.
+    """
+    path = _one_path(path)
+    options: dict[str, Any] = {"path": path, "format": format, "version": version}
+    options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
+    options |= {"columns": None if columns is None else names_of(columns)}
+    options |= {"types": None if types is None else dict(types)}
+    options |= {"csv": None if csv is None else dict(csv), "hive": None if hive else False}
+    return Dataset((InputBuilder(name or name_of_files(path), without_none(options)),))
+
+
+def scan_table(
+    table: str | PathLike[str],
+    columns: Names | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+) -> Dataset:
+    """Return the rows of a table that a job wrote as a dataset, which reads them when it runs.
+
+    The arguments are those of `read_table`; ``options`` become the dataset's storage settings.
+    """
+    rows = read(table, columns=columns, version=version, timestamp=timestamp)
+    return rows if options is None else rows.with_settings({"storage": dict(options)})
+
+
+def _one_path(path: object) -> str:
+    if isinstance(path, str | PathLike) and isinstance(text := os.fspath(path), str):
+        return text
+    raise JobFileError(
+        f"read: {reprlib.repr(path)} is not one path; give a folder or a glob such as "
+        '"visits/*.csv", or combine several: read(...).union(read(...))'
+    )
