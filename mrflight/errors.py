@@ -95,9 +95,15 @@ class UserFunctionError(JobError):
 
 
 class UserFunctionRaisedError(UserFunctionError):
-    """A function that the job file names raised, perhaps because something outside failed."""
+    """A function that the job file names raised. Its message tells an error from another.
+
+    `StageAttempts` does not try a task a third time after two equal errors, unless the system
+    failed below the function: a file, a network, a service or the memory may be there later.
+    """
 
     retryable = True
+    has_system_cause = False
+    """True if an OSError or a MemoryError was raised, perhaps behind another exception."""
 
 
 class OutputError(JobError):

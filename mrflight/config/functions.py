@@ -25,6 +25,8 @@ from mrflight.system.shared_payload import SharedPayload
 
 _LIBRARY = str(Path(__file__).parents[1])
 
+_OF_SYSTEM = (OSError, MemoryError)
+
 copies: dict[str, str] = {}
 """Folders of job files, and where this machine has its copy of them if that is another path."""
 
@@ -140,7 +142,16 @@ def calling_user(what: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        raise UserFunctionRaisedError(f"{what} raised:\n{_users_traceback(error)}") from error
+        raised = UserFunctionRaisedError(f"{what} raised:\n{_users_traceback(error)}")
+        raised.has_system_cause = any(isinstance(each, _OF_SYSTEM) for each in _chain(error))
+        raise raised from error
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception, and those that were being handled when it was raised."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _users_traceback(error: BaseException) -> str:

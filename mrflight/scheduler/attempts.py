@@ -1,9 +1,10 @@
 """Decides which task gets another attempt and which attempt counts. No clock, no process.
 
 The first attempt of a task that succeeds counts, and the others are to be stopped. After a
-retryable failure the task gets another attempt, up to a limit; any other failure ends the stage. A
-straggler, which takes much longer than its peers, gets a speculative attempt when workers are idle.
-A task whose output is lost, or whose inputs have moved, is invalidated: it is unfinished again.
+retryable failure the task gets another attempt, up to a limit; any other failure ends the stage, as
+does an error that a user's function raises for the second time. A straggler, which takes much
+longer than its peers, gets a speculative attempt when workers are idle. A task whose output is
+lost, or whose inputs have moved, is invalidated: it is unfinished again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mrflight.errors import MrflightError
+from mrflight.errors import MrflightError, UserFunctionRaisedError
 
 MAX_TASK_FAILURES = 4
 """The default number of failed attempts of one task that end its stage."""
@@ -40,6 +41,8 @@ class StageAttempts:
         self._next = [first] * tasks
         self._started = [0] * tasks
         self._failures = [0] * tasks
+        self._raised: list[set[str]] = [set() for _ in range(tasks)]
+        """What the user's functions raised."""
         self._running: list[set[Attempt]] = [set() for _ in range(tasks)]
         self._is_done = [False] * tasks
         self.unfinished = tasks
@@ -86,7 +89,17 @@ class StageAttempts:
         """
         self._running[attempt.task].discard(attempt)
         self._failures[attempt.task] += 1
-        return is_retryable(error) and self._failures[attempt.task] < self.max_failures
+        may_succeed = is_retryable(error) and not self._was_raised_before(attempt.task, error)
+        return may_succeed and self._failures[attempt.task] < self.max_failures
+
+    def _was_raised_before(self, task: int, error: BaseException) -> bool:
+        """Return whether a user's function raised the same at the same place in another attempt."""
+        if not isinstance(error, UserFunctionRaisedError) or error.has_system_cause:
+            return False
+        before, text = self._raised[task], str(error)
+        is_known = text in before
+        before.add(text)
+        return is_known
 
     def discard(self, attempt: Attempt) -> None:
         """Record the end of an attempt that does not count as a failure: something was lost."""

@@ -13,7 +13,6 @@ from tests.support.gated_job import gated_job
 JOB = """
 [job]
 name = "raises"
-attempts = 2
 [inputs.rows]
 path = "in.csv"
 map = "raising:fail"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.config.functions import FunctionRef, check_function
-from mrflight.errors import UserFunctionError
+from mrflight.config.functions import FunctionRef, calling_user, check_function
+from mrflight.errors import UserFunctionError, UserFunctionRaisedError
 
 Write = Callable[[str, str], None]
 
@@ -178,6 +178,35 @@ def test_a_failed_import_keeps_its_cause(write: Write, ref: Ref) -> None:
     with pytest.raises(UserFunctionError) as refused:
         ref("users_clicks:weigh").load()
     assert isinstance(refused.value.__cause__, ValueError)
+
+
+def connect() -> None:
+    """Raise an error of a library that does not say that the system is its cause."""
+    try:
+        raise ConnectionRefusedError(111, "Connection refused")
+    except OSError:
+        raise RuntimeError("the service does not answer") from None
+
+
+@pytest.mark.parametrize(
+    ("function", "by_system"),
+    [
+        (lambda: {}["weight"], False),
+        (lambda: 1 // 0, False),
+        (lambda: sys.exit("no weight"), False),
+        (lambda: Path("/nothing/here").read_text(), True),
+        (lambda: bytes(2**62), True),
+        (connect, True),
+    ],
+)
+def test_a_function_that_raised_may_have_met_a_failure_of_the_system(
+    function: Callable[[], object], by_system: bool
+) -> None:
+    with pytest.raises(UserFunctionRaisedError) as raised, calling_user("the map weigh"):
+        function()
+    sent: UserFunctionRaisedError = pickle.loads(pickle.dumps(raised.value))
+    assert sent.has_system_cause is by_system
+    assert str(sent).startswith("the map weigh raised:\nTraceback")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from mrflight.errors import (
     BadRowError,
     IncompletePartitionError,
     JobFailedError,
+    MrflightError,
     OutputError,
     ServerUnavailableError,
     UserFunctionError,
@@ -80,6 +81,44 @@ def test_a_failed_speculative_attempt_leaves_the_first_one_running() -> None:
 )
 def test_which_errors_are_retryable(error: BaseException, retryable: bool) -> None:
     assert is_retryable(error) is retryable
+
+
+def raised(message: str, *, by_system: bool = False) -> UserFunctionRaisedError:
+    error = UserFunctionRaisedError(message)
+    error.has_system_cause = by_system
+    return error
+
+
+@pytest.mark.parametrize(
+    ("errors", "failures"),
+    [
+        ([raised("a: KeyError")] * 4, 2),
+        ([raised("a: KeyError"), raised("b: KeyError"), raised("a: KeyError")], 3),
+        ([raised("a: KeyError"), LOST, raised("a: KeyError")], 3),
+        ([raised(f"{number}: KeyError") for number in range(4)], 4),
+        ([raised("no route to host", by_system=True)] * 4, 4),
+        ([raised("a: KeyError", by_system=True), raised("a: KeyError")] * 2, 4),
+        ([LOST] * 4, 4),
+    ],
+)
+def test_a_task_is_not_tried_again_after_two_equal_errors_of_a_users_function(
+    errors: list[MrflightError], failures: int
+) -> None:
+    attempts = StageAttempts(1, max_failures=4)
+    while attempts.fail(attempts.start(0), errors[attempts.failed]):
+        assert attempts.failed < len(errors)
+    assert attempts.failed == failures
+
+
+def test_equal_errors_of_different_tasks_are_the_first_of_each() -> None:
+    attempts = StageAttempts(2, max_failures=4)
+    assert attempts.fail(attempts.start(0), raised("KeyError"))
+    assert attempts.fail(attempts.start(1), raised("KeyError"))
+
+
+def test_a_limit_of_one_attempt_bounds_what_a_users_function_raises() -> None:
+    attempts = StageAttempts(1, max_failures=1)
+    assert not attempts.fail(attempts.start(0), raised("KeyError"))
 
 
 def test_a_straggler_takes_twice_the_median() -> None:
