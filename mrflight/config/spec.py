@@ -90,6 +90,8 @@ class InputSpec(_Section, frozen=True):
     """The version of a Delta table to read; by default the newest."""
     timestamp: datetime | None = None
     """Reads the version of a Delta table that was the newest at this time."""
+    sample: float = 1.0
+    """The fraction of the files' bytes that is read."""
 
 
 class ShuffleSection(_Section, frozen=True):

@@ -102,6 +102,8 @@ class StageExplanation(msgspec.Struct, frozen=True):
         size = format_bytes(source.size_bytes)
         values = [kind, version, format_count(len(source.files), "file"), size]
         yield f"input {name}", ", ".join(filter(None, values))
+        if source.sampled_from_bytes is not None:
+            yield "  sample", f"{section.sample:g} of {format_bytes(source.sampled_from_bytes)}"
         if source.partitioned_by:
             skipped = source.skipped_folders
             note = f" ({format_count(skipped, 'folder')} not needed by the sql)" if skipped else ""

@@ -34,6 +34,7 @@ def open_source(
     from mrflight.sources.discovery import find_input
 
     _check_columns(name, spec)
+    _check_sample(name, spec)
     found = find_input(name, spec, base, options, _needed_by_sql(name, spec, base, options))
     if spec.version is not None or spec.timestamp is not None:
         from mrflight.sources.delta_version import check_requested_version
@@ -45,6 +46,10 @@ def open_source(
 
     if source.reader.schema is not None:
         check_column_types(source.reader.schema, f"inputs.{name}")
+    if spec.sample < 1:
+        from mrflight.sources.sampling import take_sample
+
+        source = take_sample(source, spec.sample)
     return read_packs(source)
 
 
@@ -118,3 +123,11 @@ def _check_columns(name: str, spec: InputSpec) -> None:
     twice = [column for column in spec.columns if spec.columns.count(column) > 1]
     if twice:
         raise JobFileError(f"inputs.{name}.columns names {twice[0]!r} twice")
+
+
+def _check_sample(name: str, spec: InputSpec) -> None:
+    if not 0 < spec.sample <= 1:
+        raise JobFileError(
+            f"inputs.{name}.sample must be above 0 and at most 1, not {spec.sample:g}; 0.1 is a "
+            "tenth of the input"
+        )

@@ -222,6 +222,8 @@ class Source(msgspec.Struct, frozen=True):
     rows."""
     selected_fraction: float = 1.0
     """The fraction of the files' columns that is read."""
+    sampled_from_bytes: int | None = None
+    """The size of the whole input if only a sample of it is read."""
     is_intermediate: bool = False
     """True if the rows are the output of a stage. Producing them also takes memory."""
 

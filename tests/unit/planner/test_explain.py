@@ -80,6 +80,13 @@ def test_how_many_small_files_a_map_reads(
     assert "\n  maps:         5, up to 3.9 KiB of 20 files each\n" in out
 
 
+def test_a_sample_of_an_input(clicks_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--set", "inputs.visits.sample=0.5"]
+    code, out, err = explained(clicks_folder, capsys, CLICKS, *options)
+    assert (code, err) == (0, "")
+    assert "input visits:   csv, 1 file, 2.0 KiB\n  sample:       0.5 of 3.9 KiB\n" in out
+
+
 def test_a_stage_that_reads_another(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
