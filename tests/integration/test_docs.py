@@ -1,4 +1,4 @@
-"""The tutorial does what it says: its files are written, its commands run, its output compared."""
+"""The pages do what they say: their files are written, their commands run, their output compared."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-TUTORIAL = Path(__file__).parents[2] / "docs/tutorial/first-job.md"
+DOCS = Path(__file__).parents[2] / "docs"
+COMMANDS = {"tutorial/first-job.md": 8, "how-to/recipes.md": 6}
+"""The pages that are complete, with the number of their commands."""
 FOLDER = "/home/ann/first-job"
-"""The folder in which the reader of the tutorial works."""
+"""The folder in which the reader of a page works."""
 
 
 class Block(NamedTuple):
@@ -23,9 +25,9 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks() -> Iterator[Block]:
+def blocks(page: Path) -> Iterator[Block]:
     fence = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-    for found in fence.finditer(TUTORIAL.read_text(encoding="utf-8")):
+    for found in fence.finditer(page.read_text(encoding="utf-8")):
         yield Block(*found.groups(""))
 
 
@@ -47,16 +49,17 @@ def run(command: str, folder: Path) -> str:
 
 
 def pattern_of(line: str, folder: Path) -> str:
-    """A line of the tutorial's output, with any times and sizes."""
+    """A line of a page's output, with any times and sizes."""
     text = re.escape(line.replace(FOLDER, str(folder)))
     return re.sub(r"\d+\\?\.\d+(?=\\ (?:s|KiB|MiB)|,|;)", r"[\\d.,]+", text)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)  # it ends with a job that starts a Ray
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.timeout(240)  # the tutorial ends with a job that starts a Ray
+@pytest.mark.parametrize("page", COMMANDS)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     printed, commands = "", 0
-    for block in blocks():
+    for block in blocks(DOCS / page):
         if block.title == "Output":
             for line in block.text.splitlines():
                 assert re.search(rf"^{pattern_of(line, tmp_path)}$", printed, re.MULTILINE), (
@@ -67,4 +70,4 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         elif block.language == "bash":
             printed = run(block.text, tmp_path)
             commands += 1
-    assert commands >= 8
+    assert commands == COMMANDS[page]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
+import pyarrow as pa
+import pytest
 from pyarrow import flight
 
 import mrflight
@@ -50,6 +52,50 @@ def test_a_plain_flight_client_speaks_the_thesis_exchange(cluster: mrflight.Clus
             table = data.do_get(endpoint.ticket).read_all()
         assert table["n"].to_pylist() == list(range(partition * 10, partition * 10 + 10))
     cluster.open_shuffle("thesis").drop()
+
+
+PLAIN = pa.schema([("word", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.field("word", pa.string(), nullable=False),
+        pa.field("word", pa.large_string()),
+        pa.field("word", pa.dictionary(pa.int32(), pa.string())),
+    ],
+    ids=["without nulls", "large", "dictionary"],
+)
+def test_rows_of_any_layout_are_read_in_the_canonical_one(
+    cluster: mrflight.Cluster, column: pa.Field
+) -> None:
+    """Two maps send the column in two layouts, which the readers do not see."""
+    with flight.FlightClient(cluster.location) as metadata:
+        request = json.dumps({"id": "layouts", "reducers": 1}).encode()
+        (answer,) = metadata.do_action(("put_shuffle", request))
+        (target,) = json.loads(answer.body.to_pybytes())["partitions"]
+        with flight.FlightClient(target["location"]) as data:
+            for map_id, schema in enumerate([pa.schema([column]), PLAIN]):
+                descriptor = flight.FlightDescriptor.for_path("layouts/0", str(map_id), "0")
+                writer, _ = data.do_put(descriptor, schema)
+                writer.write_batch(pa.record_batch([pa.array(["a"], schema[0].type)], schema))
+                writer.done_writing()
+                writer.close()
+                commit = {
+                    "id": "layouts",
+                    "map_id": map_id,
+                    "attempt": 0,
+                    "schema": base64.b64encode(schema.serialize()).decode(),
+                    "rows": [1],
+                    "size_bytes": [1],
+                }
+                list(metadata.do_action(("commit_map", json.dumps(commit).encode())))
+            (endpoint,) = metadata.get_flight_info(
+                flight.FlightDescriptor.for_path("layouts")
+            ).endpoints
+            table = data.do_get(endpoint.ticket).read_all()
+    assert table == pa.table({"word": ["a", "a"]}, PLAIN)
+    cluster.open_shuffle("layouts").drop()
 
 
 def test_our_writers_rows_are_read_by_a_plain_client(cluster: mrflight.Cluster) -> None:

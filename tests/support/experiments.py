@@ -13,6 +13,7 @@ import pyarrow as pa
 
 ROOT = Path(__file__).parents[2]
 CLICKS = ROOT / "examples" / "clicks"
+FLIGHT_CLIENT = ROOT / "examples" / "flight_client"
 SESSIONS = ROOT / "examples" / "sessions"
 TPCH = ROOT / "examples" / "tpch"
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from mrflight.compute.layout import canonical_schema
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.events import Counts
 from mrflight.shuffle.wire.partition_info import MapCommit
@@ -58,7 +59,7 @@ class CommitLog:
         self.latest[commit.source.map_id] = commit
         self.output_hashes.setdefault(commit.source.map_id, output_hash)
         if self.schema is None:
-            schema = pa.ipc.read_schema(pa.py_buffer(encoded_schema))
+            schema = canonical_schema(pa.ipc.read_schema(pa.py_buffer(encoded_schema)))
             self.schema = schema if len(schema) else None
 
     def add(self, rows: Counts, size_bytes: Counts) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import (
     InconsistentMapOutputError,
@@ -38,13 +39,16 @@ def check_commit(state: ShuffleState, commit: CommitMap, schema: pa.Schema, rows
 
 
 def decode_schema(encoded: bytes) -> pa.Schema:
-    """Return the schema of a commit; raise ProtocolError if it is not valid."""
+    """Return the schema in which a commit's rows are read; raise ProtocolError if it is not valid.
+
+    A client that knows only Flight names the schema that it sent, which servers make canonical.
+    """
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(encoded))
         _check_names(schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ProtocolError(f"commit_map: the schema cannot be read: {error}") from error
-    return schema
+    return canonical_schema(schema)
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
