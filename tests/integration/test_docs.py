@@ -1,4 +1,4 @@
-"""The pages do what they say: their files are written, their commands run, their output compared."""
+"""Pages do what they say: their files are written, their commands run, their output compared."""
 
 from __future__ import annotations
 
