@@ -12,7 +12,10 @@ import pytest
 
 from tests.support.fault_matrix import SPILLING, TWICE, Cell, check_goes_on
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc"),
+]
 
 DAMAGED = r"partition \d of shuffle .*, of \S+/data\d\.sock: a block of \d+ bytes hashes to .*"
 CORRUPT = rf"reduce of partition \d runs again: {DAMAGED}"

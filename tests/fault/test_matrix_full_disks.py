@@ -20,7 +20,7 @@ from tests.support.fault_matrix import (
     options_of,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
 
 FULL = r"map [34] \(rows, .* runs again: cannot spill .*: \[Errno 27\] File too large; make room"
 FULL_HERE = r"going on without .*\.sock: cannot spill .*: \[Errno 27\] File too large; make room"

@@ -18,7 +18,7 @@ from tests.support.fault_matrix import (
     options_of,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
 
 RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 FORGOTTEN = "all maps and reduces run again: .* has forgotten 1 of 5 map tasks that were done"
