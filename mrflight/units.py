@@ -73,6 +73,27 @@ def format_bytes(size: float) -> str:
     return f"{size / 1024:.1f} EiB"
 
 
+def format_rate(per_second: float, noun: str) -> str:
+    """Format a rate for people: ``950 rows/s``, ``312k rows/s``, ``1.5M rows/s``."""
+    if per_second < 1000:
+        return f"{per_second:.0f} {noun}/s"
+    for unit in ("k", "M"):
+        per_second /= 1000
+        if per_second < 1000:
+            return f"{per_second:.{1 if per_second < 10 else 0}f}{unit} {noun}/s"
+    return f"{per_second / 1000:.1f}G {noun}/s"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time for people, in two units at most: ``12 s``, ``3 min 20 s``, ``1 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60} min"
+
+
 def format_count(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural if need be: ``1 file``, ``2 files``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -38,7 +38,7 @@ from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
 from mrflight.storage.part_name import partition_of_part
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
-from mrflight.system.progress import ProgressReport
+from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from mrflight.tasks.task_memory import TaskMemory
 
 _READY = {"map": "shuffle made", "reduce": "layout, reduces planned"}
@@ -66,14 +66,14 @@ class _Reported(ProgressReport):
     cluster: SimulatedCluster
     size: Size
 
-    def begin(self, stage: str, tasks: int) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
         self._stage = stage
         self.steps.end(_READY[stage])
         if stage == "reduce" and self.size.loses:
             self.cluster.notify_servers("lose")
             self.steps.end("a server leaves")
 
-    def advance(self) -> None: ...
+    def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None: ...
 
     def end(self, note: str) -> None:
         self.steps.end(self._stage)

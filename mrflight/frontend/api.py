@@ -20,24 +20,31 @@ from mrflight.scheduler.job import run_job
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage import hopsfs
 from mrflight.storage.option_checks import check_endpoint, check_options
-from mrflight.system.progress import progress_for
+from mrflight.system.progress import progress_here
 
 
-def run(job_file: str | PathLike[str], overrides: Mapping[str, Any] | None = None) -> JobResult:
+def run(
+    job_file: str | PathLike[str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    progress: bool = True,
+) -> JobResult:
     """Run the job in ``job_file`` and return once it is committed.
 
-    ``overrides`` replaces values by dotted key: ``{"shuffle.partitions": 40}``. The environment
-    adds to ``[storage]`` only what the stores' clients find there themselves, as for `read_table`.
+    ``overrides`` replaces values by dotted key: ``{"shuffle.partitions": 40}``. ``progress``: show
+    the stages as they run, as bars in a terminal and in a notebook, else as lines on stderr. The
+    environment adds to ``[storage]`` only what the stores' clients find there themselves, as for
+    `read_table`.
     Raises JobError if the job or its input is wrong, and another MrflightError if the job could not
     finish. The output is then unchanged.
     """
     path = Path(job_file).resolve()
-    return _run(load_job(path, overrides), path.parent)
+    return _run(load_job(path, overrides), path.parent, progress=progress)
 
 
-def run_here(spec: JobSpec) -> JobResult:
+def run_here(spec: JobSpec, *, progress: bool) -> JobResult:
     """Run a job whose relative paths and modules are in the current folder."""
-    return _run(spec, Path.cwd())
+    return _run(spec, Path.cwd(), progress=progress)
 
 
 def read_table(
@@ -84,7 +91,7 @@ def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) ->
     return kernel.partition_ids([batch.column(name) for name in key], partitions)
 
 
-def _run(spec: JobSpec, folder: Path) -> JobResult:
+def _run(spec: JobSpec, folder: Path, *, progress: bool) -> JobResult:
     metrics = JobMetrics(PhaseTimer(time.monotonic()))
-    with progress_for(None) as progress:
-        return run_job(spec, folder, progress, metrics)
+    with progress_here(shown=progress) as report:
+        return run_job(spec, folder, report, metrics)

@@ -13,7 +13,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.scheduler.job_rows import job_rows
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.system.closeable import Closeable
-from mrflight.system.progress import progress_for
+from mrflight.system.progress import NO_WORK, ProgressReport, QuietProgress, Work
 
 
 class Batches(Closeable, Iterator[pa.RecordBatch]):
@@ -25,9 +25,9 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
     ends. Use it as a context manager to close it at a known place.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, progress: ProgressReport) -> None:
         """A relative path of the job is below the current folder, and so are its modules."""
-        rows = _rows(spec, Path.cwd())
+        rows = _rows(spec, Path.cwd(), progress)
         self._rows = rows
         # Also at the end of the program, while threads can still be started to stop the job.
         self._finalizer = weakref.finalize(self, rows.close)
@@ -43,8 +43,39 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
         self._finalizer()
 
 
-def _rows(spec: JobSpec, folder: Path) -> Generator[pa.RecordBatch]:
+class ProgressBeforeRows(ProgressReport):
+    """Shows the stages of a job until its rows are there, while whose caller may print as well."""
+
+    def __init__(self, progress: ProgressReport) -> None:
+        self._progress = progress
+        self._stages = progress
+        self.is_drawn = progress.is_drawn
+
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+        self._stages.begin(stage, tasks, size_bytes)
+
+    def begin_rows(self, rows: int) -> None:
+        self._progress.close()
+        self._stages = QuietProgress()
+
+    def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
+        self._stages.advance(work, tasks)
+
+    def end(self, note: str) -> None:
+        self._stages.end(note)
+
+    def notify(self, line: str) -> None:
+        self._progress.notify(line)
+
+    def show_output(self, line: str) -> None:
+        self._progress.show_output(line)
+
+    def close(self) -> None:
+        self._progress.close()
+
+
+def _rows(spec: JobSpec, folder: Path, progress: ProgressReport) -> Generator[pa.RecordBatch]:
     """Yield the rows in batches: at least one, which is empty if there are no rows."""
     metrics = JobMetrics(PhaseTimer(time.monotonic()))
-    with progress_for(None) as progress:
+    with progress:
         yield from job_rows(spec, folder, progress, metrics)

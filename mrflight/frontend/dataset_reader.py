@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobError, JobFileError
 from mrflight.frontend.dataset_writer import TO_CALLER
+from mrflight.system.progress import progress_here
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,43 +28,50 @@ class DatasetReader(ABC):
     input if nothing was shuffled, and that of `sort_by`. They raise what `write_delta` raises.
     """
 
-    def batches(self) -> Batches:
+    def batches(self, *, progress: bool = True) -> Batches:
         """Return an iterator over the rows, which are not all held in memory; see `Batches`.
 
-        If there are no rows, it gives one empty batch, which has the columns.
+        If there are no rows, it gives one empty batch, which has the columns. ``progress``: show
+        the stages until the first batch is there.
         """
-        from mrflight.frontend.batches import Batches
+        from mrflight.frontend.batches import Batches, ProgressBeforeRows
 
-        return Batches(self._spec(TO_CALLER))
+        report = ProgressBeforeRows(progress_here(shown=progress))
+        return Batches(self._spec(TO_CALLER), report)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Iterate over `batches`."""
         return iter(self.batches())
 
-    def collect(self) -> pa.Table:
-        """Run the job, and return all rows. They have to fit into the memory of this process."""
+    def collect(self, *, progress: bool = True) -> pa.Table:
+        """Run the job, and return all rows. They have to fit into the memory of this process.
+
+        ``progress``: show the stages as they run, and the rows as they come.
+        """
         import pyarrow as pa
 
-        with self.batches() as batches:
+        from mrflight.frontend.batches import Batches
+
+        with Batches(self._spec(TO_CALLER), progress_here(shown=progress)) as batches:
             first, *others = batches
             return pa.Table.from_batches([first, *others], first.schema)
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self, *, progress: bool = True) -> pa.Table:
         """Return what `collect` returns."""
-        return self.collect()
+        return self.collect(progress=progress)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self, *, progress: bool = True) -> Any:
         """Return what `collect` returns as a pandas frame. Needs pandas."""
         _import("pandas", "to_pandas")
-        return self.collect().to_pandas()
+        return self.collect(progress=progress).to_pandas()
 
-    def to_polars(self) -> pl.DataFrame:
+    def to_polars(self, *, progress: bool = True) -> pl.DataFrame:
         """Return what `collect` returns as a Polars frame. Needs polars."""
         polars = _import("polars", "to_polars")
-        frame: pl.DataFrame = polars.from_arrow(self.collect())
+        frame: pl.DataFrame = polars.from_arrow(self.collect(progress=progress))
         return frame
 
-    def head(self, n: int = 5) -> pa.Table:
+    def head(self, n: int = 5, *, progress: bool = True) -> pa.Table:
         """Return at most ``n`` rows, the first ones if the rows have an order.
 
         If nothing is shuffled, this reads no more of the inputs than it needs, and in this process:
@@ -72,19 +80,19 @@ class DatasetReader(ABC):
         if n < 0:
             raise JobFileError(f"head: the number of rows must be 0 or more, not {n}")
         if self._is_shuffled:
-            return self.limit(n).collect()
+            return self.limit(n).collect(progress=progress)
         from mrflight.frontend.first_rows import first_rows
 
         return first_rows(self._spec(TO_CALLER), Path.cwd(), n)
 
-    def show(self, n: int = 10) -> None:
+    def show(self, n: int = 10, *, progress: bool = True) -> None:
         """Print what `head` returns as a table that fits the terminal, with shortened values."""
         from mrflight.frontend.printed_table import print_table
 
-        rows = self.head(n)
+        rows = self.head(n, progress=progress)
         print_table(rows, sys.stdout, may_have_more=rows.num_rows == n)
 
-    def count(self) -> int:
+    def count(self, *, progress: bool = True) -> int:
         """Return the number of rows.
 
         It is read from the files alone if they know it (parquet, Arrow, Delta) and nothing is done
@@ -96,7 +104,8 @@ class DatasetReader(ABC):
             counted = count_in_footers(self._spec(TO_CALLER), Path.cwd())
             if counted is not None:
                 return counted
-        total: int = self._without_keys().agg(n="count(*)").collect()["n"][0].as_py()
+        counted_rows = self._without_keys().agg(n="count(*)").collect(progress=progress)
+        total: int = counted_rows["n"][0].as_py()
         return total
 
     @property
@@ -114,7 +123,7 @@ class DatasetReader(ABC):
             )
         return schema
 
-    def describe(self) -> pa.Table:
+    def describe(self, *, progress: bool = True) -> pa.Table:
         """Return a row for each column: its type, its numbers of values and nulls, and their range.
 
         ``min`` and ``max`` are texts, and null where values have no order; ``mean`` is null for
@@ -123,9 +132,9 @@ class DatasetReader(ABC):
         from mrflight.frontend.description import aggregates_of, describe_columns
 
         known = self._find_schema()
-        schema = self.head(0).schema if known is None else known
-        aggregates = aggregates_of(schema)
-        return describe_columns(schema, self._without_keys().agg(aggregates).collect())
+        schema = self.head(0, progress=progress).schema if known is None else known
+        totals = self._without_keys().agg(aggregates_of(schema)).collect(progress=progress)
+        return describe_columns(schema, totals)
 
     def _find_schema(self) -> pa.Schema | None:
         """Return the schema; None if only the job can tell."""

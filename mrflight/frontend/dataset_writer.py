@@ -53,15 +53,17 @@ class DatasetWriter(ABC):
         schema: Literal["fixed", "evolve"] | None = None,
         partition_by: Names | None = None,
         compression: str | None = None,
+        progress: bool = True,
     ) -> JobResult:
         """Run the job, and commit its rows to a Delta table before this returns.
 
-        Raises JobError if the job or its input is wrong, and another MrflightError if the job
-        could not finish. The table is then unchanged.
+        ``progress``: show the stages as they run, as bars in a terminal and in a notebook, else as
+        lines on stderr. Raises JobError if the job or its input is wrong, and another MrflightError
+        if the job could not finish. The table is then unchanged.
         """
         output = {"keys": keys, "order_by": order_by, "delete_when": delete_when}
         output |= {"schema": schema, "partition_by": partition_by, "compression": compression}
-        return _run(self.job(table, mode=mode, **output))
+        return _run(self.job(table, mode=mode, **output), progress=progress)
 
     def write_parquet(
         self,
@@ -70,10 +72,11 @@ class DatasetWriter(ABC):
         mode: Mode = "error",
         partition_by: Names | None = None,
         compression: str | None = None,
+        progress: bool = True,
     ) -> JobResult:
         """Run the job as `write_delta` does, but into a folder of parquet files."""
         output = {"mode": mode, "partition_by": partition_by, "compression": compression}
-        return _run(self.job(table, format="parquet", **output))
+        return _run(self.job(table, format="parquet", **output), progress=progress)
 
     def write_csv(
         self,
@@ -81,9 +84,12 @@ class DatasetWriter(ABC):
         *,
         mode: Mode = "error",
         partition_by: Names | None = None,
+        progress: bool = True,
     ) -> JobResult:
         """Run the job as `write_delta` does, but into a folder of csv files."""
-        return _run(self.job(table, format="csv", mode=mode, partition_by=partition_by))
+        return _run(
+            self.job(table, format="csv", mode=mode, partition_by=partition_by), progress=progress
+        )
 
     def write_arrow(
         self,
@@ -91,9 +97,12 @@ class DatasetWriter(ABC):
         *,
         mode: Mode = "error",
         partition_by: Names | None = None,
+        progress: bool = True,
     ) -> JobResult:
         """Run the job as `write_delta` does, but into a folder of Arrow files."""
-        return _run(self.job(table, format="arrow", mode=mode, partition_by=partition_by))
+        return _run(
+            self.job(table, format="arrow", mode=mode, partition_by=partition_by), progress=progress
+        )
 
     @abstractmethod
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
@@ -110,7 +119,7 @@ def all_names_of(given: Iterable[Names]) -> list[str]:
     return [name for each in given for name in names_of(each)]
 
 
-def _run(spec: JobSpec) -> JobResult:
+def _run(spec: JobSpec, *, progress: bool) -> JobResult:
     from mrflight.frontend.api import run_here  # loads Arrow
 
-    return run_here(spec)
+    return run_here(spec, progress=progress)

@@ -48,7 +48,11 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
         stack.callback(cluster.close)
     executor = stack.enter_context(
         LocalExecutor(
-            settings.workers, fork_server, folder.parent_watch.path, settings.heartbeat_timeout_s
+            settings.workers,
+            fork_server,
+            folder.parent_watch.path,
+            settings.heartbeat_timeout_s,
+            options.progress.show_output if options.progress.is_drawn else None,
         )
     )
     return JobRuntime(settings, executor, cluster, fork_server.pids, options.scratch)

@@ -25,6 +25,7 @@ from mrflight.scheduler.stage_output import StageOutput
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sinks.parts.base import PartWriter
+from mrflight.system.progress import Work
 from mrflight.tasks.stage_rows import check_same_generation
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.tasks.tasks import (
@@ -63,6 +64,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
                 recovery.tasks(),
                 lambda task, attempt: runner.submit(run_reduce, task, attempt),
                 recovery=recovery,
+                work=_written,
             ),
             lambda results: f"{format_count(sum(r.rows_out for r in results), 'row')} written",
         )
@@ -122,6 +124,11 @@ class ReduceStage(msgspec.Struct, frozen=True):
         rows = aggregated.write()
         check_slices(list(zip((each.sliced for each in slices), rows, strict=True)))
         return StageOutput(plan, (aggregated,))
+
+
+def _written(task: ReduceTask, result: ReduceResult) -> Work:
+    """Return the rows and bytes of the part files of a task."""
+    return Work(result.rows_out, sum(part.size_bytes for part in result.parts))
 
 
 def _sliceable_sides(plan: StagePlan, schemas: Sequence[pa.Schema]) -> Mapping[int, bool]:

@@ -23,6 +23,8 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.system.deadlines import Deadline, Timeouts
 from mrflight.system.prefetch import Prefetched
+from mrflight.system.progress import Work
+from mrflight.units import format_count
 
 _UNREAD = "the result not read to its end"
 
@@ -38,6 +40,7 @@ class RowsReader:
 
     def __init__(self, output: AnyShuffleOutput, deadline: Deadline) -> None:
         self._output = output
+        self._progress = output.run.runner.progress
         self._deadline = deadline
         self._infos: list[PartitionInfo] = []
         self._partition = 0
@@ -54,14 +57,16 @@ class RowsReader:
         before rows were yielded, and JobFailedError if they would have to afterwards.
         """
         schema, self._infos = self._output.layout()
-        if not any(info.rows for info in self._infos):
+        rows = sum(info.rows for info in self._infos)
+        self._progress.begin_rows(rows)
+        if not rows:
             yield empty_batch(schema)
         while self._partition < len(self._infos):
             try:
                 yield from self._rest()
-                return
             except MrflightError as error:
                 self._recover(error)
+        self._progress.end(f"{format_count(rows, 'row')} read")
 
     def _rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows from the position on."""
@@ -76,6 +81,7 @@ class RowsReader:
                     self._partition, self._given = first + number, 0
                 self._given += batch.num_rows
                 self._failures = 0
+                self._progress.advance(Work(batch.num_rows, batch.nbytes), batch.num_rows)
                 yield batch
         self._partition = len(self._infos)
 

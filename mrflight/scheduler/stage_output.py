@@ -21,6 +21,7 @@ from mrflight.scheduler.stage_runner import Note
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
+from mrflight.system.progress import Work
 from mrflight.tasks.broadcast_join import BroadcastTable, StreamReader, relocate
 from mrflight.tasks.stage_rows import (
     PartitionSplit,
@@ -213,6 +214,12 @@ class MapOutput(ShuffleOutput[MapTask, MapResult]):
             if isinstance(split, PartitionSplit) and split.partition_slice is not None
         )
         return results
+
+    def _size_bytes(self, task: MapTask) -> int:
+        return task.split.size_bytes
+
+    def _work(self, task: MapTask, result: MapResult) -> Work:
+        return Work(result.rows_in, task.split.size_bytes)
 
 
 def shuffle_outputs_of(stages: Sequence[StageOutput]) -> list[AnyShuffleOutput]:

@@ -38,7 +38,7 @@ class StageRunner:
         ``speculates``: stragglers get a second attempt.
         """
         self._executor = executor
-        self._progress = progress
+        self.progress = progress
         self._deadline = deadline
         self._max_failures = max_failures
         self._speculates = speculates
@@ -63,14 +63,14 @@ class StageRunner:
         Raises DeadlineExceededError, or the error of an attempt, with the task's name as a note,
         if it is not retryable or the task has failed too often.
         """
-        self._progress.begin(stage, len(spec.tasks))
-        results = self._run(stage, spec, self._progress)
-        self._progress.end(note(results) if note else f"{len(results)} done")
+        self.progress.begin(stage, len(spec.tasks), spec.size_bytes)
+        results = self._run(stage, spec, self.progress)
+        self.progress.end(note(results) if note else f"{len(results)} done")
         return results
 
     def run_quietly(self, stage: str, spec: TaskSetSpec[T, R]) -> list[R]:
         """Run a task set beside or within another stage: only incidents are reported."""
-        return self._run(stage, spec, _NoticesOnly(self._progress))
+        return self._run(stage, spec, _NoticesOnly(self.progress))
 
     def _run(self, stage: str, spec: TaskSetSpec[T, R], progress: ProgressReport) -> list[R]:
         attempts = StageAttempts(len(spec.tasks), self._max_failures, self._next_number[stage])

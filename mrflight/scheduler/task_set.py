@@ -15,7 +15,7 @@ from mrflight.errors import InconsistentMapOutputError
 from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
 from mrflight.scheduler.recovery.protocol import NO_RECOVERY, Recovery
 from mrflight.system.deadlines import Deadline
-from mrflight.system.progress import ProgressReport
+from mrflight.system.progress import ProgressReport, Work
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor
@@ -43,6 +43,11 @@ def no_cleanup(task: object, attempts: int) -> None:
     """Leave what attempts that do not count have written: most tasks write nothing."""
 
 
+def no_work(task: object, result: object) -> Work:
+    """Report no rows: most tasks move none."""
+    return Work()
+
+
 @dataclass(frozen=True)
 class TaskSetSpec(Generic[T, R]):
     """A set of tasks of one stage and how they are run."""
@@ -55,6 +60,10 @@ class TaskSetSpec(Generic[T, R]):
     above all of theirs."""
     recovery: Recovery[T] = NO_RECOVERY
     """Decides what runs again if servers are lost."""
+    work: Callable[[T, R], Work] = no_work
+    """Returns what a task that has ended has done, for the progress report."""
+    size_bytes: int = 0
+    """The bytes of the work of all tasks; 0 if they are not known."""
 
 
 class TaskSet(Generic[T, R]):
@@ -124,7 +133,7 @@ class TaskSet(Generic[T, R]):
         if future is None:  # it was stopped
             return
         try:
-            self._results[attempt.task] = future.result()
+            result = self._results[attempt.task] = future.result()
         except Exception as error:
             with self._note_task(attempt):
                 self._take_failure(attempt, error)
@@ -134,7 +143,7 @@ class TaskSet(Generic[T, R]):
             self._stop_attempt(other, self._futures.pop(other))
         if attempt.task not in self._counted:
             self._counted.add(attempt.task)
-            self._progress.advance()
+            self._progress.advance(self._spec.work(self._tasks[attempt.task], result))
 
     def _take_failure(self, attempt: Attempt, error: Exception) -> None:
         """Recover from the failure, start another attempt, or raise ``error``."""

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.scheduler.reduce_stage import AggregatedOutput
-from mrflight.system.progress import ProgressReport
+from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.faults import stop
@@ -72,7 +72,7 @@ class Killing(ProgressReport):
         self.killed: list[str] = []
         self.lines: list[str] = []
 
-    def begin(self, stage: str, tasks: int) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
         self._now = stage
         self._done = 0
         if stage == self._stage and not self.killed:
@@ -84,7 +84,7 @@ class Killing(ProgressReport):
                 stop(worker)
         self._look()
 
-    def advance(self) -> None:
+    def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
         self._done += 1
         self._look()
 
@@ -128,7 +128,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     rows_in: int = FILES * ROWS,
 ) -> pa.Table:
-    monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: killing)
+    monkeypatch.setattr("mrflight.frontend.api.progress_here", lambda shown: killing)
     result = mrflight.run(write_job(folder, job))
     assert killing.killed, "the fault did not hit"
     assert result.rows_in == rows_in

@@ -22,7 +22,7 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from mrflight.system.deadlines import Timeouts
-from mrflight.system.progress import ProgressReport
+from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support import fault_place
 from tests.support.driver import write_job
 from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows
@@ -41,7 +41,7 @@ class KillingAServer(ProgressReport):
         self.committed_bytes = 0
         """The bytes of committed attempts. Any others were sent without need."""
         self._metadata = ""
-        monkeypatch.setattr("mrflight.frontend.api.progress_for", lambda stream: self)
+        monkeypatch.setattr("mrflight.frontend.api.progress_here", lambda shown: self)
         make = JobShuffles.create
 
         def made(shuffles: JobShuffles, name: str, partitions: int) -> Shuffle:
@@ -72,7 +72,7 @@ class KillingAServer(ProgressReport):
         self.stages: list[tuple[str, int]] = []
         self.lines: list[str] = []
 
-    def begin(self, stage: str, tasks: int) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
         self.stages.append((stage, tasks))
         if stage == self._stage and not self.killed:
             server = self._second_server()
@@ -82,7 +82,7 @@ class KillingAServer(ProgressReport):
         if stage == "commit":
             self._look()
 
-    def advance(self) -> None: ...
+    def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None: ...
 
     def end(self, note: str) -> None: ...
 

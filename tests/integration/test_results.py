@@ -32,6 +32,7 @@ from mrflight.errors import (
     JobFileError,
     UserFunctionError,
 )
+from mrflight.units import format_count
 from tests.support.cluster import standing_cluster
 from tests.support.leftovers import nothing_left_over, processes_of, tree
 
@@ -149,13 +150,16 @@ SLOW = ("map", "sql", "union", "keyed", "total", "join", "range", "top")
     "shape",
     [pytest.param(shape, marks=pytest.mark.slow if shape in SLOW else ()) for shape in SHAPES],
 )
-def test_the_rows_are_those_of_duckdb(visits: Dataset, shape: str) -> None:
+def test_the_rows_are_those_of_duckdb(
+    visits: Dataset, shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     made, query, is_ordered = SHAPES[shape]
     database: Any = duckdb.connect()
     database.execute("create view visits as from 'visits/*.parquet'")
     database.execute("create view users as from 'users.parquet'")
     expected = database.sql(query).to_arrow_table()
     found = made(visits).collect()
+    assert capsys.readouterr().err.endswith(f"result: {format_count(found.num_rows, 'row')} read\n")
     assert found.schema == expected.schema
     assert found.schema == made(visits).schema
     if not is_ordered:

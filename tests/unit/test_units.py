@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.units import format_bytes, format_count, parse_bytes, parse_seconds
+from mrflight.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_seconds,
+)
 
 examples = settings(max_examples=200, derandomize=True)
 
@@ -133,3 +140,34 @@ def test_a_formatted_size_is_parsed_back_within_its_rounding(size: int) -> None:
 def test_a_count_of_one_is_singular() -> None:
     shown = [format_count(number, "file") for number in (0, 1, 2, 1000)]
     assert shown == ["0 files", "1 file", "2 files", "1,000 files"]
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"),
+    [
+        (0.4, "0 rows/s"),
+        (999, "999 rows/s"),
+        (1_000, "1.0k rows/s"),
+        (312_499, "312k rows/s"),
+        (1_540_000, "1.5M rows/s"),
+        (83_000_000, "83M rows/s"),
+        (2.5e9, "2.5G rows/s"),
+    ],
+)
+def test_rates_are_formatted(per_second: float, text: str) -> None:
+    assert format_rate(per_second, "rows") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (3_599.6, "1 h 0 min"),
+        (360_000, "100 h 0 min"),
+    ],
+)
+def test_durations_are_formatted(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -11,9 +11,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,8 +21,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.runtime.calls import decode_answer, encode_call
+from mrflight.runtime.local.worker_output import WorkerOutput
 from mrflight.system.closeable import Closeable
-from mrflight.system.fork_server.child import WaitLimit
+from mrflight.system.fork_server.child import Streams, WaitLimit
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import StoppedTimer, oom_kills, signal_name
 
@@ -58,7 +59,12 @@ class LocalExecutor(Closeable):
         fork_server: ForkServer,
         parent_lock: Path,
         stopped_timeout_s: float = 10.0,
+        show_output: Callable[[str], None] | None = None,
     ) -> None:
+        """``show_output`` is called with each line that a worker prints, from another thread.
+
+        Without it, workers write to stderr themselves.
+        """
         self.workers = workers
         self._fork_server = fork_server
         self._stopped_timeout_s = stopped_timeout_s
@@ -67,8 +73,11 @@ class LocalExecutor(Closeable):
         self._running: dict[Future[Any], _Worker] = {}
         self._changing = threading.Lock()  # guards `_running`, whose workers may be killed
         self._wait_limit = WaitLimit()
+        self._output = WorkerOutput(show_output) if show_output is not None else None
         self._workers = [
-            _Worker(f"worker{number}", fork_server, [str(parent_lock)], self._wait_limit)
+            _Worker(
+                f"worker{number}", fork_server, [str(parent_lock)], self._wait_limit, self._output
+            )
             for number in range(workers)
         ]
         self._feeders = [
@@ -102,6 +111,8 @@ class LocalExecutor(Closeable):
             self._calls.put(None)
         for thread in (*self._feeders, self._watch):
             thread.join()
+        if self._output is not None:
+            self._output.close()
 
     def _feed(self, worker: _Worker) -> None:
         """Send one worker call after call."""
@@ -150,12 +161,18 @@ class _Worker:
     """A worker process, or its replacement."""
 
     def __init__(
-        self, name: str, fork_server: ForkServer, arguments: list[str], wait_limit: WaitLimit
+        self,
+        name: str,
+        fork_server: ForkServer,
+        arguments: list[str],
+        wait_limit: WaitLimit,
+        output: WorkerOutput | None,
     ) -> None:
         self.name = name
         self._fork_server = fork_server
         self._arguments = arguments
         self._wait_limit = wait_limit
+        self._output = output
         self._starting = threading.Lock()
         self._is_closed = False
         self._is_killed = False
@@ -219,17 +236,30 @@ class _Worker:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, self._streams() as streams:
             self._process = self._fork_server.start(
                 f"mrflight-{self.name}",
                 "mrflight.runtime.worker:work",
                 self._arguments,
                 [theirs.fileno()],
-                wait_limit=self._wait_limit,
+                streams,
+                self._wait_limit,
             )
         self._channel = Connection(ours.detach())
         self._stopped = StoppedTimer()
         self._is_killed, self._was_stopped_s = False, 0.0
+
+    @contextmanager
+    def _streams(self) -> Iterator[Streams]:
+        """Give the descriptors that a process gets as its stdout and stderr."""
+        if self._output is None:
+            yield Streams()
+            return
+        pipe = self._output.open()
+        try:
+            yield Streams(pipe, pipe)
+        finally:
+            os.close(pipe)
 
     def _restart(self) -> None:
         with self._starting:

@@ -25,6 +25,7 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import ShuffleHealth
+from mrflight.system.progress import Work
 
 
 class RunContext(msgspec.Struct, frozen=True):
@@ -178,7 +179,18 @@ class ShuffleOutput(Generic[T, R]):
 
     def _task_set(self, tasks: Sequence[T]) -> TaskSetSpec[T, R]:
         recovery = MapRecovery(self, tasks)
-        return TaskSetSpec(tasks, self._submit, self._discard_stale_attempts, recovery)
+        size_bytes = sum(map(self._size_bytes, tasks))
+        return TaskSetSpec(
+            tasks, self._submit, self._discard_stale_attempts, recovery, self._work, size_bytes
+        )
+
+    def _size_bytes(self, task: T) -> int:
+        """Return the bytes that a task reads; 0 if they are not known."""
+        return 0
+
+    def _work(self, task: T, result: R) -> Work:
+        """Return what a task has done, for the progress report."""
+        return Work()
 
     def _discard_stale_attempts(self, task: T, attempts: int) -> None:
         self.clamped.drop_stale_attempts(task.map_id, attempts, self.run.writer_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 import tomllib
 from collections.abc import Callable
@@ -393,3 +394,17 @@ def test_an_old_name_of_a_method_warns(
 )
 def test_the_default_name_of_rows_comes_from_their_path(path: str, name: str) -> None:
     assert list(mrflight.read(path).job("out").inputs) == [name]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        mrflight.run,
+        *(Dataset.write_delta, Dataset.write_parquet, Dataset.write_csv, Dataset.write_arrow),
+        *(Dataset.collect, Dataset.to_arrow, Dataset.to_pandas, Dataset.to_polars),
+        *(Dataset.batches, Dataset.head, Dataset.show, Dataset.count, Dataset.describe),
+    ],
+)
+def test_whatever_runs_a_job_can_show_no_progress(call: Callable[..., object]) -> None:
+    parameter = inspect.signature(call).parameters["progress"]
+    assert (parameter.default, parameter.kind) == (True, parameter.KEYWORD_ONLY)

@@ -23,7 +23,7 @@ from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from mrflight.system.progress import ProgressReport
+from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support.executors import local_executor
 from tests.support.scripted import ScriptedTask, perform
 
@@ -37,10 +37,10 @@ class RecordedProgress(ProgressReport):
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
-    def begin(self, stage: str, tasks: int) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
         self.begun.append((stage, tasks))
 
-    def advance(self) -> None:
+    def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
         self.done += 1
 
     def end(self, note: str) -> None:

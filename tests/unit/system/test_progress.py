@@ -1,4 +1,4 @@
-"""Progress is lines in a pipe, bars on a terminal, and nothing inside another program."""
+"""Progress is lines in a pipe, bars on a terminal and in a notebook, and nothing if asked for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import pty
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count, repeat
 
 import pytest
 
-from mrflight.system.progress import ProgressReport, progress_for
+from mrflight.frontend.batches import ProgressBeforeRows
+from mrflight.system.progress import ProgressReport, Work, progress_for, progress_here
+from mrflight.system.progress.meter import StageMeter
 
 WAIT_S = 30.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -30,9 +33,10 @@ def two_stages(report: ProgressReport) -> None:
             report.end(f"{tasks} tasks")
 
 
-def lines_of(report: Report) -> list[str]:
+def lines_of(report: Report, times: Iterable[float] = repeat(0.0)) -> list[str]:
+    """The lines that a pipe gets, by a clock that shows one of the times whenever it is read."""
     stream = io.StringIO()
-    report(progress_for(stream))
+    report(progress_for(stream, iter(times).__next__))
     return stream.getvalue().splitlines()
 
 
@@ -176,6 +180,124 @@ def test_a_terminal_that_hangs_up_is_not_minded() -> None:
         stream.close()
 
 
-def test_inside_another_program_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    two_stages(progress_for(None))
+@pytest.mark.parametrize("report", [progress_for(None), progress_here(shown=False)])
+def test_nothing_is_shown_if_that_is_asked_for(
+    report: ProgressReport, capfd: pytest.CaptureFixture[str]
+) -> None:
+    two_stages(report)
     assert capfd.readouterr() == ("", "")
+    assert not report.is_drawn
+
+
+def test_a_program_without_a_terminal_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    two_stages(progress_here(shown=True))
+    assert capsys.readouterr().err.endswith("reduce: 2 tasks\n")
+
+
+def reading(report: ProgressReport) -> None:
+    """Four tasks of 1,000 rows and 1 MiB each."""
+    with report:
+        report.begin("map", 4, 4 * 2**20)
+        for _ in range(4):
+            report.advance(Work(1_000, 2**20))
+        report.end("4,000 rows read")
+
+
+def test_lines_have_rates_and_an_estimate() -> None:
+    """The clock is read once as the report is made, once per stage, and once per task."""
+    assert lines_of(reading, count(step=2.0)) == [
+        "map: 1 of 4, 500 rows/s, 512.0 KiB/s, about 6 s left",
+        "map: 2 of 4, 500 rows/s, 512.0 KiB/s, about 4 s left",
+        "map: 3 of 4, 500 rows/s, 512.0 KiB/s, about 2 s left",
+        "map: 4,000 rows read, 500 rows/s, 512.0 KiB/s",
+    ]
+
+
+def test_lines_of_a_short_stage_have_no_rates() -> None:
+    assert lines_of(reading, count(step=0.2))[-1] == "map: 4,000 rows read"
+
+
+def test_a_long_stage_gets_a_line_per_minute() -> None:
+    def long(report: ProgressReport) -> None:
+        report.begin("map", 1000)
+        for _ in range(9):
+            report.advance()
+
+    lines = lines_of(long, count(step=25.0))
+    assert [line.partition(", ")[0] for line in lines] == [
+        "map: 3 of 1,000",
+        "map: 6 of 1,000",
+        "map: 9 of 1,000",
+    ]
+    assert lines[0].endswith(", about 6 h 55 min left")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "work", "fraction"),
+    [
+        (0, [Work()] * 2, 0.5),
+        (100, [Work(1, 10), Work(1, 15)], 0.25),
+        (100, [Work(1, 70), Work(1, 70)], 1.0),  # files have grown
+        (100, [Work(1, 10)] * 4, 1.0),
+        (0, [], 0.0),
+    ],
+)
+def test_the_work_that_is_done_is_a_part_of_the_bytes_or_of_the_tasks(
+    size_bytes: int, work: list[Work], fraction: float
+) -> None:
+    meter = StageMeter("map", 4, size_bytes, now=0.0)
+    for each in work:
+        meter.advance(each, 1, now=1.0)
+    assert meter.fraction == fraction
+
+
+def test_an_estimate_counts_down_until_the_next_task_ends() -> None:
+    meter = StageMeter("map", 4, 0, now=100.0)
+    assert meter.status(130.0) == ""  # nothing is known yet
+    meter.advance(Work(), 1, now=130.0)
+    assert meter.left(130.0) == "about 1 min 30 s left"
+    assert meter.left(180.0) == "about 40 s left"
+    assert meter.left(230.0) == ""  # it takes longer than estimated
+    meter.advance(Work(), 3, now=240.0)
+    assert meter.status(240.0) == ""
+
+
+def test_a_terminal_shows_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mrflight.system.progress.meter._MIN_ELAPSED_S", 0.0)
+    shown = shown_on_a_terminal(reading, monkeypatch)
+    assert re.search(r"4/4 .*4,000 rows read, .* rows/s, .*B/s", shown)
+
+
+def test_a_terminal_shows_what_workers_print_above_the_bars(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "x " * 150  # more than a line of the terminal
+
+    def stage(report: ProgressReport) -> None:
+        with report:
+            assert report.is_drawn
+            report.begin("map", 1)
+            report.show_output("half [of] it")
+            report.show_output(long)
+            report.advance()
+            report.end("done")
+
+    shown = shown_on_a_terminal(stage, monkeypatch)
+    assert shown.index("half [of] it") < shown.index(long) < shown.index("1/1")
+
+
+def test_the_bars_end_before_the_caller_gets_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(report: ProgressReport) -> None:
+        with ProgressBeforeRows(report) as shown:
+            shown.begin("map", 1)
+            shown.advance()
+            shown.end("done")
+            shown.begin_rows(10)
+            shown.advance(Work(10), 10)
+            shown.notify("read again")
+            shown.end("10 rows read")
+
+    shown = shown_on_a_terminal(rows, monkeypatch)
+    assert "1/1" in shown
+    assert shown.endswith("read again\r\n")
+    assert lines_of(rows) == ["map: done", "read again"]
