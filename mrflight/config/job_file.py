@@ -160,6 +160,8 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
                 f'{key}.path is missing; write path = "..." in [{key}], or stage = "..." '
                 "for the result of a stage"
             )
+        if section.path == []:
+            raise JobFileError(f"{key}.path must have at least one file, folder or glob")
         if section.path is not None and section.stage is not None:
             raise JobFileError(f"{key}.stage and {key}.path exclude each other; keep one of them")
         if section.stage is not None and (file_key := _first_file_key(section)):

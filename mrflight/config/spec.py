@@ -64,8 +64,8 @@ class CsvOptions(_Section, frozen=True):
 class InputSpec(_Section, frozen=True):
     """``[inputs.NAME]``: one input table."""
 
-    path: str | None = None
-    """The path of its files. An input has either this or ``stage``."""
+    path: str | list[str] | None = None
+    """The path of its files, or several. An input has either this or ``stage``."""
     stage: str | None = None
     """The stage whose result it is."""
     format: InputFormat | None = None
@@ -92,6 +92,13 @@ class InputSpec(_Section, frozen=True):
     """Reads the version of a Delta table that was the newest at this time."""
     sample: float = 1.0
     """The fraction of the files' bytes that is read."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of its files; none if it is the result of a stage."""
+        if self.path is None:
+            return []
+        return [self.path] if isinstance(self.path, str) else self.path
 
 
 class ShuffleSection(_Section, frozen=True):
@@ -256,7 +263,7 @@ class JobSpec(_Section, frozen=True):
     @property
     def paths(self) -> list[str]:
         """The paths of the inputs and the output, as the job file writes them."""
-        read = [section.path for section in self.all_inputs if section.path is not None]
+        read = [path for section in self.all_inputs for path in section.paths]
         return [*read, self.output.table] if self.has_output else read
 
     @property

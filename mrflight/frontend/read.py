@@ -17,7 +17,7 @@ from mrflight.frontend.dataset_writer import Names, names_of
 
 
 def read(
-    path: str | PathLike[str],
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     name: str | None = None,
     format: InputFormat | None = None,
@@ -31,17 +31,18 @@ def read(
 ) -> Dataset:
     """Return the rows of files. The options are those of ``[inputs.NAME]`` of a job file.
 
-    A relative path is below the folder that is current when the job runs. ``name`` is the table's
-    name in sql and in messages; by default it is the last part of the path that can be a name.
-    Raises JobFileError for several paths.
+    ``path`` is a file, a folder or a glob, or a list of such, whose files are read in that order. A
+    relative path is below the folder that is current when the job runs. ``name`` is the table's
+    name in sql and in messages; by default it is the last part of the (first) path that can be one.
     """
-    path = _one_path(path)
-    options: dict[str, Any] = {"path": path, "format": format, "version": version}
+    paths = [_text_of(each) for each in path] if isinstance(path, list | tuple) else _text_of(path)
+    first = paths if isinstance(paths, str) else next(iter(paths), "")
+    options: dict[str, Any] = {"path": paths, "format": format, "version": version}
     options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
     options |= {"columns": None if columns is None else names_of(columns)}
     options |= {"types": None if types is None else dict(types)}
     options |= {"csv": None if csv is None else dict(csv), "hive": None if hive else False}
-    return Dataset((InputBuilder(name or name_of_files(path), without_none(options)),))
+    return Dataset((InputBuilder(name or name_of_files(first), without_none(options)),))
 
 
 def scan_table(
@@ -60,10 +61,10 @@ def scan_table(
     return rows if options is None else rows.with_settings({"storage": dict(options)})
 
 
-def _one_path(path: object) -> str:
+def _text_of(path: object) -> str:
     if isinstance(path, str | PathLike) and isinstance(text := os.fspath(path), str):
         return text
     raise JobFileError(
-        f"read: {reprlib.repr(path)} is not one path; give a folder or a glob such as "
-        '"visits/*.csv", or combine several: read(...).union(read(...))'
+        f"read: {reprlib.repr(path)} is not a path; give a file, a folder, a glob such as "
+        '"visits/*.csv", or a list of them'
     )

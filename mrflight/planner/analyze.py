@@ -65,7 +65,7 @@ def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
         return {
             name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
             for name, section in stage.spec.inputs.items()
-            if section.path is not None
+            if section.paths
         }
 
 
@@ -78,19 +78,19 @@ def _check_output_apart(
     """
     output = locate(spec.output.table, folder, spec.storage)
     for source in sources.values():
-        path = stage.inputs[source.name].path
-        assert path is not None, "only files are opened"
-        given = locate(path, folder, spec.storage)
-        if given.is_same(output):
+        key = f"inputs.{source.name}.path"
+        roots = [locate(path, folder, spec.storage) for path in stage.inputs[source.name].paths]
+        if any(root.is_same(output) for root in roots):
             continue
-        if output.lies_in(given):
-            raise JobFileError(
-                f"output.table: {output.url} lies in {given.url}, which inputs.{source.name}.path "
-                "reads; the next run would read the output as input: choose another folder"
-            )
-        inside = [file for file in map(given.at, source.files) if file.lies_in(output)]
+        for root in roots:
+            if output.lies_in(root):
+                raise JobFileError(
+                    f"output.table: {output.url} lies in {root.url}, which {key} reads; the next "
+                    "run would read the output as input: choose another folder"
+                )
+        inside = [file for file in map(roots[0].at, source.files) if file.lies_in(output)]
         if inside:
             raise JobFileError(
-                f"output.table: {inside[0].url}, which inputs.{source.name}.path reads, lies in "
-                f"{output.url}; inputs and results would be mixed there: choose another folder"
+                f"output.table: {inside[0].url}, which {key} reads, lies in {output.url}; inputs "
+                "and results would be mixed there: choose another folder"
             )

@@ -96,8 +96,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
             yield f"input {name}", f"result of stage {section.stage}"
             return
         source = self.sources[name]
-        assert section.path is not None
-        kind = section.format or format_of(section.path) or _guess_format(source)
+        kind = section.format or _format_of(source)
         version = "" if source.version is None else f"version {source.version}"
         size = format_bytes(source.size_bytes)
         values = [kind, version, format_count(len(source.files), "file"), size]
@@ -225,8 +224,8 @@ def explain_count(count: PartitionCount) -> str:
     return f"{reason}: about {rows} of rows, up to {each} each"
 
 
-def _guess_format(source: Source) -> str:
-    """Return the format of an input whose path does not end with one."""
+def _format_of(source: Source) -> str:
+    """Return the format of the files that were found."""
     if source.version is not None:
         return "delta"
     return (format_of(source.files[0]) if source.files else None) or ""

@@ -31,7 +31,7 @@ def driver_modules(spec: JobSpec) -> list[str]:
 
 def worker_modules(spec: JobSpec) -> list[str]:
     """Return the modules that the workers need."""
-    inputs = filter(None, map(_format_of, spec.all_inputs))
+    inputs = [format for section in spec.all_inputs for format in _formats_of(section)]
     modules = [
         "mrflight.runtime.worker",
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
@@ -71,6 +71,9 @@ def _functions(spec: JobSpec) -> Iterator[str]:
     yield from filter(None, named)
 
 
-def _format_of(section: InputSpec) -> str | None:
-    """Return the format of an input; None if only the folder can tell."""
-    return section.format or (format_of(section.path) if section.path is not None else None)
+def _formats_of(section: InputSpec) -> Iterator[str]:
+    """Yield the formats of an input, as far as its paths tell."""
+    if section.format is not None:
+        yield section.format
+    else:
+        yield from filter(None, map(format_of, section.paths))

@@ -15,7 +15,7 @@ from mrflight.errors import JobFileError
 
 if TYPE_CHECKING:
     from mrflight.sources.base import Source
-    from mrflight.sources.discovery import FoundInput
+    from mrflight.sources.found_input import FoundInput
     from mrflight.sources.listing import NeededPartitions
 
 __all__ = ["open_source"]

@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from mrflight.sources.base import FileReader, Source, Split, split_runs
-from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import cast_batch, common_schema
 

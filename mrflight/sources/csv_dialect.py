@@ -11,7 +11,7 @@ import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import JobFileError
-from mrflight.sources.discovery import FoundInput
+from mrflight.sources.found_input import FoundInput
 
 _ISO8601 = "ISO8601"
 _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)

@@ -17,7 +17,7 @@ from mrflight.sources.csv_header import (
     options_of_file,
 )
 from mrflight.sources.csv_reader import CsvReader, read_stream
-from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.lines import read_chunks
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_inference import (

@@ -14,7 +14,7 @@ from msgspec import structs
 from mrflight.errors import InputError
 from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split, split_runs
 from mrflight.sources.delta_version import check_not_vacuumed, open_version
-from mrflight.sources.discovery import FoundInput
+from mrflight.sources.found_input import FoundInput
 from mrflight.sources.parquet_source import ParquetReader, open_row_groups, row_group_sizes
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_check import select_columns

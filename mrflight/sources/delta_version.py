@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mrflight.errors import InputError, JobFileError
-from mrflight.sources.discovery import FoundInput
+from mrflight.sources.found_input import FoundInput
 from mrflight.storage import Location
 from mrflight.storage.delta import open_table
 

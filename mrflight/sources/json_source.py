@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
 from mrflight.sources.base import FileReader, Source, Split
-from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_decoder import OtherFields
 from mrflight.sources.lines import Chunk, read_chunks
@@ -50,9 +50,7 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
     declared = parse_types(found.spec.types, found.name)
     schema = _decide_schema(found, files, declared) if files else pa.schema([])
     if not schema.names:
-        raise InputError(
-            f"{found.key('path')}: {found.root.url} has no json object, only empty files"
-        )
+        raise InputError(f"{found.key('path')}: {found.place} has no json object, only empty files")
     reads_all = found.spec.columns is None
     reader = JsonReader(found.name, schema, frozenset(declared), reads_all, root=found.root)
     return text_source(found, files, reader, split_bytes)
@@ -74,7 +72,7 @@ def _decide_schema(
     columns = selected or list(names)
     for column in columns:
         if column not in names:
-            where = found.location(files[0]).url if len(files) == 1 else found.root.url
+            where = found.location(files[0]).url if len(files) == 1 else found.place
             where = f"{found.key('columns')}: {where}"
             raise ColumnNotFoundError.among(column, list(names), where)
     read = [

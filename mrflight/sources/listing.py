@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -37,10 +37,17 @@ While folders are listed, the batch has only the columns of the levels that are 
 """
 
 
-class FolderListing(msgspec.Struct, frozen=True):
-    """The files below a folder that can be needed."""
+class ListedFile(NamedTuple):
+    """A file, and the path of the input that it was found by."""
 
-    files: list[fs.FileInfo]
+    root: Location
+    info: fs.FileInfo
+
+
+class FolderListing(msgspec.Struct, frozen=True):
+    """The files below some folders that can be needed."""
+
+    files: list[ListedFile]
     columns: PartitionColumns
     """The columns that folders were chosen by. Their types are inferred from all folders of a
     level, so that they do not depend on which of them are needed."""
@@ -54,38 +61,59 @@ def list_files(folder: Location, spec: InputSpec) -> list[fs.FileInfo]:
 
 
 def list_needed_files(
-    root: Location, spec: InputSpec, known: PartitionColumns, needed: NeededPartitions
+    roots: Sequence[Location], spec: InputSpec, known: PartitionColumns, needed: NeededPartitions
 ) -> FolderListing:
-    """Return the visible files below ``root``, without those in folders that are not needed.
+    """Return the visible files below the roots, without those in folders that are not needed.
 
     The folders are listed level by level, as long as those of a level have one key. ``known``
     has the types that need not be inferred.
     """
-    files: list[fs.FileInfo] = []
+    files: list[ListedFile] = []
     columns = PartitionColumns(known.input_name, {})
     skipped = 0
-    level: dict[str, PartitionTexts] = {root.path: ()}
+    level: list[_Folder] = [_Folder(root, root, ()) for root in roots]
     while level:
-        deeper: dict[str, PartitionTexts] = {}
-        for path, texts in level.items():
-            children = root.at(path).children()
-            files += visible_files(root.at(path), children, spec)
-            for folder in _visible_folders(children):
-                if found := partition_of([folder.base_name]):
-                    deeper[folder.path] = texts + found
-                else:
-                    files += list_files(root.at(folder.path), spec)
-        keys = {texts[-1][0] for texts in deeper.values()}
+        deeper: list[_Folder] = []
+        for folder in level:
+            inside, below = folder.contents(spec)
+            files += inside
+            deeper += below
+        keys = {folder.texts[-1][0] for folder in deeper}
         if len(keys) != 1 or keys & columns.types.keys():
-            files += [file for path in deeper for file in list_files(root.at(path), spec)]
+            files += [file for folder in deeper for file in folder.all_files(spec)]
             break
         (key,) = keys
-        kind = known.types.get(key) or infer_type(texts[-1][1] for texts in deeper.values())
+        kind = known.types.get(key) or infer_type(folder.texts[-1][1] for folder in deeper)
         columns = PartitionColumns(known.input_name, {**columns.types, key: kind})
-        chosen = needed(columns.parse(list(deeper.values())))
-        level = dict(compress(deeper.items(), chosen))
+        chosen = needed(columns.parse([folder.texts for folder in deeper]))
+        level = list(compress(deeper, chosen))
         skipped += len(deeper) - len(level)
     return FolderListing(files, columns, skipped)
+
+
+class _Folder(NamedTuple):
+    """A folder of a level: the path that it was found by, and what the folders below that say."""
+
+    root: Location
+    location: Location
+    texts: PartitionTexts
+
+    def contents(self, spec: InputSpec) -> tuple[list[ListedFile], list[_Folder]]:
+        """Return its files, with all of its plain folders, and its ``key=value`` folders."""
+        children = self.location.children()
+        files = visible_files(self.location, children, spec)
+        below = []
+        for folder in _visible_folders(children):
+            location = self.location.at(folder.path)
+            if found := partition_of([folder.base_name]):
+                below.append(_Folder(self.root, location, self.texts + found))
+            else:
+                files += list_files(location, spec)
+        return [ListedFile(self.root, info) for info in files], below
+
+    def all_files(self, spec: InputSpec) -> Iterator[ListedFile]:
+        """Yield all visible files below it."""
+        return (ListedFile(self.root, info) for info in list_files(self.location, spec))
 
 
 def first_file(folder: Location, spec: InputSpec) -> fs.FileInfo | None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split, split_runs
-from mrflight.sources.discovery import FoundInput, InputFile
+from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import Cast, cast_batch, cast_encoded_batch, common_schema
 from mrflight.storage import Location

@@ -14,7 +14,7 @@ from pyarrow import types
 from mrflight.compute.arrays import is_low_cardinality
 from mrflight.compute.types import canonical_type
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
-from mrflight.sources.discovery import FoundInput
+from mrflight.sources.found_input import FoundInput
 
 
 def common_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:

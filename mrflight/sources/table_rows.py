@@ -23,7 +23,7 @@ from mrflight.sources import open_source
 from mrflight.sources.base import Split, split_runs
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.delta_version import check_not_vacuumed, check_requested_version
-from mrflight.sources.discovery import FoundInput
+from mrflight.sources.found_input import FoundInput
 from mrflight.sources.packing import pack
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes, with_constants
 from mrflight.sources.read_checks import translate_read_errors
@@ -52,10 +52,10 @@ def read_rows(spec: InputSpec, options: Mapping[str, str], base: Path) -> pa.Tab
     ``spec`` has the ``path`` of a Delta table, or of other files, and may have ``columns`` and a
     ``version`` or ``timestamp``, by which messages name them.
     """
-    assert spec.path is not None, "a table has a path"
     if spec.columns is not None and not spec.columns:
         raise InputError("columns must not be empty; leave it out to read all")
-    root = locate(spec.path, base, options)
+    (path,) = spec.paths
+    root = locate(path, base, options)
     try:
         is_delta = root.child("_delta_log").info().type == fs.FileType.Directory
     except OSError as error:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from mrflight.errors import BadRowError
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
-from mrflight.sources.discovery import FoundInput, InputFile
 from mrflight.sources.formats import compression_of
+from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.lines import (
     Chunk,
     first_bad_line,

@@ -244,6 +244,19 @@ def test_a_lambda_that_raises_is_told_with_its_line(visits: mrflight.Dataset) ->
     assert tree(Path.cwd()) == before
 
 
+def test_files_of_several_paths(visits: mrflight.Dataset) -> None:
+    pq.write_table(pa.table({"url": [0], "weight": [-1]}), "more.parquet")
+    rows = mrflight.read(["more.parquet", Path("visits.*")]).with_settings(SMALL)
+    assert "\ninput more:     parquet, 2 files, " in rows.explain()
+    assert rows.collect()["weight"].to_pylist() == [-1, *range(ROWS)]
+    for output, message in (
+        (".", "more.parquet, which inputs.more.path reads, lies in "),
+        ("more.parquet/out", "/out lies in "),
+    ):
+        with pytest.raises(JobError, match=message):
+            rows.explain(output, format="parquet")
+
+
 def test_a_plan_in_words(visits: mrflight.Dataset) -> None:
     before = tree(Path.cwd())
     counted = visits.map(lambda batch: batch).group_by("url").agg(n="count(*)")

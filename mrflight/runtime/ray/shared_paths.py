@@ -48,7 +48,7 @@ def exclude_patterns(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     These are inputs, the output and other large files. What remains are the modules, and the small
     files that they read. Raises JobFileError if that is too much.
     """
-    apart = [path for _, path in _local_paths(spec, folder)]
+    apart = {path for _, path in _local_paths(spec, folder)}
     patterns = []
     sent_bytes = 0
     for here, folders, files in os.walk(folder):
@@ -193,5 +193,5 @@ def _inputs(spec: JobSpec) -> Iterator[tuple[str, str]]:
     stages = {f"stages.{name}.": stage.inputs for name, stage in spec.stages.items()}
     for section, inputs in {**stages, "": spec.inputs}.items():
         for name, each in inputs.items():
-            if each.path is not None:
-                yield f"{section}inputs.{name}.path", each.path
+            for path in each.paths:
+                yield f"{section}inputs.{name}.path", path

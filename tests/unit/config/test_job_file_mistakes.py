@@ -80,7 +80,9 @@ def test_a_value_of_the_wrong_type_is_reported_with_its_path(
     ("more", "path"),
     [
         ("[inputs.more]\nformat = 'csv'", "inputs.more.path is missing"),
-        ("[inputs.more]\npath = 3", "inputs.more.path must be a string, not 3"),
+        ("[inputs.more]\npath = 3", "inputs.more.path must be a string or a list, not 3"),
+        ("[inputs.more]\npath = []", "inputs.more.path must have at least one file, folder or"),
+        ("[inputs.more]\npath = ['x', 1]", "inputs.more.path[1] must be a string, not a whole"),
         ("[inputs.more]\npath = 'x'\nkey = 'url'", "inputs.more.key must be a list, not 'url'"),
         ("[inputs.more]\npath = 'x'\nkey = [1]", "inputs.more.key[0] must be a string, not"),
         (

@@ -317,10 +317,10 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
             "sql: 'b' is not a Dataset; write mrflight.read(\"b\")",
         ),
         (
-            lambda: mrflight.read(["a.csv", "b.csv"]),  # type: ignore[arg-type]
-            "read: ['a.csv', 'b.csv'] is not one path; give a folder or a glob such as ",
+            lambda: mrflight.read(["a.csv", 7]),  # type: ignore[list-item]
+            "read: 7 is not a path; give a file, a folder, a glob such as ",
         ),
-        (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is not one path;"),  # type: ignore[arg-type]
+        (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is not a path;"),  # type: ignore[arg-type]
         (
             lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
             "write_parquet needs rows, and group_by returns groups; aggregate them first: .agg(n=",
@@ -390,9 +390,10 @@ def test_an_old_name_of_a_method_warns(
         ("data/2026-11-*/part-*.parquet", "data"),
         ("*.csv", "rows"),
         ("/", "rows"),
+        (["a/*.csv", "b"], "a"),
     ],
 )
-def test_the_default_name_of_rows_comes_from_their_path(path: str, name: str) -> None:
+def test_the_default_name_of_rows_comes_from_their_path(path: str | list[str], name: str) -> None:
     assert list(mrflight.read(path).job("out").inputs) == [name]
 
 

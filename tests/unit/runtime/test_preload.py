@@ -29,7 +29,12 @@ def test_every_module_exists(given: str, output: str) -> None:
 def test_formats_come_from_suffixes_and_not_from_folders() -> None:
     inputs = {
         name: {"path": path, "key": ["url"]}
-        for name, path in {"a": "a/*.csv", "b": "b.tsv", "c": "c.json.gz", "d": "folder"}.items()
+        for name, path in {
+            "a": "a/*.csv",
+            "b": ["b", "b.tsv"],
+            "c": "c.json.gz",
+            "d": "folder",
+        }.items()
     }
     sources = [module for module in modules_for(job(inputs=inputs)) if "sources" in module]
     assert sources == [

@@ -11,8 +11,9 @@ import pytest
 from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.csv_source import open_csv
-from mrflight.sources.discovery import FoundInput, find_input
+from mrflight.sources.discovery import find_input
 from mrflight.sources.formats import compression_of, format_of, is_tab_separated
+from mrflight.sources.found_input import FoundInput
 
 
 def find(folder: Path, path: str, **spec: Any) -> FoundInput:

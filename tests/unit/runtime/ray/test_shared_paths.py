@@ -49,7 +49,7 @@ def job(tmp_path: Path) -> Path:
     return folder
 
 
-def spec(**outputs: str) -> JobSpec:
+def spec(**outputs: Any) -> JobSpec:
     return decode_job(
         {
             "job": {"name": "j"},
@@ -59,7 +59,7 @@ def spec(**outputs: str) -> JobSpec:
     )
 
 
-def check(job: Path, scratch: Path, nodes: NodesElsewhere, **outputs: str) -> None:
+def check(job: Path, scratch: Path, nodes: NodesElsewhere, **outputs: Any) -> None:
     verify_shared_paths(spec(**outputs), job, scratch, RAY, nodes)  # type: ignore[arg-type]
 
 
@@ -76,6 +76,8 @@ def test_an_input_that_a_node_does_not_have_is_refused(job: Path, tmp_path: Path
         check(job, tmp_path, elsewhere)
     assert str(raised.value).startswith(f"inputs.rows.path: {job}/in is on a disk of this machine")
     assert "node 10.0.0.2 of Ray does not see (there it is nothing" in str(raised.value)
+    with pytest.raises(JobFileError, match=rf"^inputs\.rows\.path: {job}/in/a\.csv is on a disk"):
+        check(job, tmp_path, elsewhere, path=["s3://bucket/a", "in/a.csv"])
 
 
 def test_an_output_on_another_disk_is_refused(job: Path, tmp_path: Path) -> None:
