@@ -62,7 +62,7 @@ class CsvDecoder:
         if not has_lines(chunk, rows):
             return False
         # The last line may leave a quote open: pyarrow closes it at the end of its input.
-        last = chunk.last_line()
+        last = chunk.last_filled_line()
         is_plain = not any(character in last for character in self._joining)
         return is_plain or self._is_closed(last.rstrip(b"\r\n").decode("latin-1") + "\n")
 

@@ -82,8 +82,12 @@ class Chunk(msgspec.Struct, frozen=True):
     def has(self, byte: bytes) -> bool:
         return self.window.find(byte, 0, self.size) >= 0
 
-    def last_line(self) -> bytes:
-        return bytes(self.window[self.window.rfind(b"\n", 0, self.size - 1) + 1 : self.size])
+    def last_filled_line(self) -> bytes:
+        """Return the last line that is not empty, with all line ends after it."""
+        end = self.size
+        while end and self.window[end - 1] in b"\r\n":
+            end -= 1
+        return bytes(self.window[self.window.rfind(b"\n", 0, end) + 1 : self.size])
 
     def __bytes__(self) -> bytes:
         return bytes(self.window[: self.size])

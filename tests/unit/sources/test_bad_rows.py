@@ -150,6 +150,11 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         f"a.csv, line 3: a quoted value does not end on its line: '2,\"z'; {CLOSE}",
     ),
+    "an unclosed quote before empty lines": (
+        'n,s\n1,x\n2,"z\n\n\n',
+        {},
+        f"a.csv, line 3: a quoted value does not end on its line: '2,\"z'; {CLOSE}",
+    ),
     "a stray quote and an unclosed one": (
         'n,s\n1,x\n5" pipe,"z\n3,y\n',
         {},
