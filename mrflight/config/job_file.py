@@ -25,7 +25,10 @@ _STORAGE = "storage"
 _NOT_IN_A_KEY = re.compile(r"[^\w.-]")
 """What follows such a character may be a secret that is not written behind an equals sign."""
 
-_FILE_KEYS = ("format", "columns", "types", "csv", "hive", "version", "timestamp", "sample")
+_FILE_KEYS = (
+    *("format", "columns", "types", "csv", "json", "hive"),
+    *("version", "timestamp", "sample"),
+)
 """Keys of an input that only apply to files, and not to the result of a stage."""
 
 _SYNONYMS = {"outer": "full", "full_outer": "full", "left_outer": "left", "right_outer": "right"}

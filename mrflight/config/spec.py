@@ -59,6 +59,17 @@ class CsvOptions(_Section, frozen=True):
     """The formats of timestamps, like ``%d.%m.%Y``; by default ISO 8601."""
     skip_rows: int = 0
     """The number of lines before the header, or before the first row of a file without one."""
+    comment: str | None = None
+    """The character that a line begins with if it is a comment."""
+    encoding: str = "utf-8"
+    """The encoding of the files, by a name that Python knows."""
+
+
+class JsonOptions(_Section, frozen=True):
+    """``[inputs.NAME.json]``: the format of json files."""
+
+    encoding: str = "utf-8"
+    """The encoding of the files, by a name that Python knows."""
 
 
 class InputSpec(_Section, frozen=True):
@@ -84,6 +95,7 @@ class InputSpec(_Section, frozen=True):
     """The types of columns of csv, json and ``key=value`` folders (``int64``, ``timestamp[us]``);
     others are inferred."""
     csv: CsvOptions = CsvOptions()
+    json: JsonOptions = JsonOptions()
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None

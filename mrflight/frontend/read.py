@@ -25,6 +25,7 @@ def read(
     types: Mapping[str, str] | None = None,
     key: Names | None = None,
     csv: Mapping[str, Any] | None = None,
+    json: Mapping[str, Any] | None = None,
     hive: bool = True,
     version: int | None = None,
     timestamp: datetime | None = None,
@@ -41,7 +42,8 @@ def read(
     options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
     options |= {"columns": None if columns is None else names_of(columns)}
     options |= {"types": None if types is None else dict(types)}
-    options |= {"csv": None if csv is None else dict(csv), "hive": None if hive else False}
+    options |= {"csv": None if csv is None else dict(csv)}
+    options |= {"json": None if json is None else dict(json), "hive": None if hive else False}
     return Dataset((InputBuilder(name or name_of_files(first), without_none(options)),))
 
 

@@ -88,6 +88,7 @@ def _open_all_columns(found: FoundInput, split_bytes: int) -> Source:
 
 
 def _open(found: FoundInput, split_bytes: int) -> Source:
+    _check_sections(found)
     # Each format is imported when it is used: together the imports take as long as a small job.
     if found.format == "csv":
         from mrflight.sources.csv_source import open_csv
@@ -113,6 +114,17 @@ def _open(found: FoundInput, split_bytes: int) -> Source:
     from mrflight.sources.delta_source import open_delta
 
     return open_delta(found, split_bytes)
+
+
+def _check_sections(found: FoundInput) -> None:
+    """Raise JobFileError for the settings of another format than that of the files."""
+    unset = InputSpec()
+    for format in ("csv", "json"):
+        if format != found.format and getattr(found.spec, format) != getattr(unset, format):
+            raise JobFileError(
+                f"{found.key(format)} is only for {format} files, and {found.root.url} has the "
+                f"format {found.format}; remove the section"
+            )
 
 
 def _check_columns(name: str, spec: InputSpec) -> None:

@@ -12,7 +12,7 @@ import pyarrow.csv as pc
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.csv_decoder import CsvDecoder
-from mrflight.sources.csv_dialect import parse_options
+from mrflight.sources.csv_dialect import encoding_of, parse_options
 from mrflight.sources.lines import Chunk, shorten
 
 
@@ -40,9 +40,16 @@ class CsvExpectation(msgspec.Struct, frozen=True):
 
         ``reason`` is pyarrow's message.
         """
-        text = repr(shorten(record.decode(errors="replace")))
-        where = f"{url}, line {line}"
-        fields = self._fields(record)
+        where, encoding = f"{url}, line {line}", encoding_of(self.options).of_lines
+        try:
+            text = record.decode(encoding, "replace" if encoding == "utf-8" else "strict")
+        except UnicodeDecodeError as error:
+            bad = error.object[error.start :].rstrip(b"\r\n")[:100]
+            key = f"inputs.{self.input_name}.csv.encoding"
+            return BadRowError(f"{where}: {bad!r} is not {encoding}; correct it, or set {key}")
+        in_utf8 = record if encoding == "utf-8" else text.encode()
+        text = repr(shorten(text))
+        fields = self._fields(in_utf8)
         if fields is None and b"\r" in record.rstrip(b"\r\n"):  # the line ends of old Macs
             return BadRowError(f"{where}: {text} cannot be read: {reason}")
         if fields is None:
@@ -69,8 +76,8 @@ class CsvExpectation(msgspec.Struct, frozen=True):
             shown = repr(shorten(value.decode()))
         except UnicodeDecodeError:
             return (
-                f"column {column!r} has {value[:100]!r}, which is not UTF-8; convert the file, "
-                f'or set {key} = "binary"'
+                f"column {column!r} has {value[:100]!r}, which is not UTF-8; set "
+                f'inputs.{self.input_name}.csv.encoding, or {key} = "binary"'
             )
         if column in self.declared:
             return f"column {column!r} has {shown}, but {key} is {type}; correct one of them"

@@ -10,7 +10,13 @@ import pyarrow.csv as pc
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.config.spec import CsvOptions
-from mrflight.sources.csv_dialect import convert_options, parse_options, records
+from mrflight.sources.csv_dialect import (
+    convert_options,
+    encoding_of,
+    parse_options,
+    records,
+    without_comments,
+)
 from mrflight.sources.lines import Chunk, has_lines
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
@@ -40,6 +46,7 @@ class CsvDecoder:
         self._parse = parse_options(options, newlines_in_values=False)
         self._convert = convert_options(options, types, include)
         self._options = options
+        self._encoding = encoding_of(options).of_lines
         self._joining = [c.encode() for c in (options.quote, options.escape) if c]
         """The characters that can make a line end a part of a value."""
 
@@ -47,8 +54,9 @@ class CsvDecoder:
         """Return the rows of a chunk.
 
         Raises ValueError: pyarrow's ArrowInvalid for a row with too many or too few fields and for
-        a value that does not convert, and QuotedLineEndError.
+        a value that does not convert, QuotedLineEndError, and UnicodeDecodeError.
         """
+        chunk = without_comments(chunk.in_utf8(self._encoding), self._options.comment)
         table = pc.read_csv(pa.BufferReader(chunk.buffer), self._read, self._parse, self._convert)
         # pyarrow accepts line ends in quotes even without newlines_in_values. Such a value may be
         # cut by the end of a chunk or a split, and then both halves would become rows.

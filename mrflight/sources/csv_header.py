@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import InputError, JobFileError
-from mrflight.sources.csv_dialect import records
+from mrflight.sources.csv_dialect import encoding_of, is_skipped, records
 from mrflight.sources.formats import is_tab_separated
-from mrflight.sources.lines import open_text
-from mrflight.storage import Location
+from mrflight.sources.text_file import TextFile, open_text
 
 HEADER_BLOCK_BYTES = 64 << 10
 """How much of a file is read for its header, unless it is longer."""
@@ -27,7 +26,8 @@ class CsvHeader(msgspec.Struct, frozen=True):
 
     columns: tuple[str, ...]
     size: int
-    """The bytes before the first row: byte order mark, skipped and blank lines, and header line."""
+    """The bytes before the first row: byte order mark, skipped and blank lines, comments, and the
+    header line."""
 
 
 class _FirstRecord(msgspec.Struct, frozen=True):
@@ -53,23 +53,30 @@ class HeaderReader:
         self._last: dict[str, tuple[bytes, CsvHeader]] = {}
         """The last header line that was parsed with a delimiter, and what it says."""
 
-    def read(self, location: Location) -> CsvHeader | None:
+    def read(self, file: TextFile) -> CsvHeader | None:
         """Return the header of a file; None if the file is empty.
 
         Without a header line, the columns are ``column_names``, or f0, f1 and so on. Raises
         InputError for a header that cannot be read or names a column twice, and JobFileError if
         ``column_names`` has another number of columns than the file.
         """
-        options = options_of_file(self._options, location.path)
+        options = options_of_file(self._options, file.location.path)
         line, last = self._last.get(options.delimiter, (b"", None))
-        with open_text(location) as stream:
+        with open_text(file) as stream:
             block = stream.read(HEADER_BLOCK_BYTES)
             if last is not None and block.startswith(line):
                 return last
-            record = _first_record(location, stream, block, options)
+            try:
+                record = _first_record(file, stream, block, options)
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise InputError(
+                    f"{file.url}: the first line cannot be read as a csv header in "
+                    f"{encoding_of(options).of_lines.upper()}: {error}; if the file has another "
+                    f"encoding, set inputs.{self._input_name}.csv.encoding"
+                ) from error
         if record is None:
             return None
-        header = _header_of(location, record, options, self._input_name)
+        header = _header_of(file, record, options, self._input_name)
         line = block[: record.end]
         if options.header and record.end <= len(block) and line.endswith(b"\n"):
             self._last[options.delimiter] = line, header
@@ -77,72 +84,66 @@ class HeaderReader:
 
 
 def _header_of(
-    location: Location, record: _FirstRecord, options: CsvOptions, input_name: str
+    file: TextFile, record: _FirstRecord, options: CsvOptions, input_name: str
 ) -> CsvHeader:
     if options.header:
-        _check_names(location, record, options, input_name)
+        _check_names(file, record, options, input_name)
         return CsvHeader(tuple(record.values), record.end)
     names = options.column_names or [f"f{i}" for i in range(len(record.values))]
     if len(names) != len(record.values):
         raise JobFileError(
             f"inputs.{input_name}.csv.column_names has {len(names)} entries, but the first row of "
-            f"{location.url} has {len(record.values)} fields"
+            f"{file.url} has {len(record.values)} fields"
         )
     return CsvHeader(tuple(names), record.begin)
 
 
 def _check_names(
-    location: Location, record: _FirstRecord, options: CsvOptions, input_name: str
+    file: TextFile, record: _FirstRecord, options: CsvOptions, input_name: str
 ) -> None:
     if record.lines > 1 and not options.newlines_in_values:
         raise InputError(
-            f"{location.url}: a quoted name in the header does not end on its line; close the "
+            f"{file.url}: a quoted name in the header does not end on its line; close the "
             f"quote, or set inputs.{input_name}.csv.newlines_in_values = true"
         )
     if len(set(record.values)) < len(record.values):
         twice = next(name for name in record.values if record.values.count(name) > 1)
-        raise InputError(f"{location.url}: the header names column {twice!r} twice; rename one")
+        raise InputError(f"{file.url}: the header names column {twice!r} twice; rename one")
 
 
 def _first_record(
-    location: Location, stream: pa.NativeFile, block: bytes, options: CsvOptions
+    file: TextFile, stream: pa.NativeFile, block: bytes, options: CsvOptions
 ) -> _FirstRecord | None:
     """Return the first record of a file that begins with ``block`` and goes on in the stream."""
     data = block
-    while (record := _parse(location, data, not block, options)) is None and block:
+    while (record := _parse(data, not block, options)) is None and block:
         if len(data) > _MAX_HEADER_BYTES:
-            raise InputError(f"{location.url}: the csv header does not end in the first 16 MiB")
+            raise InputError(f"{file.url}: the csv header does not end in the first 16 MiB")
         block = stream.read(HEADER_BLOCK_BYTES)
         data += block
     return record
 
 
-def _parse(
-    location: Location, data: bytes, ended: bool, options: CsvOptions
-) -> _FirstRecord | None:
-    """Return the first record that is not blank; None if its end is not in ``data`` yet."""
+def _parse(data: bytes, ended: bool, options: CsvOptions) -> _FirstRecord | None:
+    """Return the first record, after blank lines and comments; None if ``data`` ends before it."""
     begin = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
     lines = data[begin:].splitlines(keepends=True)
     if not ended:
         del lines[-1:]  # the line may continue
     rows = range(options.skip_rows, len(lines))
-    filled = next((i for i in rows if lines[i].strip(b"\r\n")), len(lines))
+    filled = next((i for i in rows if not is_skipped(lines[i], options)), len(lines))
     consumed: list[bytes] = []
-    try:
-        text = _decoded(lines[filled:], consumed, "utf-8" if options.header else "latin-1")
-        values = next(records(text, options), None)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{location.url}: the first line cannot be read as a csv header in UTF-8: {error}"
-        ) from error
+    values = next(records(_decoded(lines[filled:], consumed, options), options), None)
     if values is None or (not ended and len(consumed) == len(lines) - filled):
         return None
     start = begin + sum(map(len, lines[:filled]))
     return _FirstRecord(values, start, start + sum(map(len, consumed)), len(consumed))
 
 
-def _decoded(lines: list[bytes], consumed: list[bytes], encoding: str) -> Iterator[str]:
+def _decoded(lines: list[bytes], consumed: list[bytes], options: CsvOptions) -> Iterator[str]:
     """Yield the lines as text, and append the bytes of each one to ``consumed``."""
+    encoding = encoding_of(options).of_lines
+    errors = "strict" if options.header else "replace"  # then only the number of values matters
     for line in lines:
         consumed.append(line)
-        yield line.decode(encoding)
+        yield line.decode(encoding, errors)

@@ -19,12 +19,17 @@ from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.base import FileReader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
-from mrflight.sources.csv_dialect import convert_options, parse_options, records
+from mrflight.sources.csv_dialect import (
+    convert_options,
+    encoding_of,
+    parse_options,
+    records,
+)
 from mrflight.sources.csv_header import HeaderReader, options_of_file
-from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before, open_text, skip_bytes
+from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
+from mrflight.sources.text_file import TextFile, open_text, skip_bytes
 from mrflight.sources.text_source import RowsOfFile, read_lines
-from mrflight.storage import Location
 
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 
@@ -40,9 +45,9 @@ class CsvReader(FileReader):
     options: CsvOptions
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        expectations = _Expectations(self)
+        expectations, encoding = _Expectations(self), encoding_of(self.options)
         if not self.options.newlines_in_values:
-            yield from read_lines(self.root, split, "csv", expectations.of_file)
+            yield from read_lines(self.root, split, "csv", encoding, expectations.of_file)
             return
         for piece in split.pieces:
             location = self.root.at(piece.path)
@@ -50,9 +55,10 @@ class CsvReader(FileReader):
                 translate_read_errors("csv", location),
                 verify_unchanged(location, piece.version) as location,
             ):
-                rows = expectations.of_file(location)
+                file = TextFile(location, encoding)
+                rows = expectations.of_file(file)
                 if rows is not None:
-                    batches = read_stream(location, rows.begin, rows.expected)
+                    batches = read_stream(file, rows.begin, rows.expected)
                     yield from (batch for batch in batches if batch.num_rows)
 
 
@@ -64,12 +70,12 @@ class _Expectations:
         self._headers = HeaderReader(reader.options, reader.input_name)
         self._known: dict[tuple[tuple[str, ...], str], CsvExpectation] = {}
 
-    def of_file(self, location: Location) -> RowsOfFile[CsvExpectation] | None:
+    def of_file(self, file: TextFile) -> RowsOfFile[CsvExpectation] | None:
         """Return what the header of a file tells about its rows; None if the file is empty."""
-        header, reader = self._headers.read(location), self._reader
+        header, reader = self._headers.read(file), self._reader
         if header is None:
             return None
-        options = options_of_file(reader.options, location.path)
+        options = options_of_file(reader.options, file.location.path)
         key = header.columns, options.delimiter
         if key not in self._known:
             self._known[key] = CsvExpectation(
@@ -83,25 +89,23 @@ class _Expectations:
         return RowsOfFile(header.size, self._known[key])
 
 
-def read_stream(
-    location: Location, begin: int, expected: CsvExpectation
-) -> Iterator[pa.RecordBatch]:
+def read_stream(file: TextFile, begin: int, expected: CsvExpectation) -> Iterator[pa.RecordBatch]:
     """Yield all rows from byte ``begin``; values may contain line ends.
 
     Raises BadRowError with the line on which a bad row begins.
     """
     try:
-        yield from _decode_stream(location, begin, expected)
+        yield from _decode_stream(file, begin, expected)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        raise _bad_record(location, begin, expected, str(error)) from error
+        raise _bad_record(file, begin, expected, str(error)) from error
 
 
 def _decode_stream(
-    location: Location, begin: int, expected: CsvExpectation
+    file: TextFile, begin: int, expected: CsvExpectation
 ) -> Iterator[pa.RecordBatch]:
-    if not _has_more(location, begin):  # pyarrow raises an error for an empty stream
+    if not _has_more(file, begin):  # pyarrow raises an error for an empty stream
         return
-    with open_text(location) as stream:
+    with open_text(file) as stream:
         skip_bytes(stream, begin)
         yield from pc.open_csv(
             stream,
@@ -113,34 +117,32 @@ def _decode_stream(
         )
 
 
-def _has_more(location: Location, begin: int) -> bool:
-    with open_text(location) as stream:
+def _has_more(file: TextFile, begin: int) -> bool:
+    with open_text(file) as stream:
         skip_bytes(stream, begin)
         return bool(stream.read(1))
 
 
-def _bad_record(
-    location: Location, begin: int, expected: CsvExpectation, reason: str
-) -> BadRowError:
+def _bad_record(file: TextFile, begin: int, expected: CsvExpectation, reason: str) -> BadRowError:
     number = _ROW_NUMBER.search(reason)
-    found = _find_record(location, begin, int(number[1]), expected.options) if number else None
+    found = _find_record(file, begin, int(number[1]), expected.options) if number else None
     if found is not None:
-        return expected.explain(location.url, *found, reason)
+        return expected.explain(file.url, *found, reason)
     if "straddl" in reason:
         return BadRowError(
-            f"{location.url} has a row of more than {CHUNK_BYTES >> 20} MiB; a quote before it is "
+            f"{file.url} has a row of more than {CHUNK_BYTES >> 20} MiB; a quote before it is "
             "probably not closed; close it"
         )
-    return BadRowError(f"{location.url} cannot be read as csv: {reason}")
+    return BadRowError(f"{file.url} cannot be read as csv: {reason}")
 
 
 def _find_record(
-    location: Location, begin: int, number: int, options: CsvOptions
+    file: TextFile, begin: int, number: int, options: CsvOptions
 ) -> tuple[int, bytes] | None:
     """Return the line on which a record begins, and its bytes; records are counted from 1."""
-    line = 1 + count_newlines_before(location, begin)
+    line = 1 + count_newlines_before(file, begin)
     consumed: list[str] = []
-    with open_text(location) as stream:
+    with open_text(file) as stream:
         skip_bytes(stream, begin)
         # latin-1 keeps every byte as it is.
         text = io.TextIOWrapper(stream, encoding="latin-1", newline="")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.base import Source
 from mrflight.sources.csv_bad_row import CsvExpectation
-from mrflight.sources.csv_dialect import check_options
+from mrflight.sources.csv_dialect import check_options, encoding_of
 from mrflight.sources.csv_header import (
     HEADER_BLOCK_BYTES,
     CsvHeader,
@@ -27,6 +27,7 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
+from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import decode_chunks, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
 from mrflight.storage.whole_files import WholeFiles
@@ -43,14 +44,12 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
     schema = _decide_schema(found, headers, columns, declared)
     options = found.spec.csv
     reader = CsvReader(found.name, schema, frozenset(declared), options, root=found.root)
-    return text_source(
-        found, headers, reader, split_bytes, ends_rows_at_lines=not options.newlines_in_values
-    )
+    return text_source(found, headers, reader, split_bytes, encoding_of(options))
 
 
 def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
     """Return the headers of the files that are not empty; raise InputError if all are empty."""
-    reader = HeaderReader(found.spec.csv, found.name)
+    reader, encoding = HeaderReader(found.spec.csv, found.name), encoding_of(found.spec.csv)
     whole = found.root.in_store(WholeFiles(found.root.store))
 
     def read(file: InputFile) -> CsvHeader | None:
@@ -62,7 +61,7 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
             translate_read_errors("csv", location),
             verify_unchanged(location, file.version) as location,
         ):
-            return reader.read(location)
+            return reader.read(TextFile(location, encoding))
 
     each = zip(found.files, found.each(read, found.files), strict=True)
     headers = {file: header for file, header in each if header is not None}
@@ -134,11 +133,12 @@ def _infer_schema(
 ) -> pa.Schema:
     """Return the included columns with the types that the first lines of a file have."""
     location = found.location(file)
+    text = TextFile(location, encoding_of(found.spec.csv))
     with translate_read_errors("csv", location):
         if found.spec.csv.newlines_in_values:
-            batches = read_stream(location, header.size, expected)
+            batches = read_stream(text, header.size, expected)
         else:
-            chunks = read_chunks(location, header.size, 0, None, head)
+            chunks = read_chunks(text, header.size, 0, None, head)
             batches = decode_chunks((expected, chunk) for chunk in chunks)
         try:
             batch = next(batches, None)

@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
+from mrflight.config.spec import JsonOptions
 from mrflight.errors import BadRowError
-from mrflight.sources.json_decoder import JsonDecoder, OtherFields
+from mrflight.sources.json_decoder import JsonDecoder, OtherFields, encoding_of
 from mrflight.sources.lines import Chunk, shorten
+from mrflight.sources.text_encoding import BYTE_ORDER_MARK
 
 _CHANGED_TYPE = re.compile(r"Column\(/(.+)\) changed from (\w+) to (\w+)")
 
@@ -27,20 +29,24 @@ class JsonExpectation(msgspec.Struct, frozen=True):
     declared: frozenset[str]
     """The columns whose type the job file sets; other types are inferred."""
     others: OtherFields
+    options: JsonOptions
 
     def decoder(self) -> JsonDecoder:
-        return JsonDecoder(self.schema, self.others)
+        return JsonDecoder(self.schema, self.others, self.options)
 
     def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
         """Return the error for the line ``record``; ``reason`` is pyarrow's message."""
         return BadRowError(f"{url}, line {line}: {self._explanation(record, reason)}")
 
     def _explanation(self, text: bytes, reason: str) -> str:
-        shown = repr(shorten(text.decode(errors="replace")))
+        encoding = encoding_of(self.options).of_lines
+        shown = repr(shorten(text.decode(encoding, errors="replace")))
         try:
-            value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
+            decoded = text.decode(encoding).removeprefix(BYTE_ORDER_MARK)
+            value = json.loads(decoded, object_pairs_hook=_unique)
         except UnicodeDecodeError:
-            return f"{shown} is not UTF-8; convert the file"
+            key = f"inputs.{self.input_name}.json.encoding"
+            return f"{shown} is not {encoding.upper()}; correct it, or set {key}"
         except json.JSONDecodeError as error:
             return (
                 f"{shown} is not one json object ({error.msg} at column {error.colno}); write one "
@@ -64,7 +70,7 @@ class JsonExpectation(msgspec.Struct, frozen=True):
                     f"inputs.{self.input_name}.columns"
                 )
         for field in self.schema:
-            if field.name in value and not _converts(value[field.name], field):
+            if field.name in value and not self._converts(value[field.name], field):
                 return self._wrong_type(field, value[field.name])
         return None
 
@@ -77,6 +83,15 @@ class JsonExpectation(msgspec.Struct, frozen=True):
             f"column {field.name!r} has {shown}, but its type was inferred as {type} from the "
             f"first lines of the input; correct the value, or set {key}"
         )
+
+    def _converts(self, value: Any, field: pa.Field) -> bool:
+        decoder = JsonDecoder(pa.schema([field]), "ignore", JsonOptions())
+        line = json.dumps({field.name: value}).encode() + b"\n"
+        try:
+            decoder.decode(Chunk.of(line))
+        except ValueError:
+            return False
+        return True
 
     def _explain_change(self, reason: str) -> str | None:
         """Explain a field whose type, as pyarrow inferred it, changes on this line; else None."""
@@ -123,13 +138,3 @@ def _unknown_inside(
     elif isinstance(value, list) and pa.types.is_list(type):
         for inner in value:
             yield from _unknown_inside(inner, type.value_type, path)
-
-
-def _converts(value: Any, field: pa.Field) -> bool:
-    decoder = JsonDecoder(pa.schema([field]), "ignore")
-    line = json.dumps({field.name: value}).encode() + b"\n"
-    try:
-        decoder.decode(Chunk.of(line))
-    except ValueError:
-        return False
-    return True

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from mrflight.compute.schemas import empty_batch
+from mrflight.config.spec import JsonOptions
 from mrflight.sources.lines import Chunk, has_lines
+from mrflight.sources.text_encoding import TextEncoding, text_encoding
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
 
@@ -19,6 +21,11 @@ class NotOneObjectError(ValueError):
     """A line is not exactly one object."""
 
 
+def encoding_of(options: JsonOptions) -> TextEncoding:
+    """Return how the bytes of the files are read as UTF-8."""
+    return text_encoding(options.encoding, is_streamed=False)
+
+
 class JsonDecoder:
     """Decodes chunks to ``schema``; a field that an object lacks is null.
 
@@ -26,8 +33,9 @@ class JsonDecoder:
     with the types that pyarrow infers.
     """
 
-    def __init__(self, schema: pa.Schema, others: OtherFields) -> None:
+    def __init__(self, schema: pa.Schema, others: OtherFields, options: JsonOptions) -> None:
         self._schema = schema
+        self._encoding = encoding_of(options).of_lines
         self._read = pj.ReadOptions(use_threads=False, block_size=_MAX_BLOCK_BYTES)
         self._parse = pj.ParseOptions(
             explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in schema]),
@@ -40,6 +48,7 @@ class JsonDecoder:
         Raises ValueError: pyarrow's ArrowInvalid for invalid json and for a value that does not
         convert, NotOneObjectError, and UnicodeDecodeError.
         """
+        chunk = chunk.in_utf8(self._encoding)
         table = pj.read_json(pa.BufferReader(chunk.buffer), self._read, self._parse)
         # pyarrow accepts objects that span lines, unless a chunk ends within one.
         if not has_lines(chunk, table.num_rows) and _count_objects(chunk) != table.num_rows:

@@ -9,11 +9,12 @@ from functools import partial
 
 import pyarrow as pa
 
+from mrflight.config.spec import JsonOptions
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
 from mrflight.sources.base import FileReader, Source, Split
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.json_bad_row import JsonExpectation
-from mrflight.sources.json_decoder import OtherFields
+from mrflight.sources.json_decoder import OtherFields, encoding_of
 from mrflight.sources.lines import Chunk, read_chunks
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_inference import (
@@ -23,6 +24,8 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
+from mrflight.sources.text_encoding import BYTE_ORDER_MARK, check_encoding
+from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import RowsOfFile, decode_chunks, read_lines, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
 
@@ -37,23 +40,31 @@ class JsonReader(FileReader):
     """The columns whose type the job file sets."""
     reads_all: bool
     """True if all fields are read, so that a field that the schema lacks is an error."""
+    options: JsonOptions
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         others: OtherFields = "error" if self.reads_all else "ignore"
-        expected = JsonExpectation(self.input_name, self.schema, self.declared, others)
-        return read_lines(self.root, split, "json", lambda location: RowsOfFile(0, expected))
+        expected = JsonExpectation(
+            self.input_name, self.schema, self.declared, others, self.options
+        )
+        encoding = encoding_of(self.options)
+        return read_lines(self.root, split, "json", encoding, lambda _: RowsOfFile(0, expected))
 
 
 def open_json(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of a json input. Reads the first lines of some of its files."""
+    options = found.spec.json
+    check_encoding(options.encoding, found.key("json.encoding"))
     files = [file for file in found.files if file.size_bytes > 0]
     declared = parse_types(found.spec.types, found.name)
     schema = _decide_schema(found, files, declared) if files else pa.schema([])
     if not schema.names:
         raise InputError(f"{found.key('path')}: {found.place} has no json object, only empty files")
     reads_all = found.spec.columns is None
-    reader = JsonReader(found.name, schema, frozenset(declared), reads_all, root=found.root)
-    return text_source(found, files, reader, split_bytes)
+    reader = JsonReader(
+        found.name, schema, frozenset(declared), reads_all, options, root=found.root
+    )
+    return text_source(found, files, reader, split_bytes, encoding_of(options))
 
 
 def _decide_schema(
@@ -89,10 +100,11 @@ def _infer_schema(
     found: FoundInput, file: InputFile, typed: pa.Schema, head: int
 ) -> InferredSchema:
     """Return the fields in the first lines of a file, in order of appearance."""
-    location = found.location(file)
-    expected = JsonExpectation(found.name, typed, frozenset(typed.names), "infer")
+    location, options = found.location(file), found.spec.json
+    expected = JsonExpectation(found.name, typed, frozenset(typed.names), "infer", options)
+    text = TextFile(location, encoding_of(options))
     with translate_read_errors("json", location):
-        chunk = next(read_chunks(location, 0, 0, None, head), None)
+        chunk = next(read_chunks(text, 0, 0, None, head), None)
         if chunk is None:
             return InferredSchema(location.url, pa.schema([]))
         try:
@@ -101,7 +113,7 @@ def _infer_schema(
             if found.spec.columns is None:
                 raise
             # The bad value may be in a column that is not selected.
-            selected = _select_fields(chunk, found.spec.columns)
+            selected = _select_fields(chunk, found.spec.columns, text.encoding.of_lines)
             (batch,) = decode_chunks([(expected, selected)])
         except pa.ArrowNotImplementedError as error:
             types = {field.name: field.type for field in typed}
@@ -111,26 +123,26 @@ def _infer_schema(
     ]
     schema = pa.schema(fields)
     # pyarrow puts the fields of the explicit schema first.
-    order = [name for name in _first_names(chunk) if name in schema.names]
+    order = [name for name in _first_names(chunk, text.encoding.of_lines) if name in schema.names]
     rest = [name for name in schema.names if name not in order]
     return InferredSchema(location.url, pa.schema([schema.field(n) for n in (*order, *rest)]))
 
 
-def _first_names(chunk: Chunk) -> list[str]:
+def _first_names(chunk: Chunk, encoding: str) -> list[str]:
     """Return the names of the first object's fields."""
     first = next((line for line in bytes(chunk).splitlines() if line.strip()), b"{}")
-    return list(json.loads(first.decode("utf-8-sig")))
+    return list(json.loads(first.decode(encoding).removeprefix(BYTE_ORDER_MARK)))
 
 
-def _select_fields(chunk: Chunk, names: list[str]) -> Chunk:
+def _select_fields(chunk: Chunk, names: list[str], encoding: str) -> Chunk:
     """Return the lines with only these fields; a line that is no object stays as it is."""
-    lines = b"".join(_line_with_fields(line, names) for line in bytes(chunk).splitlines(True))
-    return Chunk(chunk.parts, bytearray(lines), len(lines))
+    lines = bytes(chunk).splitlines(True)
+    return chunk.of_lines(b"".join(_line_with_fields(line, names, encoding) for line in lines))
 
 
-def _line_with_fields(line: bytes, names: list[str]) -> bytes:
+def _line_with_fields(line: bytes, names: list[str], encoding: str) -> bytes:
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode(encoding).removeprefix(BYTE_ORDER_MARK))
     except ValueError:
         return line
     if not isinstance(value, dict):

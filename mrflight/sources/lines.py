@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.errors import InputError
-from mrflight.sources.formats import compression_of
-from mrflight.storage import Location
+from mrflight.sources.text_file import TextFile, open_text, skip_bytes
 
 K = TypeVar("K")
 
@@ -41,7 +40,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class Part(msgspec.Struct, frozen=True):
     """Where lines of a chunk come from."""
 
-    location: Location
+    file: TextFile
     offset: int
     """Where they begin in the decompressed file."""
     start: int = 0
@@ -61,9 +60,9 @@ class Chunk(msgspec.Struct, frozen=True):
         return cls((), bytearray(data), len(data))
 
     @property
-    def location(self) -> Location:
+    def file(self) -> TextFile:
         """The first file."""
-        return self.parts[0].location
+        return self.parts[0].file
 
     @property
     def buffer(self) -> pa.Buffer:
@@ -89,64 +88,53 @@ class Chunk(msgspec.Struct, frozen=True):
             end -= 1
         return bytes(self.window[self.window.rfind(b"\n", 0, end) + 1 : self.size])
 
+    def in_utf8(self, encoding: str) -> Chunk:
+        """Return the lines in UTF-8; raise UnicodeDecodeError if they are not in ``encoding``."""
+        if encoding == "utf-8":
+            return self
+        return self.of_lines(str(memoryview(self.window)[: self.size], encoding).encode())
+
+    def of_lines(self, data: bytes) -> Chunk:
+        """Return a chunk of other lines, as many as here, in the place of these."""
+        return Chunk(self.parts, bytearray(data), len(data))
+
     def __bytes__(self) -> bytes:
         return bytes(self.window[: self.size])
 
 
-def open_text(location: Location) -> pa.NativeFile:
-    """Open a file and decompress it according to its suffix; the caller closes it.
-
-    Only an uncompressed file can seek.
-    """
-    file = location.open_input()
-    codec = compression_of(location.path)
-    return file if codec is None else pa.CompressedInputStream(file, codec)
-
-
-def skip_bytes(stream: pa.NativeFile, count: int) -> None:
-    """Advance a stream that was just opened by ``count`` bytes."""
-    if stream.seekable():
-        stream.seek(count)
-        return
-    while count > 0:
-        skipped = len(stream.read(min(count, 1 << 20)))
-        if skipped == 0:
-            raise InputError("the file became shorter while it was read")
-        count -= skipped
-
-
 def read_chunks(
-    location: Location, first: int, start: int, stop: int | None, chunk_bytes: int = CHUNK_BYTES
+    file: TextFile, first: int, start: int, stop: int | None, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Chunk]:
     """Yield the lines whose first byte is in ``start`` to ``stop``, but not before ``first``.
 
     ``first`` is where a line begins, for example after a header. A ``stop`` of None is the end of
-    the file. A compressed file can only be read from ``first`` to its end. A chunk is valid until
-    the next one is requested, because all chunks share one window.
+    the file. A file without ranges can only be read from ``first`` to its end. A chunk is valid
+    until the next one is requested, because all chunks share one window.
     """
-    with open_text(location) as stream:
+    with open_text(file) as stream:
         begin = first if start <= first else _next_line(stream, start, stop)
         if begin is None or (stop is not None and begin >= stop):
             return
         skip_bytes(stream, begin)
-        most = _bytes_left(stream, location, begin)
+        most = _bytes_left(stream, file, begin)
         for lines in _chunks(stream, begin, stop, min(chunk_bytes, most + 1)):
             if lines is None:
                 raise InputError(
-                    f"{location.url} has a line of more than {MAX_LINE_BYTES >> 20} MiB; it does "
+                    f"{file.url} has a line of more than {MAX_LINE_BYTES >> 20} MiB; it does "
                     "not seem to be text with a newline after each line"
                 )
             offset, window, size = lines
-            yield Chunk((Part(location, offset),), window, size)
+            yield Chunk((Part(file, offset),), window, size)
 
 
-def _bytes_left(stream: pa.NativeFile, location: Location, begin: int) -> int:
+def _bytes_left(stream: pa.NativeFile, file: TextFile, begin: int) -> int:
     """Return about how many bytes follow ``begin``: a window for 4 MiB takes up to 2 ms to make."""
     if stream.seekable():
         return max(0, stream.size() - begin)
-    if location.version is None:
+    version = file.location.version
+    if version is None:
         return CHUNK_BYTES
-    return _USUAL_COMPRESSION * location.version.size_bytes + _LOOKAHEAD_BYTES
+    return _USUAL_COMPRESSION * version.size_bytes + _LOOKAHEAD_BYTES
 
 
 def join_chunks(chunks: Iterable[tuple[K, Chunk]]) -> Iterator[tuple[K, Chunk]]:
@@ -167,7 +155,7 @@ def join_chunks(chunks: Iterable[tuple[K, Chunk]]) -> Iterator[tuple[K, Chunk]]:
             continue
         key = of_chunk
         (part,) = chunk.parts
-        parts.append(Part(part.location, part.offset, len(window)))
+        parts.append(Part(part.file, part.offset, len(window)))
         has_mark = part.offset == 0 and chunk.window.startswith(_BYTE_ORDER_MARK)
         window += memoryview(chunk.window)[len(_BYTE_ORDER_MARK) * has_mark : chunk.size]
         if not window.endswith(b"\n"):
@@ -286,13 +274,13 @@ def _decodes(data: bytes, decode: Callable[[Chunk], object]) -> bool:
 def line_number(chunk: Chunk, index: int) -> int:
     """Return the number, from 1, that a line of a chunk has in its file."""
     part, before = chunk.part_of(index)
-    return count_newlines_before(part.location, part.offset) + index - before + 1
+    return count_newlines_before(part.file, part.offset) + index - before + 1
 
 
-def count_newlines_before(location: Location, offset: int) -> int:
+def count_newlines_before(file: TextFile, offset: int) -> int:
     """Count the line ends in the first ``offset`` bytes, for a message; this reads them all."""
     count = 0
-    with open_text(location) as stream:
+    with open_text(file) as stream:
         while offset > 0 and (block := stream.read(min(offset, CHUNK_BYTES))):
             count += block.count(b"\n")
             offset -= len(block)

@@ -25,6 +25,8 @@ from mrflight.sources.read_checks import (
     translate_read_errors,
     verify_unchanged,
 )
+from mrflight.sources.text_encoding import TextEncoding
+from mrflight.sources.text_file import TextFile
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
 
@@ -53,17 +55,15 @@ def text_source(
     files: Collection[InputFile],
     reader: Reader,
     split_bytes: int,
-    *,
-    ends_rows_at_lines: bool = True,
+    encoding: TextEncoding,
 ) -> Source:
     """Return the source of an input, given those of its files that have rows.
 
-    A compressed file, and a file whose rows may contain line ends, is one split, because it can
-    only be read from its start.
+    A file that can only be read from its start is one split.
     """
     splits: list[Split] = []
     for file in files:
-        if ends_rows_at_lines and not compression_of(file.path):
+        if TextFile(found.location(file), encoding).has_ranges:
             splits += split_bytes_evenly(file.path, file.version, split_bytes)
         else:
             splits.append(Split(file.path, 0, 1, file.size_bytes, version=file.version))
@@ -98,14 +98,15 @@ def read_lines(
     root: Location,
     split: Split,
     format: str,
-    look: Callable[[Location], RowsOfFile[Expectation] | None],
+    encoding: TextEncoding,
+    look: Callable[[TextFile], RowsOfFile[Expectation] | None],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split of lines; small files that follow one another share batches.
 
     ``look`` tells about the rows of a file, None if it has none. The lines of files for which it
     tells of the same expectation, the same object, may share a batch.
     """
-    chunks = _read_pieces(root, split, format, look)
+    chunks = _read_pieces(root, split, format, encoding, look)
     with translate_read_errors(format, root.at(split.path)):
         batches = decode_chunks(join_chunks(chunks) if len(split.pieces) > 1 else chunks)
         yield from (batch for batch in batches if batch.num_rows)
@@ -115,7 +116,8 @@ def _read_pieces(
     root: Location,
     split: Split,
     format: str,
-    look: Callable[[Location], RowsOfFile[Expectation] | None],
+    encoding: TextEncoding,
+    look: Callable[[TextFile], RowsOfFile[Expectation] | None],
 ) -> Iterator[tuple[Expectation, Chunk]]:
     for piece in split.pieces:
         location = root.at(piece.path)
@@ -123,11 +125,12 @@ def _read_pieces(
             translate_read_errors(format, location),
             verify_unchanged(location, piece.version) as location,
         ):
-            rows = look(location)
+            file = TextFile(location, encoding)
+            rows = look(file)
             if rows is None:
                 continue
-            stop = None if compression_of(piece.path) else piece.stop
-            for chunk in read_chunks(location, rows.begin, piece.start, stop):
+            stop = piece.stop if file.has_ranges else None
+            for chunk in read_chunks(file, rows.begin, piece.start, stop):
                 yield rows.expected, chunk
 
 
@@ -149,8 +152,8 @@ def _bad_row(
     """Return the error for a chunk; raise InputError instead if the file of the row has changed."""
     found = first_bad_line(chunk, decoder.decode)
     if found is None:
-        return BadRowError(f"{chunk.location.url} cannot be read as {expected.format}: {error}")
+        return BadRowError(f"{chunk.file.url} cannot be read as {expected.format}: {error}")
     index, record = found
-    location = chunk.part_of(index)[0].location
-    check_unchanged(location)
-    return expected.explain(location.url, line_number(chunk, index), record, str(error))
+    file = chunk.part_of(index)[0].file
+    check_unchanged(file.location)
+    return expected.explain(file.url, line_number(chunk, index), record, str(error))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import bz2
-import csv
 import gzip
 import io
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
@@ -26,7 +23,7 @@ from hypothesis import strategies as st
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import JobFileError
 from tests.support.file_contract import FileContract
-from tests.support.source_contract import COLUMNS, open_at, read, rows
+from tests.support.source_contract import COLUMNS, ONE_LINE, open_at, read, rows
 
 
 class CsvContract(FileContract):
@@ -171,127 +168,9 @@ class TestJsonGzip(TestJson):
             return self.parsed(stream, schema)
 
 
-def dialects() -> st.SearchStrategy[CsvOptions]:
-    return st.builds(
-        CsvOptions,
-        delimiter=st.sampled_from([",", ";", "|", "\t"]),
-        quote=st.sampled_from(['"', "'", ""]),
-        escape=st.sampled_from([None, "\\"]),
-        decimal=st.sampled_from([".", ","]),
-        skip_rows=st.integers(0, 3),
-        header=st.booleans(),
-        null_values=st.sampled_from([None, ["-", "nil", ""]]),
-        timestamp_formats=st.just(["%d.%m.%Y %H:%M:%S"]),
-    ).filter(lambda it: it.delimiter != it.decimal and (it.quote or it.escape))
-
-
-def in_dialect(table: pa.Table, options: CsvOptions, *, quotes_all: bool) -> bytes:
-    """Return what Python's csv module writes, after lines to skip."""
-    out = io.StringIO()
-    quoting = csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL
-    rows = csv.writer(
-        out,
-        delimiter=options.delimiter,
-        quotechar=options.quote or None,
-        quoting=quoting if options.quote else csv.QUOTE_NONE,
-        escapechar=options.escape,
-        doublequote=options.escape is None,
-        lineterminator="\n",
-    )
-    if options.header:
-        rows.writerow(table.column_names)
-    for word, share, seen in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        number = "" if share is None else str(share).replace(".", options.decimal)
-        rows.writerow([word, number, f"{seen:%d.%m.%Y %H:%M:%S}"])
-    return b"a \"line\", 'of' notes\n" * options.skip_rows + out.getvalue().encode()
-
-
-text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30)
-one_line = text.map(lambda value: "".join(value.split("\n")).replace("\r", ""))
-
-
-@hypothesis_settings(max_examples=60)
-@given(
-    options=dialects(),
-    values=st.lists(
-        st.tuples(
-            st.one_of(st.sampled_from(["-", "", "NA", 'a\\"b', "it's"]), one_line),
-            st.none() | st.floats(-1e9, 1e9).map(lambda x: round(x, 3)),
-            st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1)),
-        ),
-        min_size=1,
-        max_size=20,
-    ),
-    split_bytes=st.integers(1, 300),
-    quotes_all=st.booleans(),
-)
-def test_any_dialect_split_anywhere(
-    options: CsvOptions,
-    values: list[tuple[str, float | None, datetime]],
-    split_bytes: int,
-    quotes_all: bool,
-) -> None:
-    options = msgspec.structs.replace(
-        options, column_names=None if options.header else ["word", "share", "seen"]
-    )
-    table = pa.table(
-        {
-            "word": pa.array([word for word, _, _ in values], "string"),
-            "share": pa.array([share for _, share, _ in values], "double"),
-            "seen": pa.array([seen.replace(microsecond=0) for *_, seen in values], "timestamp[s]"),
-        }
-    )
-    types = {field.name: str(field.type) for field in table.schema}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "x.csv")
-        path.write_bytes(in_dialect(table, options, quotes_all=quotes_all))
-        source = open_at(Path(folder), "x.csv", split_bytes, types=types, csv=options)
-        nulls = options.null_values or ()
-        words = [None if word in nulls else word for word in table["word"].to_pylist()]
-        assert read(source) == table.set_column(0, "word", pa.array(words, "string"))
-
-
-def test_a_messy_file_is_read_as_duckdb_reads_it(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(
-        "Report of May\n\nday;city;share\n05.03.2024;'it''s';1,5\n06.03.2024;-;-\n"
-    )
-    options = CsvOptions(
-        delimiter=";",
-        quote="'",
-        decimal=",",
-        skip_rows=2,
-        null_values=["-"],
-        timestamp_formats=["%d.%m.%Y"],
-    )
-    found = read(open_at(tmp_path, "x.csv", 5, csv=options))
-    assert str(found.schema.field("day").type) == "timestamp[us]"
-    quote = "''''"
-    oracle = duckdb.sql(
-        f"select * from read_csv('{tmp_path}/x.csv', delim=';', quote={quote}, escape={quote}, "
-        "skip=2, header=true, nullstr='-', decimal_separator=',', timestampformat='%d.%m.%Y', "
-        "types={'day': 'timestamp', 'city': 'varchar', 'share': 'double'})"
-    )
-    assert [tuple(row.values()) for row in found.to_pylist()] == oracle.fetchall()
-
-
-# As docs/reference/job-file.md lists them.
-NULLS = ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"]
-NULLS += ["1.#QNAN", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"]
-
-
-@pytest.mark.parametrize("strings", [False, True])
-def test_what_is_null_by_default(tmp_path: Path, strings: bool) -> None:
-    lines = [f"{text},{text}\n" for text in NULLS]
-    (tmp_path / "x.csv").write_text("n,word\n1,a\n" + "".join(lines))
-    options = CsvOptions(strings_can_be_null=strings)
-    found = read(open_at(tmp_path, "x.csv", csv=options)).to_pydict()
-    assert found["n"] == [1] + [None] * len(NULLS)
-    assert found["word"] == ["a"] + ([None] * len(NULLS) if strings else NULLS)
-
-
 @hypothesis_settings(max_examples=40)
 @given(
-    values=st.lists(st.tuples(st.integers(-99, 10**12), one_line), min_size=1, max_size=30),
+    values=st.lists(st.tuples(st.integers(-99, 10**12), ONE_LINE), min_size=1, max_size=30),
     split_bytes=st.integers(1, 300),
     line_end=st.sampled_from([b"\n", b"\r\n"]),
     ends=st.booleans(),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
@@ -23,6 +24,7 @@ from mrflight.sources.packing import OPEN_BYTES, pack
 COLUMNS = ["id", "word", "share", "seen"]
 WORDS = ["plain", "", "with, comma", 'with "quotes"', "çédille", "日本語", "tab\there", " blanks "]
 LARGE = 1 << 30
+ONE_LINE = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r\n"), max_size=30)
 
 
 def rows(start: int, count: int) -> pa.Table:

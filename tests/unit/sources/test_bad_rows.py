@@ -115,8 +115,8 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "not UTF-8": (
         b"n,s\n1,x\n2,\xff\n",
         {},
-        "a.csv, line 3: column 's' has b'\\xff', which is not UTF-8; convert the file, or set "
-        'inputs.visits.types.s = "binary"',
+        "a.csv, line 3: column 's' has b'\\xff', which is not UTF-8; set "
+        'inputs.visits.csv.encoding, or inputs.visits.types.s = "binary"',
     ),
     "carriage returns in quotes": (
         'n,s\n1,"a\rb"\n2\n',
@@ -132,8 +132,8 @@ CSV: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "not UTF-8 without a header": (
         b"\xff,1\n",
         {"csv": CsvOptions(header=False)},
-        "a.csv, line 1: column 'f0' has b'\\xff', which is not UTF-8; convert the file, or set "
-        'inputs.visits.types.f0 = "binary"',
+        "a.csv, line 1: column 'f0' has b'\\xff', which is not UTF-8; set "
+        'inputs.visits.csv.encoding, or inputs.visits.types.f0 = "binary"',
     ),
     "a quoted line end": (
         'n,s\n1,"x\ny"\n2,z\n',
@@ -242,7 +242,8 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "not UTF-8": (
         b'{"n":1}\n{"n":2,"s":"\xff"}\n',
         {},
-        'a.json, line 2: \'{"n":2,"s":"\ufffd"}\' is not UTF-8; convert the file',
+        'a.json, line 2: \'{"n":2,"s":"\ufffd"}\' is not UTF-8; correct it, or set '
+        "inputs.visits.json.encoding",
     ),
     "a value that is not of the set type": (
         '{"n":1}\n{"n":"x"}\n',

@@ -14,6 +14,7 @@ from mrflight.errors import InputError
 from mrflight.sources import lines
 from mrflight.sources.base import Split, split_runs
 from mrflight.sources.lines import Chunk, has_lines, read_chunks
+from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import split_bytes_evenly
 from mrflight.storage import locate
 from mrflight.storage.store import FileVersion
@@ -35,7 +36,7 @@ def chunks_of(data: bytes, first: int, start: int, stop: int | None, size: int) 
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        chunks = read_chunks(locate(file.name, Path("/")), first, start, stop, size)
+        chunks = read_chunks(TextFile(locate(file.name, Path("/"))), first, start, stop, size)
         return [Chunk(chunk.parts, bytearray(bytes(chunk)), chunk.size) for chunk in chunks]
 
 
@@ -87,7 +88,9 @@ def test_a_range_inside_one_line_does_not_read_to_its_end(tmp_path: Path) -> Non
     path = tmp_path / "long.txt"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a sparse file, which would take hours to read
-    assert list(read_chunks(locate(str(path), tmp_path), 0, 1 << 30, (1 << 30) + 1000)) == []
+    assert (
+        list(read_chunks(TextFile(locate(str(path), tmp_path)), 0, 1 << 30, (1 << 30) + 1000)) == []
+    )
 
 
 def test_a_line_that_is_too_long_is_refused(
@@ -97,7 +100,7 @@ def test_a_line_that_is_too_long_is_refused(
     path = tmp_path / "long.txt"
     path.write_bytes(b"ok\n" + b"x" * (3 << 20))
     with pytest.raises(InputError, match=r"long\.txt has a line of more than 1 MiB"):
-        list(read_chunks(locate(str(path), tmp_path), 0, 0, None, 1 << 16))
+        list(read_chunks(TextFile(locate(str(path), tmp_path)), 0, 0, None, 1 << 16))
 
 
 @pytest.mark.parametrize(
