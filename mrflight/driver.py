@@ -11,8 +11,6 @@ if __name__ == "__main__":
     leave_when_interrupted()  # before the other imports, which take a while
 
 import argparse
-import errno
-import io
 import logging
 import os
 import sys
@@ -20,7 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 STARTED = time.monotonic()
 
@@ -33,16 +31,21 @@ from mrflight.result import JobResult  # noqa: E402
 from mrflight.scheduler.job import run_job  # noqa: E402
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
 from mrflight.storage.environment import conflicting_variables, with_environment  # noqa: E402
+from mrflight.system.command_line import Command  # noqa: E402
+from mrflight.system.log_output import LOG_LEVELS, LogLevel, log_to_stderr  # noqa: E402
 from mrflight.system.progress import progress_for  # noqa: E402
 from mrflight.system.signals import SignalInterrupts  # noqa: E402
+from mrflight.system.standard_streams import (  # noqa: E402
+    EXIT_RESULT_LOST,
+    open_missing_streams,
+    say,
+    write,
+)
 
 log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_WRONG_JOB = 2
-EXIT_RESULT_LOST = 3
-"""The job is committed, but the result of ``--json`` could not be written. This is not
-`EXIT_FAILED`, because a script that runs failed jobs again would commit this one twice."""
 
 _OUTCOMES = {
     "committed": "the job is committed, but",
@@ -56,12 +59,28 @@ _EXIT_CODES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the driver, and describe it."""
-    parser.description = "Run a job, and commit its result to a table or a folder."
-    parser.epilog = _EXIT_CODES
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result on stdout, as one JSON object"
+    )
+    how_much = parser.add_mutually_exclusive_group()
+    how_much.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="also say what the job does and why; -vv: each task, too",
+    )
+    how_much.add_argument(
+        "-q", "--quiet", action="store_true", help="say only what makes the job fail"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        help="write log messages of this level and above to stderr, those of your functions, too; "
+        "by default warning, with -v info, with -vv debug, with -q error",
+    )
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +91,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="set or replace a value of the job file; may be repeated",
+        help="replace a value of the job file, or add one, for this run; may be repeated",
     )
 
 
@@ -92,14 +111,40 @@ def requested_job(options: argparse.Namespace) -> tuple[JobSpec, Path]:
     return msgspec.structs.replace(spec, storage=storage), path.parent
 
 
+COMMAND = Command(
+    "run",
+    "run a job",
+    "Run a job: read its inputs, move their rows by key, and commit the result to a table or a "
+    "folder. If the job does not finish, its output is as it was before. Progress and messages go "
+    "to stderr.",
+    (
+        "%(prog)s job.toml",
+        "%(prog)s job.toml --set shuffle.partitions=40 --set output.table=out/other",
+        "%(prog)s job.toml --json 2>job.log",
+    ),
+    _add_arguments,
+    _EXIT_CODES,
+)
+
+
+def log_level(options: argparse.Namespace) -> LogLevel:
+    """Return the level of ``--log-level``, or else that of ``-v`` and ``-q``."""
+    if options.log_level is not None:
+        chosen: LogLevel = options.log_level
+        return chosen
+    if options.quiet:
+        return "error"
+    return ("warning", "info", "debug")[min(options.verbose, 2)]
+
+
 def drive(options: argparse.Namespace) -> int:
     """Run the job, report its result, and return the exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr(log_level(options))
     interrupts = SignalInterrupts()
     metrics = JobMetrics(PhaseTimer(STARTED))
     try:
         interrupts.install()
-        with progress_for(sys.stderr) as progress, ExitStack() as stack:
+        with progress_for(None if options.quiet else sys.stderr) as progress, ExitStack() as stack:
             stack.callback(interrupts.job_ends)  # even if the job does not begin
             spec, folder = requested_job(options)
             result = run_job(
@@ -108,10 +153,11 @@ def drive(options: argparse.Namespace) -> int:
     except (KeyboardInterrupt, Exception) as error:
         interrupts.job_ends()  # in case the error came before the stack
         state, text, code = _describe_failure(error, interrupts)
-        _say(f"mrflight: {text}\n")
+        say(f"mrflight: {text}\n")
         _print_json(options, metrics.result(state, text))
         return code
-    _say(f"{result.summary()}\n")
+    if not options.quiet:
+        say(f"{result.summary()}\n")
     return 0 if _print_json(options, result) else EXIT_RESULT_LOST
 
 
@@ -132,7 +178,7 @@ def _describe_failure(error: BaseException, interrupts: SignalInterrupts) -> tup
 
 def report_error(error: MrflightError) -> int:
     """Write the message of an error to stderr, and return the exit code."""
-    _say(f"mrflight: {_message(error)}\n")
+    say(f"mrflight: {_message(error)}\n")
     return _exit_code(error)
 
 
@@ -154,9 +200,9 @@ def _print_json(options: argparse.Namespace, result: JobResult) -> bool:
     if not options.json:
         return True
     try:
-        _write(msgspec.json.encode(result).decode() + "\n", sys.stdout)
+        write(msgspec.json.encode(result).decode() + "\n", sys.stdout)
     except OSError as error:
-        _say(
+        say(
             f"mrflight: {_OUTCOMES[result.state]} its result could not be written to stdout: "
             f"{error}\n"
         )
@@ -164,59 +210,10 @@ def _print_json(options: argparse.Namespace, result: JobResult) -> bool:
     return True
 
 
-def print_answer(text: str) -> int:
-    """Print on stdout and return the exit code; say so on stderr if it cannot be written."""
-    try:
-        _write(f"{text}\n", sys.stdout)
-    except OSError as error:
-        _say(f"mrflight: the answer could not be written to stdout: {error}\n")
-        return EXIT_RESULT_LOST
-    return 0
-
-
-def _say(text: str) -> None:
-    """Write to stderr. A reader who is gone does not change the outcome of the job."""
-    with suppress(OSError):
-        _write(text, sys.stderr)
-
-
-def _write(text: str, stream: TextIO) -> None:
-    """Write and flush; OSError if the stream cannot be written."""
-    try:
-        if isinstance(stream, _MissingStream):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        stream.write(text)
-        stream.flush()
-    except OSError:
-        # Otherwise Python would fail again, with an exit code of its own, when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        raise
-
-
-class _MissingStream(io.TextIOWrapper):
-    """Stands for a stream that the process was started without; what is written to it is lost."""
-
-
-def open_missing_streams() -> None:
-    """Open /dev/null in place of stdout or stderr if the process has none (``>&-``).
-
-    Otherwise the next file that is opened would get its number, and be written to.
-    """
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-            # dup2 does not make the file inheritable if it was opened with this number.
-            os.set_inheritable(number, True)
-            null = open(number, "wb", closefd=False)  # noqa: SIM115
-            setattr(sys, name, _MissingStream(null, encoding="utf-8"))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the driver's command line and return the exit code."""
     open_missing_streams()
-    parser = argparse.ArgumentParser(prog="python -m mrflight.driver")
-    add_arguments(parser)
-    return drive(parser.parse_args(arguments))
+    return drive(COMMAND.parser("python -m mrflight.driver").parse_args(arguments))
 
 
 def leave(code: int) -> NoReturn:

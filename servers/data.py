@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.compute.layout import decode_dictionaries
-from mrflight.config.locations import parse_location
+from mrflight.config.server_options import DATA
 from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import check_attempt
 from mrflight.shuffle.store.block_memory import exact_copy, tune_malloc
@@ -50,7 +50,6 @@ from mrflight.shuffle.wire.protocol import (
 from mrflight.shuffle.wire.tickets import decode_block_stream, decode_put_path, decode_ticket
 from mrflight.system.malloc import return_all_freed_memory
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
-from mrflight.units import parse_bytes
 
 from . import process
 from .actions import Actions, answer_keepalive
@@ -256,32 +255,9 @@ def _spill_folder(root: Path) -> ScratchFolder:
     return ScratchFolder("spill", root)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return a parser of a data server's options."""
-    options = process.arguments("An mrflight data server.", default_port=0)
-    options.add_argument(
-        "--metadata",
-        type=process.quantity(parse_location),
-        required=True,
-        help="location of the metadata server",
-    )
-    options.add_argument(
-        "--memory",
-        type=process.quantity(parse_bytes),
-        default="2 GiB",
-        help="memory for blocks, beyond which the server spills; default 2 GiB",
-    )
-    options.add_argument(
-        "--spill-dir",
-        type=Path,
-        help="folder to spill to, on a disk with room; default the system's temporary folder",
-    )
-    return options
-
-
 def main(*arguments: str) -> None:
     """Run the command with ``arguments``, or those of the command line."""
-    process.main(serve, parser(), arguments or None)
+    process.main(serve, DATA, arguments or None)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.config.locations import is_location
+from mrflight.config.server_options import METADATA
 from mrflight.errors import (
     JobFileError,
     JournalError,
@@ -70,7 +71,6 @@ from mrflight.shuffle.wire.protocol import (
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_info_path
 from mrflight.system.deadlines import Timeouts
-from mrflight.units import parse_seconds
 
 from . import process
 from .actions import Actions, answer_keepalive
@@ -278,28 +278,9 @@ def _registry(options: argparse.Namespace) -> Iterator[Registry]:
         yield registry
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return a parser of a metadata server's options."""
-    options = process.arguments("An mrflight metadata server.", default_port=5005)
-    options.add_argument(
-        "--heartbeat-timeout",
-        type=process.quantity(parse_seconds),
-        default="10 s",
-        help="a data server is declared lost after this time without a heartbeat; default 10 s",
-    )
-    options.add_argument(
-        "--journal",
-        type=Path,
-        metavar="PATH",
-        help="file in which the server keeps its state, created if it is missing, so that a server "
-        "that is restarted with it continues; by default the state ends with the server",
-    )
-    return options
-
-
 def main(*arguments: str) -> None:
     """Run the command with ``arguments``, or those of the command line."""
-    process.main(serve, parser(), arguments or None)
+    process.main(serve, METADATA, arguments or None)
 
 
 if __name__ == "__main__":

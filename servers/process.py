@@ -1,4 +1,4 @@
-"""The life cycle of a server process: its options, its address, its ready line, and its end."""
+"""The life cycle of a server process: its address, its ready line, and its end."""
 
 from __future__ import annotations
 
@@ -12,61 +12,22 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.config.locations import parse_location
 from mrflight.errors import JobFileError, MrflightError
+from mrflight.system.command_line import Command
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
+from mrflight.system.log_output import log_to_stderr
 from mrflight.system.parent_watch import exit_with_parent
-from mrflight.units import parse_seconds
+from mrflight.system.standard_streams import open_missing_streams
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 MAX_OPEN_FILES = 65_536
 """Each worker of a cluster has a connection to each server. With Linux's usual limit of 1,024 a
 server would refuse the connections of more workers."""
-
-
-def arguments(description: str, default_port: int) -> argparse.ArgumentParser:
-    """Return a parser of the options that every server has."""
-    parser = argparse.ArgumentParser(description=description)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--port", type=int, default=default_port, help="0 takes a free port")
-    where.add_argument("--socket", type=Path, help="listen on this unix socket, not on a port")
-    parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on")
-    parser.add_argument(
-        "--drain-timeout",
-        type=quantity(parse_seconds),
-        default="30 s",
-        help="how long a server that gets SIGTERM waits for its calls to end, and a data server "
-        "for what only it holds to be moved or dropped; default 30 s",
-    )
-    parser.add_argument(
-        "--advertise",
-        type=quantity(parse_location),
-        metavar="LOCATION",
-        help="location for clients, if there is a proxy or NAT; default where the server listens",
-    )
-    parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
-    return parser
-
-
-def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return an option type that parses with ``parse``, and reports its ValueError."""
-
-    def argument(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return argument
 
 
 def listen_location(options: argparse.Namespace) -> str:
@@ -152,14 +113,13 @@ def raise_open_file_limit() -> None:
 
 def main(
     serve: Callable[[argparse.Namespace], None],
-    parser: argparse.ArgumentParser,
+    command: Command,
     arguments: Sequence[str] | None = None,
 ) -> None:
     """Run a server command; if it cannot start, print one line to stderr and exit with code 2."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    options = parser.parse_args(arguments)
+    open_missing_streams()
+    log_to_stderr("info", with_time=True)
+    options = command.parser(f"python -m mrflight.servers.{command.name}").parse_args(arguments)
     if options.parent_lock is not None:
         exit_with_parent(options.parent_lock)
     try:

@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING
 from mrflight import driver
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.frontend import table_argument
+from mrflight.system.command_line import Command
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
+from mrflight.system.standard_streams import print_answer
 from mrflight.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport
 
 
-DESCRIPTION = (
-    "Maintain a Delta table: compact small files into larger ones, delete files that its log has "
-    "removed some time ago, and write a checkpoint of the log."
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``mrflight maintain``."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     table_argument.add_arguments(parser, "folder or URL of a Delta table")
     parser.add_argument(
         "--target-size",
@@ -50,6 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
+COMMAND = Command(
+    "maintain",
+    "compact small files of a Delta table, delete removed ones, write a checkpoint",
+    "Maintain a Delta table: compact small files into larger ones, delete files that its log has "
+    "removed some time ago, and write a checkpoint of the log.",
+    (
+        "%(prog)s out/clicks --dry-run",
+        '%(prog)s s3://bucket/clicks --target-size "256 MiB" --retain "30 days"',
+    ),
+    _add_arguments,
+)
+
+
 def run(options: argparse.Namespace) -> int:
     """Maintain the table; the exit codes are those of a job."""
     unwind_when_interrupted()  # the files written so far are removed
@@ -63,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         import msgspec
 
-        return driver.print_answer(msgspec.json.encode(report).decode())
-    return driver.print_answer(report.summary())
+        return print_answer(msgspec.json.encode(report).decode())
+    return print_answer(report.summary())
 
 
 def _maintain(options: argparse.Namespace) -> MaintenanceReport:

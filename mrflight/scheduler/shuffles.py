@@ -21,6 +21,7 @@ from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import NO_RETRY, Deadline, Timeouts
 from mrflight.system.progress import ProgressReport
 from mrflight.system.retry import retry_with_backoff
+from mrflight.units import format_count
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.shuffle.client.cluster import Cluster
@@ -65,6 +66,7 @@ class JobShuffles(Closeable):
         timeouts = self._deadline.clamp(self._timeouts)
         with Cluster(self._metadata, timeouts) as client:
             shuffle = self._create_on(client, name, partitions, timeouts.reconnect_s)
+        log.info("shuffle %s: %s", name, format_count(partitions, "partition"))
         shuffle = replace(shuffle, timeouts=self._timeouts)
         self._created.append(shuffle)
         self.monitor.add(shuffle)

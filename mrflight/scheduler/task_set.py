@@ -123,6 +123,7 @@ class TaskSet(Generic[T, R]):
 
     def _start(self, task: int) -> None:
         attempt = self._attempts.start(task)
+        log.debug("%s: attempt %d", self._tasks[task].name, attempt.number + 1)
         future = self._spec.submit(self._tasks[task], attempt.number)
         self._futures[attempt] = future
         future.add_done_callback(lambda _: self._ended.put(attempt))
@@ -139,6 +140,7 @@ class TaskSet(Generic[T, R]):
                 self._take_failure(attempt, error)
             return
         self._took_s[attempt.task] = time.monotonic() - self._began_s.get(attempt, time.monotonic())
+        log.debug("%s: attempt %d is done", self._tasks[attempt.task].name, attempt.number + 1)
         for other in self._attempts.succeed(attempt):
             self._stop_attempt(other, self._futures.pop(other))
         if attempt.task not in self._counted:

@@ -23,6 +23,44 @@ def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None
     assert lines[-1] == f"{tmp_path}/out/clicks, version 0"
 
 
+@pytest.mark.parametrize(
+    ("option", "level", "shown"),
+    [
+        ("-q", "error", []),
+        ("--log-level=info", "info", ["the plan of job ", "INFO root: seen", "partitions: "]),
+        ("-vv", "debug", ["INFO root: seen", "DEBUG mrflight.scheduler.task_set: map"]),
+    ],
+)
+def test_how_much_a_job_says(
+    clicks: Path, tmp_path: Path, option: str, level: str, shown: list[str]
+) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    log = "    import logging\n    logging.info('seen')\n    logging.debug('more')\n    return"
+    (tmp_path / "clicks.py").write_text(WEIGH.replace("    return", log))
+    done = drive(clicks, option)
+    assert done.result["state"] == "committed"
+    assert [text for text in shown if text not in done.stderr] == []
+    assert ("DEBUG root: more" in done.stderr) == (level == "debug")
+    assert (done.stderr == "") == (option == "-q")
+
+
+def test_a_job_that_fails_says_so_quietly(clicks: Path) -> None:
+    done = drive(clicks, "-q")  # there are no visits
+    assert done.code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("mrflight: inputs.visits")
+
+
+def test_a_job_without_the_native_kernel_says_so_once(clicks: Path, tmp_path: Path) -> None:
+    write_visits(tmp_path / "visits", "csv")
+    hidden = "import sys\nsys.modules['mrflight._kernel'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    done = drive(clicks, environment={"PYTHONPATH": str(tmp_path)})
+    assert done.result["state"] == "committed"
+    assert done.stderr.splitlines()[0].startswith("mrflight runs without its native kernel")
+    assert done.stderr.count("kernel") == 1
+
+
 def test_what_a_map_prints_does_not_reach_the_result(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
     shouting = WEIGH.replace("    return", "    print('working', end='', flush=True)\n    return")

@@ -10,19 +10,17 @@ the native kernel release the interpreter lock.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute.kernel_choice import kernel_language
 from mrflight.compute.key_types import has_canonical_bytes
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 
-implementation: Literal["rust", "python"] = (
-    "rust" if find_spec("mrflight._kernel") is not None else "python"
-)
+implementation = kernel_language()
 if implementation == "rust":
     from mrflight.compute.kernel import native as _kernel
 else:

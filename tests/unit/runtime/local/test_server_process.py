@@ -11,7 +11,7 @@ import pytest
 WAIT_S = 30.0
 
 FAILING = """
-import argparse
+from mrflight.config.server_options import METADATA
 from mrflight.errors import ServerUnavailableError
 from mrflight.servers import process
 
@@ -25,7 +25,7 @@ def serve(options):
     process.run_until_stopped("data", process.Running("grpc+tcp://127.0.0.1:5006", drain), 20.0)
 
 
-process.main(serve, process.arguments("A server.", default_port=0), ["--port", "0"])
+process.main(serve, METADATA, ["--port", "0"])
 """
 
 

@@ -1,0 +1,107 @@
+"""The options of the servers of a standing cluster, as ``mrflight serve`` and each server takes.
+
+This module loads no more than its parsers need: the servers load a second's worth of libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mrflight.config.locations import parse_location
+from mrflight.system.command_line import Command, quantity
+from mrflight.units import parse_bytes, parse_seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> None:
+    """Add the options that every server has."""
+    where = parser.add_mutually_exclusive_group()
+    port = "" if default_port == 0 else f"; default {default_port}"
+    where.add_argument(
+        "--port",
+        type=int,
+        default=default_port,
+        help=f"port to listen on; 0 takes a free one{port or ', and is the default'}",
+    )
+    where.add_argument("--socket", type=Path, help="listen on this unix socket, not on a port")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="loopback address to listen on; default 127.0.0.1"
+    )
+    parser.add_argument(
+        "--drain-timeout",
+        type=quantity(parse_seconds),
+        default="30 s",
+        metavar="TIME",
+        help="how long a server that gets SIGTERM waits for its calls to end, and a data server "
+        "for what only it holds to be moved or dropped; default 30 s",
+    )
+    parser.add_argument(
+        "--advertise",
+        type=quantity(parse_location),
+        metavar="LOCATION",
+        help="location for clients, if there is a proxy or NAT; default where the server listens",
+    )
+    parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
+
+
+def _add_metadata_arguments(parser: argparse.ArgumentParser) -> None:
+    add_arguments(parser, default_port=5005)
+    parser.add_argument(
+        "--heartbeat-timeout",
+        type=quantity(parse_seconds),
+        default="10 s",
+        metavar="TIME",
+        help="a data server is declared lost after this time without a heartbeat; default 10 s",
+    )
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="PATH",
+        help="file in which the server keeps its state, created if it is missing, so that a server "
+        "that is restarted with it continues; by default the state ends with the server",
+    )
+
+
+def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metadata",
+        type=quantity(parse_location),
+        required=True,
+        metavar="LOCATION",
+        help="location of the metadata server, which it prints when it is ready",
+    )
+    parser.add_argument(
+        "--memory",
+        type=quantity(parse_bytes),
+        default="2 GiB",
+        metavar="SIZE",
+        help="memory for blocks, beyond which the server spills; default 2 GiB",
+    )
+    parser.add_argument(
+        "--spill-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder to spill to, on a disk with room; default the system's temporary folder",
+    )
+    add_arguments(parser)
+
+
+METADATA = Command(
+    "metadata",
+    "run the metadata server, which comes first",
+    "Run the metadata server of a standing cluster: it knows which data server holds which "
+    "partition of which shuffle. When it is ready, it prints a line whose last word is its "
+    "location, which data servers, jobs and clients are given. It runs until SIGTERM.",
+    ("%(prog)s --port 5005 --journal /var/lib/mrflight/metadata.journal",),
+    _add_metadata_arguments,
+)
+
+DATA = Command(
+    "data",
+    "run a data server, on each machine that is to hold rows",
+    "Run a data server of a standing cluster: it holds the rows of shuffles in memory, and spills "
+    "them to disk beyond that. When it is ready, it prints a line whose last word is its "
+    "location. At SIGTERM it gives what only it holds to the other servers, and ends.",
+    ('%(prog)s --metadata grpc+tcp://127.0.0.1:5005 --memory "8 GiB" --spill-dir /mnt/spill',),
+    _add_data_arguments,
+)

@@ -1,0 +1,89 @@
+"""``mrflight clean``: the part files that killed jobs have left."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from mrflight import driver
+from mrflight.errors import MrflightError
+from mrflight.frontend import table_argument
+from mrflight.system.command_line import Command
+from mrflight.system.standard_streams import print_answer
+from mrflight.units import format_bytes, format_count, parse_seconds
+
+if TYPE_CHECKING:
+    from mrflight.sinks.orphan_files import OrphanFiles
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    table_argument.add_arguments(parser, "folder or URL of a table that jobs write to")
+    parser.add_argument("--remove", action="store_true", help="remove the listed files")
+    parser.add_argument(
+        "--no-table",
+        action="store_true",
+        help="with --remove: also remove files of a folder without a table, as a first job leaves "
+        "it if it is killed; make sure that no job will commit them and nobody else needs them",
+    )
+    parser.add_argument(
+        "--older-than",
+        default="1 day",
+        metavar="TIME",
+        help="only files older than this, because newer ones may belong to a running job; "
+        "default '1 day'",
+    )
+
+
+COMMAND = Command(
+    "clean",
+    "list or remove part files that killed jobs left in the folder of a table",
+    "List the part files of mrflight in the folder of a table that are not in its log, neither as "
+    "added nor as removed. Jobs that were killed leave such files.",
+    ("%(prog)s out/clicks", '%(prog)s s3://bucket/clicks --remove --older-than "2 days"'),
+    _add_arguments,
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List or remove the files; the exit codes are those of a job."""
+    from datetime import UTC, datetime, timedelta
+
+    from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
+
+    try:
+        age = timedelta(seconds=parse_seconds(options.older_than))
+    except ValueError as error:
+        sys.stderr.write(f"mrflight: --older-than: {error}\n")
+        return driver.EXIT_WRONG_JOB
+    try:
+        table = table_argument.requested_table(options)
+        orphans = find_orphan_files(table, datetime.now(UTC) - age)
+        lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
+        if lines and (code := print_answer("\n".join(lines))):
+            return code  # nothing is removed that was not listed
+        if options.remove:
+            remove_orphan_files(table, orphans, no_table=options.no_table)
+    except MrflightError as error:
+        return driver.report_error(error)
+    sys.stderr.write(f"{_summary(orphans, table.url, options.remove)}\n")
+    return 0
+
+
+def _summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:
+    """Return the last lines of what is printed."""
+    lines = []
+    if not orphans.has_table:
+        lines.append(
+            f"there is no table at {url}: these files may be somebody's copy, and not left over"
+        )
+    if orphans.newer:
+        newer = format_count(orphans.newer, "newer file")
+        lines.append(f"{newer} may belong to a running job (see --older-than)")
+    count = len(orphans.files)
+    summary = f"{format_count(count, 'part file')}, {format_bytes(orphans.size_bytes)}, "
+    summary += "removed" if are_removed else "left over"
+    if orphans.files and not are_removed:
+        options = "--remove" if orphans.has_table else "--remove --no-table"
+        summary += f"; {options} removes {'it' if count == 1 else 'them'}"
+    return "\n".join([*lines, summary])
