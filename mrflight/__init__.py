@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mrflight.errors import MrflightError
     from mrflight.frontend.api import partition_ids, read_table, run
     from mrflight.frontend.dataset import Dataset
+    from mrflight.frontend.expressions import col, lit
     from mrflight.frontend.read import read, scan_table
     from mrflight.result import JobResult
     from mrflight.shuffle.client.cluster import Cluster, connect
@@ -27,7 +28,9 @@ __all__ = [
     "MrflightError",
     "Shuffle",
     "ShuffleWriter",
+    "col",
     "connect",
+    "lit",
     "partition_ids",
     "read",
     "read_table",
@@ -42,7 +45,9 @@ _HOME = {
     "MrflightError": "mrflight.errors",
     "Shuffle": "mrflight.shuffle.client.shuffle",
     "ShuffleWriter": "mrflight.shuffle.client.writer",
+    "col": "mrflight.frontend.expressions",
     "connect": "mrflight.shuffle.client.cluster",
+    "lit": "mrflight.frontend.expressions",
     "partition_ids": "mrflight.frontend.api",
     "read": "mrflight.frontend.read",
     "read_table": "mrflight.frontend.api",

@@ -83,7 +83,12 @@ class ColumnNotFoundError(JobError):
     @classmethod
     def among(cls, column: str, columns: list[str], where: str) -> ColumnNotFoundError:
         """Return the error for ``column`` that is missing in ``where``, which has ``columns``."""
-        return cls(f"{where} has no column {column!r}; it has {', '.join(map(repr, columns))}")
+        import difflib  # for few processes
+
+        near = difflib.get_close_matches(column.lower(), [name.lower() for name in columns], n=1)
+        meant = next((name for name in columns if near == [name.lower()]), None)
+        hint = "it has" if meant is None else f"did you mean {meant!r}? It has"
+        return cls(f"{where} has no column {column!r}; {hint} {', '.join(map(repr, columns))}")
 
 
 class KeyTypeError(JobError):

@@ -174,7 +174,7 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
             )
         if section.map is not None and section.sql is not None:
             raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
-        if section.sql_table is not None and section.sql is None:
+        if section.sql_table is not None and section.sql is None and section.filter is None:
             raise JobFileError(
                 f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
             )

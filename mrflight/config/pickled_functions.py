@@ -14,8 +14,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-import msgspec
-
 from mrflight.errors import UserFunctionError
 from mrflight.units import format_bytes
 
@@ -31,8 +29,23 @@ def pickle_function(function: Callable[..., Any], what: str) -> str:
 
     Raises UserFunctionError, whose message begins with ``what``, if it cannot be pickled.
     """
-    name = name_of(function)
-    body = _dump(function, f"{what}: {name}")
+    return pickle_object(function, name_of(function), what)
+
+
+def function_text(function: Callable[..., Any] | str, what: str) -> str:
+    """Return the text of a function, which may be one already; UserFunctionError for others."""
+    if isinstance(function, str):
+        return function
+    if not callable(function):
+        raise UserFunctionError(
+            f"{what}: {function!r} is neither a callable nor a text such as 'module:function'"
+        )
+    return pickle_function(function, what)
+
+
+def pickle_object(value: object, name: str, what: str) -> str:
+    """Return the text of an object, as `pickle_function` does for a callable."""
+    body = _dump(value, f"{what}: {name}")
     if len(body) > MAX_BYTES:
         raise UserFunctionError(
             f"{what}: {name} refers to {format_bytes(len(body))} of data, which would be sent with "
@@ -51,8 +64,8 @@ def split_pickled(text: str) -> tuple[str, str] | None:
 
 
 @cache
-def load_pickled(encoded: str) -> Callable[..., Any]:
-    """Return the callable, which is unpickled once per process; raises what unpickling raises."""
+def load_pickled(encoded: str) -> Any:
+    """Return the object, which is unpickled once per process; raises what unpickling raises."""
     return _load(base64.b64decode(encoded, validate=True))
 
 
@@ -60,8 +73,6 @@ def name_of(function: Callable[..., Any]) -> str:
     """Return the name for messages; a function without one is named by its file and line."""
     if isinstance(function, partial):
         return name_of(function.func)
-    if isinstance(function, Chained):
-        return function.name
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     if "<" in name and code is not None:
@@ -70,40 +81,12 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(name)
 
 
-class Chained(msgspec.Struct, frozen=True):
-    """Several maps as one: each is called with the result of the one before it, by its hint."""
-
-    name: str
-    bodies: tuple[str, ...]
-    """The functions, as `load_pickled` takes them."""
-
-    def __call__(self, batch: Any) -> Any:
-        """Return the result of the last function."""
-        from mrflight.config.frames import as_hinted, hinted_type
-
-        for body in self.bodies:
-            function = load_pickled(body)
-            wanted = hinted_type(function, name_of(function)) or "batch"
-            batch = function(as_hinted(batch, wanted))
-        return batch
-
-
-def chain_functions(first: str, second: str) -> str | None:
-    """Return the text of two maps in a row; None if one of them is not pickled."""
-    parts = [split_pickled(text) for text in (first, second)]
-    named = [part for part in parts if part is not None]
-    if len(named) < len(parts):
-        return None
-    name = ", then ".join(name for name, _ in named)
-    return pickle_function(Chained(name, tuple(body for _, body in named)), "map")
-
-
-def _dump(function: Callable[..., Any], what: str) -> bytes:
-    """Pickle a function, and the search path, by which modules that it refers to are loaded."""
+def _dump(value: object, what: str) -> bytes:
+    """Pickle an object, and the search path, by which modules that it refers to are loaded."""
     import cloudpickle
 
     try:
-        body = cloudpickle.dumps(function)
+        body = cloudpickle.dumps(value)
     except Exception as error:  # whatever the objects that it refers to raise
         raise UserFunctionError(
             f"{what} cannot be sent to workers: {type(error).__name__}: {error}; create what "
@@ -112,8 +95,7 @@ def _dump(function: Callable[..., Any], what: str) -> bytes:
     return pickle.dumps(([os.path.abspath(folder) for folder in sys.path], body))
 
 
-def _load(body: bytes) -> Callable[..., Any]:
+def _load(body: bytes) -> Any:
     folders, inner = pickle.loads(body)
     sys.path += [folder for folder in folders if folder not in sys.path]
-    function: Callable[..., Any] = pickle.loads(inner)
-    return function
+    return pickle.loads(inner)

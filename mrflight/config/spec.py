@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import holds_secret
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
@@ -80,12 +81,17 @@ class InputSpec(_Section, frozen=True):
     stage: str | None = None
     """The stage whose result it is."""
     format: InputFormat | None = None
+    filter: str | None = None
+    """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
+    ``sql``, and files that have no others are not read."""
     map: str | None = None
     sql: str | None = None
     """A query over one row at a time, instead of a map. It names the rows by the input's name, or
     by ``sql_table``."""
     sql_table: str | None = None
-    """The table's name in ``sql``, if it is not the input's name."""
+    """The table's name in ``filter`` and ``sql``, if it is not the input's name."""
+    steps: tuple[RowStep, ...] = ()
+    """Further maps, one after the other, as the methods of a `Dataset` write them."""
     key: list[str] = []
     broadcast: bool | None = None
     """True if all of its rows are sent to every task of a join or sql. By default a join broadcasts
@@ -111,6 +117,27 @@ class InputSpec(_Section, frozen=True):
         if self.path is None:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if the rows are mapped before they are shuffled."""
+        return bool(self.functions) or self.has_sql
+
+    @property
+    def functions(self) -> list[str]:
+        """The functions that map the rows, as the job names them."""
+        later = [step.function for step in self.steps if isinstance(step, Call)]
+        return later if self.map is None else [self.map, *later]
+
+    @property
+    def has_sql(self) -> bool:
+        """True if mapping the rows needs DataFusion."""
+        in_steps = any(not isinstance(step, Call) for step in self.steps)
+        return in_steps or self.filter is not None or self.sql is not None
+
+    def without_maps(self) -> InputSpec:
+        """Return the input of rows that are mapped already."""
+        return msgspec.structs.replace(self, filter=None, map=None, sql=None, steps=())
 
 
 class ShuffleSection(_Section, frozen=True):
@@ -268,7 +295,7 @@ class JobSpec(_Section, frozen=True):
     @property
     def has_sql(self) -> bool:
         """True if the job needs DataFusion."""
-        in_inputs = any(section.sql is not None for section in self.all_inputs)
+        in_inputs = any(section.has_sql for section in self.all_inputs)
         in_reduces = any(each is not None and each.sql is not None for each in self.all_reduces)
         return in_inputs or in_reduces or self.output.delete_when is not None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -17,9 +17,9 @@ import msgspec
 from msgspec import structs
 
 from mrflight.config.job_file import decode_job
-from mrflight.config.pickled_functions import pickle_function
+from mrflight.config.pickled_functions import function_text
 from mrflight.config.spec import JobSpec
-from mrflight.errors import JobFileError, UserFunctionError
+from mrflight.errors import JobFileError
 from mrflight.frontend.dataset_builder import (
     InputBuilder,
     StageBuilder,
@@ -27,17 +27,15 @@ from mrflight.frontend.dataset_builder import (
     with_distinct_names,
     without_none,
 )
+from mrflight.frontend.dataset_mapper import DatasetMapper, Function
 from mrflight.frontend.dataset_reader import DatasetReader
 from mrflight.frontend.dataset_writer import DatasetWriter, Names, all_names_of, names_of
-
-Function = Callable[..., Any] | str
-"""A callable, which is pickled at once, or ``module:function`` in the current folder."""
 
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(DatasetReader, DatasetWriter):
+class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     """Rows that a job will produce. Every step returns a new dataset and leaves this one as is.
 
     Nothing runs before the rows are asked for, with `collect` and its like, or written. Mistakes
@@ -80,18 +78,6 @@ class Dataset(DatasetReader, DatasetWriter):
         """Send all rows to every task of the next join or sql, or never do so."""
         return self._with_options(broadcast=wanted)
 
-    def map(self, function: Function) -> Dataset:
-        """Apply ``function(pyarrow.RecordBatch)`` to each batch, after the maps before it.
-
-        If the hint of its first parameter is a Polars or pandas DataFrame, or a Table of pyarrow,
-        it takes that; it may return any of these.
-        Raises UserFunctionError if the callable cannot be pickled.
-        """
-        text = _text(function, "map")
-        return replace(
-            self, _inputs=tuple(each.with_map(text) for each in self._as_inputs()), _stage=None
-        )
-
     def union(self, *others: Dataset) -> Dataset:
         """Append the rows of other datasets, which must have the same columns."""
         _check_datasets("union", *others)
@@ -114,9 +100,7 @@ class Dataset(DatasetReader, DatasetWriter):
         ``mrflight[sql]``.
         """
         if key is None and not others:
-            before = self._as_inputs()
-            inputs = tuple(each.with_sql(query, before[0].name) for each in before)
-            return replace(self, _inputs=inputs, _stage=None)
+            return self._query_rows(query)
         others = [others] if isinstance(others, Dataset | str) else list(others)
         _check_datasets("sql", *others)
         options = {} if key is None else {"key": names_of(key)}
@@ -149,7 +133,7 @@ class Dataset(DatasetReader, DatasetWriter):
         It may also take and return Polars or pandas frames, as `map` describes.
         Raises UserFunctionError if the callable cannot be pickled.
         """
-        return self._reduce("reduced", key, function=_text(function, "reduce"))
+        return self._reduce("reduced", key, function=function_text(function, "reduce"))
 
     def join(
         self,
@@ -211,7 +195,7 @@ class Dataset(DatasetReader, DatasetWriter):
         ``partitioner`` is that of a job file: ``range``, ``round_robin``, or a function
         ``(batch, key, partitions)``.
         """
-        kind = None if partitioner is None else _text(partitioner, "partitioner")
+        kind = None if partitioner is None else function_text(partitioner, "partitioner")
         options = without_none({"partitions": partitions, "partitioner": kind})
         rows = self._reduce("repartitioned", all_names_of(key) or None)
         assert rows._stage is not None
@@ -235,7 +219,6 @@ class Dataset(DatasetReader, DatasetWriter):
         return replace(self, _settings={**self._settings, **settings})
 
     def _as_inputs(self) -> tuple[InputBuilder, ...]:
-        """Return the rows as the inputs of a further stage."""
         if self._stage is None:
             return self._inputs
         return (InputBuilder(self._stage.name, {}, self._stage),)
@@ -245,10 +228,12 @@ class Dataset(DatasetReader, DatasetWriter):
         inputs = self._as_inputs()
         return inputs[0] if len(inputs) == 1 else self._reduce("rows", None)._as_inputs()[0]
 
+    def _with_inputs(self, inputs: tuple[InputBuilder, ...]) -> Dataset:
+        return replace(self, _inputs=inputs, _stage=None)
+
     def _with_options(self, **options: Any) -> Dataset:
         """Set options of the inputs of the next step."""
-        inputs = tuple(each.with_options(**options) for each in self._as_inputs())
-        return replace(self, _inputs=inputs, _stage=None)
+        return self._with_inputs(tuple(each.with_options(**options) for each in self._as_inputs()))
 
     def _reduce(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
         """Return what a stage makes of the rows, by their key."""
@@ -279,7 +264,7 @@ class Dataset(DatasetReader, DatasetWriter):
 
     @property
     def _is_shuffled(self) -> bool:
-        return self._stage is not None
+        return self._stage is not None or any(each.stage is not None for each in self._inputs)
 
     def _without_keys(self) -> Dataset:
         inputs = tuple(each.without_options("key", "broadcast") for each in self._as_inputs())
@@ -333,16 +318,6 @@ def _check_datasets(step: str, *given: object) -> None:
             raise JobFileError(
                 f"{step}: {reprlib.repr(each)} is not a Dataset; write mrflight.read({path})"
             )
-
-
-def _text(function: Function, what: str) -> str:
-    if isinstance(function, str):
-        return function
-    if not callable(function):
-        raise UserFunctionError(
-            f"{what}: {function!r} is neither a callable nor a text such as 'module:function'"
-        )
-    return pickle_function(function, what)
 
 
 def _merged_settings(*datasets: Dataset) -> dict[str, Any]:

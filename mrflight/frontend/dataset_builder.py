@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import replace
 
-from mrflight.config.pickled_functions import chain_functions, split_pickled
+from mrflight.config.row_steps import RowStep
 from mrflight.errors import JobFileError
 
 _SETTINGS = ("job", "shuffle", "cluster", "storage")
@@ -37,26 +38,18 @@ class InputBuilder(msgspec.Struct, frozen=True, eq=False):
         renamed = {} if self.table in (None, self.name) else {"sql_table": self.table}
         return {**self.options, **renamed}
 
-    def with_map(self, text: str) -> InputBuilder:
-        """Add a map, after the one that is there; JobFileError if they cannot be combined."""
-        before = self.options.get("map")
-        both = text if before is None else chain_functions(before, text)
-        if both is None or "sql" in self.options:
-            by = "sql" if before is None else _shown(before)
-            raise JobFileError(
-                f"inputs.{self.name}.map: these rows are already mapped by {by}; do both in one "
-                "function, or put .repartition() in between"
-            )
-        return self.with_options(map=both)
+    @property
+    def is_mapped(self) -> bool:
+        """True if the rows are mapped already, so that another map is a further step."""
+        return any(key in self.options for key in ("map", "sql", "steps"))
 
     def with_sql(self, query: str, table: str) -> InputBuilder:
-        """Add a query instead of a map; JobFileError if the rows are mapped already."""
-        if "map" in self.options or "sql" in self.options:
-            raise JobFileError(
-                f"inputs.{self.name}.sql: these rows are already mapped; do both in one, "
-                "or put .repartition() in between"
-            )
+        """Map the rows, which are not mapped yet, by a query."""
         return replace(self.with_options(sql=query), table=table)
+
+    def with_step(self, step: RowStep) -> InputBuilder:
+        """Add a step after the maps that are there."""
+        return self.with_options(steps=[*self.options.get("steps", ()), to_builtins(step)])
 
     def with_options(self, **options: Any) -> InputBuilder:
         """Set these keys, too."""
@@ -169,12 +162,6 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(section, dict):
             raise JobFileError(f"{key}: {name} is not a section")
     section[path[-1]] = value
-
-
-def _shown(text: str) -> str:
-    """Return the name of a function for messages."""
-    parts = split_pickled(text)
-    return parts[0] if parts else text
 
 
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:

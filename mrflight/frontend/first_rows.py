@@ -71,7 +71,7 @@ def count_in_footers(spec: JobSpec, folder: Path) -> int | None:
 
     Returns None if these do not tell, because a file has none or its rows are mapped.
     """
-    if any(each.map is not None or each.sql is not None for each in spec.all_inputs):
+    if any(each.is_mapped for each in spec.all_inputs):
         return None
     plan = plan_here(spec, folder)
     sources = [source for of_stage in plan.sources.values() for source in of_stage.values()]
@@ -105,7 +105,7 @@ def _mapped_schemas(plan: JobPlan) -> dict[tuple[str, str], pa.Schema]:
     for stage in plan.stages:
         for name, source in plan.sources[stage.name].items():
             section = stage.spec.inputs[name]
-            if section.map is not None:
+            if section.functions:
                 row_map = plan_map(name, section, plan.folder)
                 batches = Mapper(source.reader, source.splits[0], row_map).batches()
                 schemas[stage.name, name] = next(batches).schema

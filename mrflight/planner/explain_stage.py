@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.layout import canonical_schema
+from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey
 from mrflight.config.spec import JobSpec, ReduceSection
@@ -24,7 +25,7 @@ from mrflight.planner.stages import Stage
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
 from mrflight.tasks.cogroup import JoinCoGroup
-from mrflight.tasks.mapper import RowMap
+from mrflight.tasks.mapper import RowMap, maps_of
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.stage_rows import CoGroup
@@ -105,7 +106,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
             yield "  sample", f"{section.sample:g} of {format_bytes(source.sampled_from_bytes)}"
         if source.partitioned_by:
             skipped = source.skipped_folders
-            note = f" ({format_count(skipped, 'folder')} not needed by the sql)" if skipped else ""
+            note = f" ({format_count(skipped, 'folder')} not needed)" if skipped else ""
             yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
         yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
 
@@ -122,9 +123,13 @@ class StageExplanation(msgspec.Struct, frozen=True):
             yield "  columns", ", ".join(columns)
 
     def _map(self, name: str, row_map: RowMap | None) -> Iterator[Line]:
-        sql = self._spec.inputs[name].sql
-        if row_map is not None:
-            yield ("  map", str(row_map)) if sql is None else ("  sql", _shorten(sql))
+        maps = list(maps_of(row_map))
+        if (condition := self._spec.inputs[name].filter) is not None:
+            yield "  filter", _shorten(condition)
+            del maps[0]
+        for each in maps:
+            is_sql = isinstance(each, SqlMap) and isinstance(each.query, str)
+            yield ("  sql" if is_sql else "  map"), _shorten(str(each))
 
     def _compression(self) -> str:
         compression = self.plan.compression

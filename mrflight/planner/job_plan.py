@@ -75,7 +75,7 @@ class JobPlan(msgspec.Struct, frozen=True):
             inputs = dict(stage.spec.inputs)
             sources[stage.name] = dict(self.sources[stage.name])
             for name, schema in schemas.items():
-                inputs[name] = replace(inputs[name], map=None)
+                inputs[name] = inputs[name].without_maps()
                 source = sources[stage.name][name]
                 sources[stage.name][name] = replace(source, reader=_SchemaOnly(schema))
             stages.append(stage._replace(spec=replace(stage.spec, inputs=inputs)))

@@ -20,6 +20,8 @@ def key_of(spec: JobSpec, section: InputSpec) -> list[str]:
 
 def rows_of(name: str, section: InputSpec) -> str:
     """Return how messages call the rows of an input: by the job-file key that may be wrong."""
+    if section.steps:
+        return f"what {section.steps[-1].call} gives"
     if section.sql is not None:
         return f"what inputs.{name}.sql gives"
     return f"inputs.{name}" if section.columns is None else f"what inputs.{name}.columns reads"

@@ -27,6 +27,7 @@ from mrflight.planner.partition_count import PartitionCount, count_partitions
 from mrflight.planner.reduce_spec import plan_reduce_spec
 from mrflight.sources.base import Source
 from mrflight.sources.packing import weight
+from mrflight.tasks.mapper import maps_of
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.stage_rows import CoGroup
 from mrflight.tasks.tasks import MapTask, SampleTask
@@ -113,9 +114,10 @@ class StagePlan(msgspec.Struct, frozen=True):
     @property
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
-        named = [self.reduce_spec.function, self.stream.row_map if self.stream else None]
+        named: list[object] = [self.reduce_spec.function]
+        named += maps_of(self.stream.row_map) if self.stream else ()
         for side in self.sides:
-            named += side.row_maps.values()
+            named += (each for row_map in side.row_maps.values() for each in maps_of(row_map))
             named += (partitioner.function for partitioner in side.partitioners.values())
         return {each for each in named if isinstance(each, FunctionRef)}
 
@@ -148,7 +150,9 @@ def plan_stage(
     _check_numbers(spec)
     cogroup = plan_cogroup(spec)
     row_maps = {name: plan_map(name, section, folder) for name, section in spec.inputs.items()}
-    sources = [prune_columns(spec, source, row_maps[source.name]) for source in sources]
+    pruned = [prune_columns(spec, source, row_maps[source.name]) for source in sources]
+    sources = [source for source, _ in pruned]
+    row_maps |= {source.name: row_map for source, row_map in pruned}
     stream = plan_broadcast(spec, cogroup, sources, row_maps)
     shuffled = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in shuffled)

@@ -66,9 +66,10 @@ def _functions(spec: JobSpec) -> Iterator[str]:
     """Yield the functions, as the job names them."""
     shuffles = [spec.shuffle, *(stage.shuffle for stage in spec.stages.values())]
     yield from (shuffle.partitioner for shuffle in shuffles)
-    named = [section.map for section in spec.all_inputs]
-    named += [reduce.function for reduce in spec.all_reduces if reduce is not None]
-    yield from filter(None, named)
+    for section in spec.all_inputs:
+        yield from section.functions
+    reduces = [reduce.function for reduce in spec.all_reduces if reduce is not None]
+    yield from filter(None, reduces)
 
 
 def _formats_of(section: InputSpec) -> Iterator[str]:

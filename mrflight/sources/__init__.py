@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,8 @@ from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from mrflight.sources.base import Source
     from mrflight.sources.found_input import FoundInput
     from mrflight.sources.listing import NeededPartitions
@@ -35,7 +36,7 @@ def open_source(
 
     _check_columns(name, spec)
     _check_sample(name, spec)
-    found = find_input(name, spec, base, options, _needed_by_sql(name, spec, base, options))
+    found = find_input(name, spec, base, options, _needed_folders(name, spec, base, options))
     if spec.version is not None or spec.timestamp is not None:
         from mrflight.sources.delta_version import check_requested_version
 
@@ -53,22 +54,29 @@ def open_source(
     return read_packs(source)
 
 
-def _needed_by_sql(
+def _needed_folders(
     name: str, spec: InputSpec, base: Path, options: Mapping[str, str]
 ) -> NeededPartitions | None:
-    """Return which ``key=value`` folders the sql of the input can need; None if all of them."""
-    if spec.sql is None or not spec.hive:
+    """Return which ``key=value`` folders the maps of the input can need; None if all of them."""
+    if not spec.has_sql or not spec.hive:
+        return None
+    from mrflight.compute.sql.input_maps import maps_of_rows_read
+
+    maps = maps_of_rows_read(name, spec)
+    if not maps:
         return None
     from mrflight.sources.discovery import find_first_file
 
     first = find_first_file(name, spec, base, options)
     if first is None or first.partition_columns is None:
         return None
-    from mrflight.compute.sql.map import SqlMap
-
     schema = _open_all_columns(first, first.files[0].size_bytes or 1).reader.schema
-    sql_map = SqlMap(spec.sql, spec.sql_table or name, f"inputs.{name}.sql")
-    return partial(sql_map.can_match, schema)
+
+    def needed(values: pa.RecordBatch) -> list[bool]:
+        each = [sql_map.can_match(schema, values) for sql_map in maps]
+        return [all(row) for row in zip(*each, strict=True)]
+
+    return needed
 
 
 def _open_all_columns(found: FoundInput, split_bytes: int) -> Source:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
+import msgspec
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
@@ -13,16 +13,43 @@ from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_row
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.errors import UserFunctionError
 from mrflight.sources.base import Reader, Split
+from mrflight.system.shared_payload import SharedPayload
 
-RowMap = FunctionRef | SqlMap
-"""The map of an input: a function or SQL."""
+
+class MapChain(SharedPayload, msgspec.Struct, frozen=True):
+    """Several maps, of which each maps the rows of the one before it."""
+
+    maps: tuple[FunctionRef | SqlMap, ...]
+
+    def __str__(self) -> str:
+        return ", then ".join(map(str, self.maps))
+
+
+RowMap = FunctionRef | SqlMap | MapChain
+"""The map of an input: a function, SQL, or several of these."""
+
+
+def maps_of(row_map: RowMap | None) -> tuple[FunctionRef | SqlMap, ...]:
+    """Return the maps that are applied to the rows, one after the other."""
+    if row_map is None:
+        return ()
+    return row_map.maps if isinstance(row_map, MapChain) else (row_map,)
+
+
+def chained(maps: Sequence[FunctionRef | SqlMap]) -> RowMap | None:
+    """Return the maps as one; None if there are none."""
+    if len(maps) > 1:
+        return MapChain(tuple(maps))
+    return maps[0] if maps else None
 
 
 def mapped_schema(schema: pa.Schema | None, row_map: RowMap | None) -> pa.Schema | None:
     """Return the schema of mapped rows; None if a function decides it. Raises JobError for SQL."""
-    if schema is None or isinstance(row_map, FunctionRef):
-        return None
-    return schema if row_map is None else row_map.check(schema)
+    for each in maps_of(row_map):
+        if schema is None or isinstance(each, FunctionRef):
+            return None
+        schema = each.check(schema)
+    return schema
 
 
 class Mapper:
@@ -35,10 +62,10 @@ class Mapper:
         self._reader = reader
         self._open = reader.read_encoded if encoded else reader.read
         self._split = split
-        self._row_map = row_map
-        self._function = row_map.load() if isinstance(row_map, FunctionRef) else None
-        named = f"the map {row_map}"
-        self._wanted = hinted_type(self._function, named) if self._function is not None else None
+        self._maps = [
+            each if isinstance(each, SqlMap) else _FunctionMap(each, split.place)
+            for each in maps_of(row_map)
+        ]
         self.rows_in = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -47,11 +74,10 @@ class Mapper:
         Raises UserFunctionError, with the user's own traceback, the file and the batch, and
         InputError for input that cannot be read.
         """
-        if isinstance(self._row_map, SqlMap):
-            return self._row_map.stream(self._read())
-        return chain.from_iterable(
-            self._map(batch, number) for number, batch in enumerate(self._read(), 1)
-        )
+        batches = self._read()
+        for each in self._maps:
+            batches = each.stream(batches)
+        return batches
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches of the split, at least one."""
@@ -63,17 +89,31 @@ class Mapper:
         if is_empty and self._reader.schema is not None:
             yield empty_batch(self._reader.schema)
 
-    def _map(self, batch: pa.RecordBatch, number: int) -> Sequence[pa.RecordBatch]:
+
+class _FunctionMap:
+    """Maps the batches of one split by a function of the user."""
+
+    def __init__(self, ref: FunctionRef, place: str) -> None:
+        """Load the function. ``place`` is the name of the split, for messages."""
+        self._ref = ref
+        self._place = place
+        self._function = ref.load()
+        self._wanted = hinted_type(self._function, f"the map {ref}")
+
+    def stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what the function makes of each batch."""
+        for number, batch in enumerate(batches, 1):
+            yield from self._map(batch, f"{self._place}, batch {number}")
+
+    def _map(self, batch: pa.RecordBatch, place: str) -> Sequence[pa.RecordBatch]:
         """Return what the function makes of a batch: one batch, unless that is huge."""
-        if self._function is None:
-            return [batch]
-        with calling_user(f"the map {self._row_map}, given {self._describe_batch(number)},"):
+        with calling_user(f"the map {self._ref}, given {place},"):
             result = self._function(as_hinted(batch, self._wanted))
             mapped = returned_rows(result, batch.schema)
         if mapped is None:
             raise UserFunctionError(
-                f"the map {self._row_map} must return {RETURNS}; on "
-                f"{self._describe_batch(number)} it returned {type(result).__name__}"
+                f"the map {self._ref} must return {RETURNS}; on {place} it returned "
+                f"{type(result).__name__}"
             )
         batches = to_batches(mapped)
         try:
@@ -81,13 +121,9 @@ class Mapper:
                 _validate_new_columns(each, batch)
         except pa.ArrowInvalid as error:
             raise UserFunctionError(
-                f"the map {self._row_map} returned a batch that is not valid on "
-                f"{self._describe_batch(number)}: {error}"
+                f"the map {self._ref} returned a batch that is not valid on {place}: {error}"
             ) from error
         return batches
-
-    def _describe_batch(self, number: int) -> str:
-        return f"{self._split.place}, batch {number}"
 
 
 def _validate_new_columns(mapped: pa.RecordBatch, given: pa.RecordBatch) -> None:

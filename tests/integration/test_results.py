@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import datafusion
 import duckdb
 import psutil
 import pyarrow as pa
@@ -89,6 +90,9 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(1, "n", pc.multiply(batch["n"], 2))
 
 
+once = datafusion.udf(lambda array: array, [pa.int64()], pa.int64(), "immutable", name="once")
+
+
 def users() -> Dataset:
     return mrflight.read("users.parquet")
 
@@ -112,6 +116,19 @@ SHAPES: dict[str, tuple[Callable[[Dataset], Dataset], str, bool]] = {
         lambda rows: rows.group_by("user").agg(n="count(*)", total="sum(n)"),
         "select user, count(*) as n, sum(n)::bigint as total from visits group by user",
         False,
+    ),
+    "having": (
+        lambda rows: (
+            rows.filter(mrflight.col("n") > 5, once(mrflight.col("user")) < 9)
+            .group_by("user")
+            .agg(total="sum(n)")
+            .sort_by("user")
+            .filter("total % 2 = 0")
+            .select("user", "total", half="total / 2")
+        ),
+        "select user, sum(n)::bigint as total, (sum(n) // 2)::bigint as half from visits "
+        "where n > 5 group by user having sum(n) % 2 = 0 order by user",
+        True,
     ),
     "total": (lambda rows: rows.agg(n="max(n)"), "select max(n) as n from visits", True),
     "join": (
@@ -166,7 +183,7 @@ def test_the_rows_are_those_of_duckdb(
         by_all = [(name, "ascending") for name in found.column_names]
         found, expected = found.sort_by(by_all), expected.sort_by(by_all)
     assert found.to_pylist() == expected.to_pylist()
-    if shape in ("read", "map", "sql", "no rows", "union", "top"):
+    if shape in ("read", "map", "sql", "no rows", "union", "having", "top"):
         assert made(visits).head(10).to_pylist() == expected[:10].to_pylist()
         assert made(visits).head(0).schema == expected.schema
 

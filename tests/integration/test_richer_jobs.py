@@ -292,7 +292,7 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
             VISITS_BY_USER.replace("['user']", "['usr']")
             + BROADCAST
             + "[reduce]\njoin = 'inner'\n",
-            "inputs.visits.key: inputs.visits has no column 'usr'; it has 'user', 'weight', 'row'",
+            "inputs.visits.key: inputs.visits has no column 'usr'; did you mean",
         ),
         (
             JOIN.format("inner").replace("['id']", "['country']"),
@@ -300,7 +300,7 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         ),
         (
             VISITS_BY_USER + "[reduce]\nsort_by = ['wieght desc']\n",
-            "reduce.sort_by: a row of the result has no column 'wieght'; it has 'user', 'weight', ",
+            "reduce.sort_by: a row of the result has no column 'wieght'; did you mean 'weight'?",
         ),
         (
             VISITS_BY_USER + "[reduce]\nsort_by = ['weight Descending nulls first']\n",
@@ -350,7 +350,7 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         ),
         (
             VISITS_BY_USER + "sql = 'select wieght from visits'\n",
-            "inputs.visits.sql: visits has no column 'wieght'; it has 'user', 'weight', 'row'",
+            "inputs.visits.sql: visits has no column 'wieght'; did you mean 'weight'?",
         ),
         (
             VISITS_BY_USER + "[reduce]\norder_by = ['row']\n",
@@ -363,12 +363,12 @@ def test_a_limit_without_an_order_has_any_rows(inputs: Path, tmp_path: Path) -> 
         (
             "[stages.s.inputs.visits]\npath = 'visits.parquet'\nkey = ['usr']\n"
             "[inputs.s]\nstage = 's'\nkey = ['user']\n",
-            "stages.s.inputs.visits.key: stages.s.inputs.visits has no column 'usr'; it has ",
+            "stages.s.inputs.visits.key: stages.s.inputs.visits has no column 'usr'; did you mean",
         ),
         (
             "[stages.s.inputs.visits]\npath = 'visits.parquet'\nkey = ['user']\n"
             "[inputs.s]\nstage = 's'\nkey = ['usr']\n",
-            "inputs.s.key: inputs.s has no column 'usr'; it has 'user', 'weight', 'row'",
+            "inputs.s.key: inputs.s has no column 'usr'; did you mean",
         ),
     ],
 )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,6 +40,15 @@ _SAME_NAME = re.compile(
     r'expression names but the expression "(.+)" at position \d+ and "(.+)" at position \d+ have '
 )
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")
+
+
+def import_datafusion(key_path: str) -> ModuleType:
+    """Import DataFusion without pandas; raise JobFileError if it is not installed."""
+    check_installed(key_path)
+    lazy_pandas()  # DataFusion makes pyarrow import pandas, which is 0.3 of its 0.35 s
+    import datafusion
+
+    return datafusion
 
 
 def check_installed(key_path: str) -> None:

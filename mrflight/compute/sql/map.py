@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.engine import add_table, new_session, quoted, translate_errors
-from mrflight.compute.sql.plan_cache import Planned, needed_columns, plan_query
-from mrflight.compute.sql.plans import conditions_on, explain_not_row_wise, result_schema
+from mrflight.compute.sql.plan_cache import Planned, plan_query
+from mrflight.compute.sql.plans import (
+    conditions_on,
+    explain_not_row_wise,
+    result_schema,
+    used_columns,
+)
+from mrflight.compute.sql.row_steps import QueryOfRows, RowSteps
+from mrflight.config.row_steps import ExpressionStep
 from mrflight.errors import ColumnNotFoundError, JobFileError
 from mrflight.system.shared_payload import SharedPayload
 
@@ -37,14 +45,33 @@ _OPTIONS = {"datafusion.execution.batch_size": str(_BATCH_ROWS)}
 class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
     """A query that maps each row of one input by itself. Picklable."""
 
-    text: str
+    query: QueryOfRows
     table: str
     """The table that the query reads: the input's name, unless ``sql_table`` is set."""
     key_path: str
-    """The key path in the job file, for messages."""
+    """The key path in the job file, or the calls of the steps, for messages."""
+    all_columns: pa.Schema | None = None
+    """The table with the columns that are not read, because the query does not need them; None if
+    all are read."""
+
+    @classmethod
+    def of_steps(cls, *steps: ExpressionStep) -> SqlMap:
+        """Return the query of some steps, of which there is at least one."""
+        query = RowSteps(steps)
+        return cls(query, steps[0].table, str(query))
 
     def __str__(self) -> str:
-        return self.text
+        return str(self.query)
+
+    def only(self, columns: Sequence[str]) -> SqlMap:
+        """Return a map to these columns; a query in SQL may make others, too."""
+        if isinstance(self.query, str):
+            return self
+        return replace(self, query=replace(self.query, needed=tuple(columns)))
+
+    def of(self, schema: pa.Schema) -> SqlMap:
+        """Return the map for rows of which only `columns` are read."""
+        return replace(self, all_columns=schema)
 
     def check(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result, in plain types.
@@ -58,8 +85,7 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
         Raises as `check` does.
         """
-        rows, table = self._plan(schema)[0], self.table
-        return needed_columns(rows, {table: schema}, lambda used: self.check(used[table]))[table]
+        return used_columns(self._plan(schema)[0], {self.table: schema})[self.table]
 
     def can_match(self, schema: pa.Schema, values: pa.RecordBatch) -> list[bool]:
         """Return for each row of ``values`` whether rows with these values can be in the result.
@@ -84,7 +110,7 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         All have one schema. Raises JobFileError if the query fails for the values.
         """
         # Importing this module takes 10 ms.
-        from mrflight.compute.sql.planned_query import PlannedQuery
+        from mrflight.compute.sql.planned_query import PlannedQuery, TableSchema
 
         first = next(batches, None)
         if first is None:
@@ -93,7 +119,8 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         result = result_schema(planned, self.key_path)
         schemas = {self.table: first.schema}
         with translate_errors(self.key_path, schemas):
-            rows = PlannedQuery(self.text, self.table, first.schema, {**_OPTIONS, **options})
+            table = TableSchema(self._all_of(first.schema), first.schema)
+            rows = PlannedQuery(self.query, self.table, table, {**_OPTIONS, **options})
         is_empty = True
         for group in _group_batches(chain([first], batches)):
             with translate_errors(self.key_path, schemas):
@@ -105,12 +132,19 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
 
     def _plan(self, schema: pa.Schema) -> Planned:
         """Return the plan. Raise JobFileError if the query needs more than one row at a time."""
-        planned = plan_query(self.text, self.key_path, {self.table: schema})
+        planned = plan_query(self.query, self.key_path, {self.table: self._all_of(schema)})
         if reason := explain_not_row_wise(planned[0], self.table):
             raise JobFileError(
                 f"{self.key_path}: a map sees one row at a time, but this sql {reason}"
             )
         return planned
+
+    def _all_of(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema with the columns that are not read."""
+        if self.all_columns is None:
+            return schema
+        read = {field.name: field for field in schema}
+        return pa.schema([read.get(field.name, field) for field in self.all_columns])
 
 
 def _hold(conditions: list[Expr], table: str, values: pa.RecordBatch) -> list[bool]:

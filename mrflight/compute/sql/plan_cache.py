@@ -15,10 +15,10 @@ from mrflight.compute.sql.engine import (
     add_table,
     check_installed,
     new_session,
-    query,
     translate_errors,
 )
 from mrflight.compute.sql.plans import reads_floats, used_columns
+from mrflight.compute.sql.row_steps import QueryOfRows, plan_rows
 from mrflight.errors import ColumnNotFoundError, JobFileError
 
 if TYPE_CHECKING:
@@ -54,9 +54,12 @@ class TableSchemas:
         )
 
 
-def plan_query(text: str, key_path: str, schemas: Mapping[str, pa.Schema]) -> Planned:
-    """Return the plan of a query; raise JobFileError or ColumnNotFoundError if it is wrong."""
-    return _plan(text, key_path, TableSchemas.of(schemas))
+def plan_query(wanted: QueryOfRows, key_path: str, schemas: Mapping[str, pa.Schema]) -> Planned:
+    """Return the plan of a query; raise JobFileError or ColumnNotFoundError if it is wrong.
+
+    Several tables need a query in SQL.
+    """
+    return _plan(wanted, key_path, TableSchemas.of(schemas))
 
 
 def needed_columns(
@@ -78,20 +81,22 @@ def needed_columns(
 
 
 @lru_cache(_MAX_PLANS)
-def _plan(text: str, key_path: str, tables: TableSchemas) -> Planned:
+def _plan(wanted: QueryOfRows, key_path: str, tables: TableSchemas) -> Planned:
     schemas = dict(tables.schemas)
     check_installed(key_path)
     with translate_errors(key_path, schemas):
-        rows = _plan_with({}, text, schemas)
+        rows = _plan_with({}, wanted, schemas)
         if reads_floats(rows, schemas):
             return rows, {}
-        return _plan_with(EXACT, text, schemas), EXACT
+        return _plan_with(EXACT, wanted, schemas), EXACT
 
 
-def _plan_with(options: dict[str, str], text: str, schemas: Mapping[str, pa.Schema]) -> DataFrame:
+def _plan_with(
+    options: dict[str, str], wanted: QueryOfRows, schemas: Mapping[str, pa.Schema]
+) -> DataFrame:
     session = new_session(options)
     for name, schema in schemas.items():
         add_table(session, name, [empty_batch(schema)])
-    rows = query(session, text)
+    rows = plan_rows(session, wanted, next(iter(schemas)))
     rows.execution_plan()  # raises for types that do not fit
     return rows

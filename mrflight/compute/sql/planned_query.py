@@ -8,11 +8,13 @@ dataset (the interface of `pyarrow.dataset`), which DataFusion reads again in ea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from mrflight.compute.sql.engine import new_session, query, quoted
+from mrflight.compute.sql.engine import new_session, quoted
+from mrflight.compute.sql.row_steps import QueryOfRows, plan_rows
 
 
 class PlannedQuery:
@@ -22,14 +24,14 @@ class PlannedQuery:
     """
 
     def __init__(
-        self, text: str, table: str, schema: pa.Schema, options: Mapping[str, str]
+        self, wanted: QueryOfRows, table: str, schemas: TableSchema, options: Mapping[str, str]
     ) -> None:
-        self._table = _Table(schema)
+        self._table = _Table(schemas)
         self._session = new_session(options)
         # This rule would push filters down to the dataset, which cannot apply them.
         self._session.remove_optimizer_rule("push_down_filter")
         self._session.register_dataset(quoted(table), self._table)
-        self._plan = query(self._session, text).execution_plan()
+        self._plan = plan_rows(self._session, wanted, table).execution_plan()
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result of the query for these rows, without empty batches.
@@ -45,11 +47,20 @@ class PlannedQuery:
         self._table.batches = ()
 
 
+class TableSchema(NamedTuple):
+    """The columns of a table, of which some need not be read."""
+
+    all: pa.Schema
+    read: pa.Schema
+    """The columns that the batches have. The query needs no others."""
+
+
 class _Table(ds.Dataset):
     """A dataset with one fragment, which is itself, and with the methods that DataFusion calls."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+    def __init__(self, schemas: TableSchema) -> None:
+        self._schema = schemas.all
+        self.read_schema = schemas.read
         self.batches: Sequence[pa.RecordBatch] = ()
 
     @property
@@ -79,6 +90,8 @@ class _Scanner:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._table.batches:
-            if batch.schema != self._table.schema:
-                raise TypeError(f"a batch has the schema {batch.schema}, not {self._table.schema}")
+            if batch.schema != self._table.read_schema:
+                raise TypeError(
+                    f"a batch has the schema {batch.schema}, not {self._table.read_schema}"
+                )
             yield batch.select(self.projected_schema.names)

@@ -146,7 +146,7 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
     }
 
 
-_PURE = {
+PURE = {
     "Between",
     "BinaryExpr",
     "Cast",
@@ -197,7 +197,7 @@ def _needs_only(expression: Any, columns: Collection[str]) -> bool:
     kind = expression.variant_name()
     if kind == "Column":
         return expression.to_variant().name() in columns
-    if kind == "Literal" or kind not in _PURE:
+    if kind == "Literal" or kind not in PURE:
         return kind == "Literal"
     return all(_needs_only(part, columns) for part in expression.rex_call_operands())
 

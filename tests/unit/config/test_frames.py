@@ -13,7 +13,7 @@ import pytest
 from hypothesis import find
 
 from mrflight.config.frames import as_hinted, hinted_type, returned_rows, to_batches
-from mrflight.config.pickled_functions import chain_functions, load_pickled, pickle_function
+from mrflight.config.pickled_functions import load_pickled, pickle_function
 from mrflight.config.pickled_functions import split_pickled as split
 from mrflight.errors import UserFunctionError
 from tests.support.column_kinds import KINDS, Kind
@@ -82,24 +82,6 @@ def test_a_pickled_function_keeps_its_hint() -> None:
 def test_a_hint_that_is_not_clear() -> None:
     with pytest.raises(UserFunctionError, match=r"the map f: the hint 'P\.DataFrame' of its first"):
         hinted_type(of_frames_without_imports, "the map f")
-
-
-def test_chained_functions_get_what_their_own_hints_ask() -> None:
-    def doubled(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.with_columns(pl.col("n") * 2)
-
-    def increased(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows + 1
-
-    text = chain_functions(pickle_function(doubled, "map"), pickle_function(increased, "map"))
-    assert text is not None
-    parts = split(text)
-    assert parts is not None
-    batch = pa.record_batch({"n": [1, None]})
-    rows = returned_rows(load_pickled(parts[1])(batch), batch.schema)
-    assert rows is not None
-    assert rows.schema == batch.schema
-    assert rows.to_pydict() == {"n": [3, None]}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mrflight.config.functions import FunctionRef
-from mrflight.config.pickled_functions import MAX_BYTES, chain_functions, name_of, pickle_function
+from mrflight.config.pickled_functions import MAX_BYTES, name_of, pickle_function
 from mrflight.errors import UserFunctionError
 
 
@@ -147,17 +147,3 @@ def test_a_module_that_the_worker_does_not_have_is_reported(weigh: str, tmp_path
         "inputs.visits.map: weigh cannot be loaded in a worker: ModuleNotFoundError: No module "
         "named 'users_weights'"
     )
-
-
-def test_chained_maps_are_one_function() -> None:
-    both = chain_functions(pickle_function(plus_one, "map"), pickle_function(Times(3), "map"))
-    assert both is not None
-    three = chain_functions(both, pickle_function(lambda number: number - 1, "map"))
-    assert three is not None
-    assert ref(both).load()(1) == 6
-    assert ref(three).load()(1) == 5
-    assert str(ref(three)).startswith(
-        "plus_one, then Times, then <lambda> (test_pickled_functions.py"
-    )
-    assert chain_functions("clicks:weigh", both) is None
-    assert chain_functions(both, "clicks:weigh") is None

@@ -112,6 +112,40 @@ CASES: list[tuple[Dataset, str]] = [
         "[reduce]\ngroup_by = ['url']",
     ),
     (
+        VISITS.filter("weight > 3", "url > 'a'")
+        .map("clicks:weigh")
+        .alias("v")
+        .drop("at")
+        .distinct(),
+        "[inputs.v]\npath = 'visits/*.csv'\n[reduce]\ndistinct = true\n"
+        "[[inputs.v.steps]]\ntype = 'filter'\ntable = 'visits'\n"
+        'call = """filter("weight > 3", "url > \'a\'")"""\n'
+        "conditions = ['weight > 3', \"url > 'a'\"]\n"
+        "[[inputs.v.steps]]\ntype = 'map'\ntable = 'visits'\ncall = 'map(clicks:weigh)'\n"
+        "function = 'clicks:weigh'\n"
+        "[[inputs.v.steps]]\ntype = 'drop'\ntable = 'v'\ncall = 'drop(\"at\")'\n"
+        "columns = ['at']",
+    ),
+    (
+        VISITS.map("clicks:weigh").sql("select * from visits").select("url", {"n of": "count"}),
+        "[inputs.visits]\npath = 'visits/*.csv'\nmap = 'clicks:weigh'\n"
+        "[[inputs.visits.steps]]\ntype = 'sql'\ntable = 'visits'\n"
+        "call = 'sql(\"select * from visits\")'\ntext = 'select * from visits'\n"
+        "[[inputs.visits.steps]]\ntype = 'select'\ntable = 'visits'\n"
+        'call = \'select("url", n of="count")\'\n'
+        "columns = [{ text = 'url' }, { text = 'count', name = 'n of' }]",
+    ),
+    (
+        CLICKS.filter("clicks > 3").rename(url="u").distinct(),
+        "[stages.grouped.inputs.visits]\npath = 'visits/*.csv'\n"
+        "[stages.grouped.reduce]\ngroup_by = ['url']\naggregate = { clicks = 'sum(weight)' }\n"
+        "[inputs.grouped]\nstage = 'grouped'\n[reduce]\ndistinct = true\n"
+        "[[inputs.grouped.steps]]\ntype = 'filter'\ntable = 'grouped'\n"
+        "call = 'filter(\"clicks > 3\")'\nconditions = ['clicks > 3']\n"
+        "[[inputs.grouped.steps]]\ntype = 'rename'\ntable = 'grouped'\n"
+        "call = 'rename(url=\"u\")'\nnames = [['url', 'u']]",
+    ),
+    (
         VISITS.join(VISITS.sql("select url, 1 as n from visits").alias("v"), on="url"),
         "[inputs.visits]\npath = 'visits/*.csv'\nkey = ['url']\n"
         "[inputs.v]\npath = 'visits/*.csv'\nkey = ['url']\n"
@@ -221,6 +255,8 @@ def test_the_output_has_the_options_of_write() -> None:
 STEPS: list[Callable[[Dataset], Dataset]] = [
     lambda rows: rows.map("clicks:weigh").repartition(),
     lambda rows: rows.group_by("url").agg(clicks="sum(weight)"),
+    lambda rows: rows.filter("weight > 3").map(len),
+    lambda rows: rows.with_columns(n="1").select("*"),
     lambda rows: rows.sort_by("url"),
     lambda rows: rows.limit(3),
     lambda rows: rows.distinct(),
@@ -271,9 +307,11 @@ def test_callables_are_sent_with_the_job() -> None:
     reduce = spec.stages["reduced"].reduce
     assert reduce is not None
     assert reduce.function is not None
-    texts = [spec.stages["reduced"].inputs["visits"].map, reduce.function, spec.shuffle.partitioner]
-    mapped, reduced, placed = (FunctionRef.parse(text or "", "map", "").load() for text in texts)
-    assert (mapped([1]), reduced([1]), placed(None, None, 7)) == ([1, 3, 4], [1, 5], 7)
+    maps = spec.stages["reduced"].inputs["visits"].functions
+    texts = [*maps, reduce.function, spec.shuffle.partitioner]
+    first, then, reduced, placed = (FunctionRef.parse(text, "map", "").load() for text in texts)
+    assert (first([1]), then([1]), reduced([1])) == ([1, 3], [1, 4], [1, 5])
+    assert placed(None, None, 7) == 7
     assert spec == rows.job("out")
     assert "cloudpickle" in modules_for(spec)
     assert "cloudpickle" not in modules_for(CLICKS.job("out"))
@@ -292,19 +330,6 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: VISITS.map("a:b").map(len),
-            "inputs.visits.map: these rows are already mapped by",
-        ),
-        (
-            lambda: VISITS.map(len).map("a:b"),
-            "inputs.visits.map: these rows are already mapped by",
-        ),
-        (
-            lambda: VISITS.sql("select 1").map("a:b"),
-            "inputs.visits.map: these rows are already mapped by sql",
-        ),
-        (lambda: VISITS.map("a:b").sql("select 1"), "inputs.visits.sql: these rows are already m"),
         (lambda: VISITS.union(USERS).alias("all"), "alias: <mrflight.Dataset visits, users> has"),
         (lambda: VISITS.with_shuffle(partitions=3), "with_shuffle: <mrflight.Dataset visits> is"),
         (

@@ -38,6 +38,12 @@ except JobError as error:
     ("module", "call", "message"),
     [
         (
+            "datafusion",
+            "mrflight.col('a') > 1",
+            "JobFileError: col: SQL needs DataFusion, which is not installed: pip install "
+            "'mrflight[sql]'",
+        ),
+        (
             "deltalake",
             "import_deltalake()",
             "OutputError: Delta tables need deltalake, which is not installed: pip install "

@@ -141,7 +141,7 @@ def test_a_missing_column_is_reported_with_the_key_that_selects_columns(plan: Pl
     assert str(raised.value) == f"inputs.visits.key: {reason}"
     with pytest.raises(ColumnNotFoundError) as raised:
         plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
-    reason = "inputs.visits has no column 'wait'; it has 'url', 'weight'"
+    reason = "inputs.visits has no column 'wait'; did you mean 'weight'? It has 'url', 'weight'"
     assert str(raised.value) == f"reduce.aggregate.n: {reason}"
 
 

@@ -46,7 +46,11 @@ def test_the_only_column_is_found_as_well(text: str, name: str) -> None:
     ("text", "kind", "reason"),
     [
         ("n + 1", JobFileError, "'n + 1' is int64 and not a condition"),
-        ("op = 'D'", ColumnNotFoundError, "the result has no column 'op'; it has 'Op', 'n', 's'"),
+        (
+            "op = 'D'",
+            ColumnNotFoundError,
+            "the result has no column 'op'; did you mean 'Op'? It has 'Op', 'n', 's'",
+        ),
         ("Op =", JobFileError, "cannot be evaluated for rows of the result: SQL error"),
         ("", JobFileError, "cannot be evaluated for rows of the result: SQL error"),
         ("n = 1; drop table x", JobFileError, "Expected: end of expression, found: ;"),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.compute.sql.engine import EXACT, new_session
-from mrflight.compute.sql.planned_query import PlannedQuery, _Table
+from mrflight.compute.sql.planned_query import PlannedQuery, TableSchema, _Table
 
 SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string(), "price": pa.decimal128(9, 2)})
 
@@ -18,7 +18,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
 
 
 def planned(text: str) -> PlannedQuery:
-    return PlannedQuery(text, "My rows", SCHEMA, EXACT)
+    return PlannedQuery(text, "My rows", TableSchema(SCHEMA, SCHEMA), EXACT)
 
 
 def passed(plan: PlannedQuery, *batches: pa.RecordBatch) -> list[dict[str, object]]:
@@ -67,6 +67,6 @@ def test_a_batch_of_another_schema_is_refused() -> None:
 
 def test_a_filter_pushed_down_to_the_dataset_is_refused() -> None:
     session = new_session({})  # which pushes filters down
-    session.register_dataset("visits", _Table(SCHEMA))
+    session.register_dataset("visits", _Table(TableSchema(SCHEMA, SCHEMA)))
     with pytest.raises(Exception, match=r"DataFusion has to apply this filter itself: \(n > 1\)"):
         session.sql("select n from visits where n > 1").execution_plan()
