@@ -21,7 +21,7 @@ from experiments.scaling.measured import Step, Steps
 from experiments.scaling.simulated_worker import REDUCES_TO
 from experiments.scaling.size import SCHEMA, Size
 from mrflight.config.job_file import decode_job
-from mrflight.config.memory import divide_memory
+from mrflight.config.memory import Processes, divide_memory
 from mrflight.config.spec import JobSpec
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stages import build_stages
@@ -127,7 +127,7 @@ def _source(spec: JobSpec, size: Size, folder: Path) -> Source:
 
 
 def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
-    memory = divide_memory(_NODES * _NODE_BYTES, size.workers, size.servers)
+    memory = divide_memory(_NODES * _NODE_BYTES, Processes(size.workers, size.servers))
     sources = {"": {source.name: source}}
     return plan_job(build_stages(spec), sources, str(folder), "scale", size.workers, memory)
 

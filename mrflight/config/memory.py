@@ -42,6 +42,10 @@ _RAY_BYTES = 110 * MIB
 _RAY_PROCESS_BYTES = 50 * MIB
 """Ray itself in a worker or a data server. Idle ones were measured with 79 and 68 MiB of PSS."""
 
+_READER_BYTES = 64 * MIB
+"""What a caller's process takes while it reads the rows of a result, in addition: the messages that
+are in gRPC, and the blocks that are read ahead (PSS, measured with blocks of 2 MiB)."""
+
 _MIN_BUDGET_BYTES = 64 * MIB
 """The least for a worker's task or a data server. With less, blocks and spill files are too small.
 """
@@ -51,6 +55,34 @@ _MAX_WRITER_BYTES = 128 * MIB
 
 _MAX_COMBINER_BYTES = 64 * MIB
 """The most for a combiner. Groups that do not fit are aggregated by the reducer."""
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """The processes of a job, and what is loaded in them."""
+
+    workers: int
+    data_servers: int
+    """Those of an embedded cluster; 0 on a standing one."""
+    with_sql: bool = False
+    """Whether DataFusion is loaded."""
+    on_ray: bool = False
+    to_caller: bool = False
+    """Whether the caller's process reads the rows of the result."""
+
+    def __str__(self) -> str:
+        servers = format_count(self.data_servers, "data server")
+        return f"{format_count(self.workers, 'worker')} and {servers}"
+
+    @property
+    def empty_bytes(self) -> int:
+        """The bytes of all processes before they hold rows."""
+        workers, servers = self.workers, self.data_servers
+        size = _DRIVER_BYTES + workers * _WORKER_BYTES + servers * _SERVER_BYTES
+        if self.with_sql:
+            size += _SQL_BYTES + workers * _SQL_WORKER_BYTES
+        if self.on_ray:
+            size += _RAY_BYTES + (workers + servers) * _RAY_PROCESS_BYTES
+        return size + _READER_BYTES * self.to_caller
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
@@ -85,41 +117,36 @@ def plan_memory(
     ``default`` is the total if the job sets none; without it `default_memory` is. Raises
     JobFileError if a setting is not a size, or too small.
     """
+    processes = Processes(
+        workers,
+        data_servers,
+        with_sql=spec.has_sql,
+        on_ray=spec.cluster.executor == "ray",
+        to_caller=not spec.has_output,
+    )
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
-    with_sql = spec.has_sql
-    on_ray = spec.cluster.executor == "ray"
-    min_bytes = min_memory(workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
+    min_bytes = min_memory(processes, servers)
     if total is None:
         total = max(default_memory() if default is None else default, min_bytes)
     if total < min_bytes:
-        server_count = format_count(data_servers, "data server")
         raise JobFileError(
-            f"cluster.memory: {format_bytes(total)} is too little for "
-            f"{format_count(workers, 'worker')} and {server_count}; give {format_bytes(min_bytes)} "
-            "or more, or set fewer cluster.workers"
+            f"cluster.memory: {format_bytes(total)} is too little for {processes}; give "
+            f"{format_bytes(min_bytes)} or more, or set fewer cluster.workers"
         )
-    return divide_memory(total, workers, data_servers, servers, with_sql=with_sql, on_ray=on_ray)
+    return divide_memory(total, processes, servers)
 
 
-def divide_memory(
-    total: int,
-    workers: int,
-    data_servers: int,
-    servers: int | None = None,
-    *,
-    with_sql: bool = False,
-    on_ray: bool = False,
-) -> MemoryPlan:
+def divide_memory(total: int, processes: Processes, servers: int | None = None) -> MemoryPlan:
     """Divide ``total`` bytes, which must be at least `min_memory`.
 
-    ``data_servers`` counts those of an embedded cluster; it is 0 on a standing one. ``servers`` is
-    what they get together, if that is set. ``with_sql`` and ``on_ray`` say whether DataFusion and
-    Ray are loaded.
+    ``servers`` is what the data servers get together, if that is set.
     """
-    rest = total - _fixed_bytes(workers, data_servers, with_sql, on_ray)
+    workers = processes.workers
+    rest = total - processes.empty_bytes
     if servers is None:
-        servers = min(rest // 2, rest - workers * _MIN_BUDGET_BYTES) if data_servers else 0
+        least = workers * _MIN_BUDGET_BYTES
+        servers = min(rest // 2, rest - least) if processes.data_servers else 0
     each = (rest - servers) // workers
     return MemoryPlan(
         total=total,
@@ -132,28 +159,11 @@ def divide_memory(
     )
 
 
-def min_memory(
-    workers: int,
-    data_servers: int,
-    servers: int | None = None,
-    *,
-    with_sql: bool = False,
-    on_ray: bool = False,
-) -> int:
+def min_memory(processes: Processes, servers: int | None = None) -> int:
     """Return the least memory, in bytes, that a job can run with."""
     if servers is None:
-        servers = data_servers * _MIN_BUDGET_BYTES
-    return (
-        _fixed_bytes(workers, data_servers, with_sql, on_ray)
-        + workers * _MIN_BUDGET_BYTES
-        + servers
-    )
-
-
-def _fixed_bytes(workers: int, data_servers: int, with_sql: bool, on_ray: bool) -> int:
-    ray = _RAY_BYTES + (workers + data_servers) * _RAY_PROCESS_BYTES if on_ray else 0
-    sql = _SQL_BYTES + workers * _SQL_WORKER_BYTES if with_sql else 0
-    return _DRIVER_BYTES + workers * _WORKER_BYTES + data_servers * _SERVER_BYTES + sql + ray
+        servers = processes.data_servers * _MIN_BUDGET_BYTES
+    return processes.empty_bytes + processes.workers * _MIN_BUDGET_BYTES + servers
 
 
 def _size(text: str | None, key: str) -> int | None:

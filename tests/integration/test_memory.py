@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.config.memory import min_memory
+from mrflight.config.memory import Processes, min_memory
 from tests.support.driver import drive, sorted_rows, write_job
 from tests.support.leftovers import nothing_left_over, tree
 
@@ -119,7 +119,7 @@ def test_a_window_in_sql_runs_in_the_least_memory_that_is_accepted(tmp_path: Pat
     text = JOB.replace('"key"', '"k"').replace("partitions = 3\nPARTITIONER", "partitions = 1")
     reduce = f'[reduce]\nsql = "select *, {window} as n from rows"'
     job = write_job(tmp_path, text.replace("REDUCE", reduce))
-    least = min_memory(workers=2, data_servers=1, with_sql=True)
+    least = min_memory(Processes(workers=2, data_servers=1, with_sql=True))
     given = ("--set", f"cluster.memory={least} B", "--set", "cluster.data_servers=1")
     refused = drive(job, *given, "--set", f"cluster.memory={least - 1} B")
     assert (refused.code, "cluster.memory" in refused.stderr) == (2, True), refused.stderr

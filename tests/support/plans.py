@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from mrflight.config.job_file import decode_job
-from mrflight.config.memory import divide_memory
+from mrflight.config.memory import Processes, divide_memory
 from mrflight.config.spec import JobSpec
 from mrflight.planner.stage_plan import StagePlan, plan_stage
 from mrflight.sources import open_source
 
 SPLIT_BYTES = 100
 WORKERS = 4
-MEMORY = divide_memory(8 * 2**30, WORKERS, data_servers=1)
+MEMORY = divide_memory(8 * 2**30, Processes(WORKERS, data_servers=1))
 
 Plan = Callable[..., StagePlan]
 

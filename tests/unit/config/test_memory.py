@@ -7,19 +7,28 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from mrflight.config.memory import MIB, default_memory, divide_memory, min_memory, plan_memory
+from mrflight.config.memory import (
+    MIB,
+    Processes,
+    default_memory,
+    divide_memory,
+    min_memory,
+    plan_memory,
+)
 from mrflight.errors import JobFileError
+from mrflight.frontend.dataset_writer import TO_CALLER
 from tests.support.plans import job
 
 GIB = 1024 * MIB
+TWO = Processes(workers=2, data_servers=1)
 
 
 @pytest.mark.parametrize("total", [512 * MIB, 2 * GIB, 64 * GIB, 2**50])
 @pytest.mark.parametrize("workers", [1, 2, 16])
 @pytest.mark.parametrize("data_servers", [0, 1, 4])
 def test_the_parts_do_not_exceed_the_total(total: int, workers: int, data_servers: int) -> None:
-    total = max(total, min_memory(workers, data_servers))
-    plan = divide_memory(total, workers, data_servers)
+    total = max(total, min_memory(Processes(workers, data_servers)))
+    plan = divide_memory(total, Processes(workers, data_servers))
     task = max(plan.writer + plan.combiner, plan.reducer + plan.encoder)
     assert plan.servers + workers * task < total
     assert min(plan.writer, plan.reducer, plan.encoder) >= 16 * MIB
@@ -27,18 +36,18 @@ def test_the_parts_do_not_exceed_the_total(total: int, workers: int, data_server
 
 
 def test_the_plan_of_two_gib_on_two_cores() -> None:
-    plan = divide_memory(2 * GIB, workers=2, data_servers=1)
+    plan = divide_memory(2 * GIB, TWO)
     assert plan.servers == 889 * MIB
     assert plan.reducer == pytest.approx(222 * MIB, abs=MIB)
     assert plan.writer == pytest.approx(128 * MIB, abs=MIB)
 
 
 def test_a_rewrite_also_gets_the_memory_of_the_data_servers() -> None:
-    plan = divide_memory(2 * GIB, workers=2, data_servers=1)
+    plan = divide_memory(2 * GIB, TWO)
     assert plan.rewriter == pytest.approx(plan.reducer + plan.servers // 4, abs=8)
-    standing = divide_memory(2 * GIB, workers=2, data_servers=0)
+    standing = divide_memory(2 * GIB, Processes(2, 0))
     assert standing.rewriter == standing.reducer
-    set_by_hand = divide_memory(2 * GIB, workers=2, data_servers=1, servers=1600 * MIB)
+    set_by_hand = divide_memory(2 * GIB, Processes(2, 1), servers=1600 * MIB)
     assert set_by_hand.rewriter == plan.rewriter
 
 
@@ -46,10 +55,18 @@ def test_the_memory_of_sql_is_set_aside_before_the_division() -> None:
     sql_bytes = (54 + 2 * 13) * MIB
     sections = {"cluster": {"memory": "640 MiB"}}
     output = {"table": "out", "mode": "merge", "keys": ["id"]}
-    assert plan_memory(job(**sections, output=output), 2, 1) == divide_memory(640 * MIB, 2, 1)
+    assert plan_memory(job(**sections, output=output), 2, 1) == divide_memory(
+        640 * MIB, Processes(2, 1)
+    )
     with_sql = plan_memory(job(**sections, output={**output, "delete_when": "op = 'D'"}), 2, 1)
-    assert with_sql == replace(divide_memory(640 * MIB - sql_bytes, 2, 1), total=640 * MIB)
-    assert min_memory(2, 1, with_sql=True) == min_memory(2, 1) + sql_bytes
+    assert with_sql == replace(divide_memory(640 * MIB - sql_bytes, TWO), total=640 * MIB)
+    assert min_memory(Processes(2, 1, with_sql=True)) == min_memory(TWO) + sql_bytes
+
+
+def test_the_memory_of_a_caller_who_reads_the_rows_is_set_aside() -> None:
+    sections = {"cluster": {"memory": "640 MiB"}}
+    to_caller = plan_memory(job(**sections, output=dict(TO_CALLER)), 2, 1)
+    assert to_caller == replace(divide_memory(576 * MIB, TWO), total=640 * MIB)
 
 
 def test_the_servers_get_what_the_job_file_sets() -> None:
@@ -81,7 +98,7 @@ def test_invalid_memory_is_refused(sections: dict[str, object], message: str) ->
 
 
 def test_the_minimum_memory_is_accepted() -> None:
-    minimum = min_memory(workers=2, data_servers=1)
+    minimum = min_memory(TWO)
     assert plan_memory(job(cluster={"memory": str(minimum)}), 2, 1).total == minimum
     with pytest.raises(JobFileError):
         plan_memory(job(cluster={"memory": str(minimum - 1)}), 2, 1)
@@ -90,4 +107,4 @@ def test_the_minimum_memory_is_accepted() -> None:
 def test_the_default_is_at_most_half_of_the_machines_memory() -> None:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < default_memory() <= physical // 2
-    assert plan_memory(job(), 2, 1).total >= min_memory(2, 1)
+    assert plan_memory(job(), 2, 1).total >= min_memory(TWO)

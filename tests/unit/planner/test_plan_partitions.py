@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mrflight.config.memory import divide_memory, min_memory
+from mrflight.config.memory import Processes, divide_memory, min_memory
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.planner.partition_count import (
     AUTO_PARTITION_BYTES,
@@ -48,7 +48,7 @@ def test_auto_partitions_follow_the_input_and_the_workers(
 
 
 def test_auto_partitions_fit_a_reducer_with_little_memory() -> None:
-    minimum = divide_memory(min_memory(2, 1), 2, data_servers=1)
+    minimum = divide_memory(min_memory(Processes(2, 1)), Processes(2, 1))
     counted = count_partitions(job(), 2**30, 2, minimum)
     assert counted.each_bytes == minimum.reducer // 4 < AUTO_PARTITION_BYTES
     assert 2**30 / counted.number <= minimum.reducer / 4

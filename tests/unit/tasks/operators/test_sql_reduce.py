@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.config.memory import divide_memory, min_memory
+from mrflight.config.memory import Processes, divide_memory, min_memory
 from mrflight.errors import ColumnNotFoundError, JobError, JobFailedError, JobFileError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators import sql_reduce
@@ -56,6 +56,8 @@ QUERIES = [
     "select count(*) as c from visits where n between 10 + 5 and 20",
     "select n from visits where n > 1000",
 ]
+
+SQL = Processes(workers=2, data_servers=1, with_sql=True)
 
 
 def applied(
@@ -160,7 +162,7 @@ def wide_rows(rows: int, width: int) -> pa.Table:
 def test_windows_run_in_the_minimum_memory_of_a_job(
     rows: int, width: int, columns: str, tmp_path: Path
 ) -> None:
-    plan = divide_memory(min_memory(2, 1, with_sql=True), 2, 1, with_sql=True).halved()
+    plan = divide_memory(min_memory(SQL), SQL).halved()
     text = f"select {columns} as n from a"
     batches, _ = applied(text, {"a": wide_rows(rows, width)}, plan.reducer, tmp_path)
     found = pa.Table.from_batches(batches)
