@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from mrflight.units import format_bytes, format_count
@@ -41,6 +43,11 @@ class MergeCounts(msgspec.Struct, frozen=True):
     """Files that had no other rows."""
 
 
+def describe_bad_rows(bad_rows: Mapping[str, int]) -> list[str]:
+    """Return how many bad rows each input has, without those that have none."""
+    return [f"{format_count(rows, 'bad row')} of {name}" for name, rows in bad_rows.items() if rows]
+
+
 class JobResult(msgspec.Struct, frozen=True):
     """The result of a job, which ``--json`` prints as its last line.
 
@@ -62,6 +69,9 @@ class JobResult(msgspec.Struct, frozen=True):
     """The version of the Delta table that was committed; None for folders of files."""
     input_versions: dict[str, int] = {}
     """The version that was read of each input that is a Delta table."""
+    bad_rows: dict[str, int] = {}
+    """The rows that were skipped of each input with ``bad_rows``, because they cannot be read; they
+    are not in ``rows_in``."""
     attempts: Attempts = Attempts()
     peak_memory_bytes: int = 0
     """The most memory that all processes of the job held together, as measured, without the servers
@@ -77,13 +87,17 @@ class JobResult(msgspec.Struct, frozen=True):
         version = "" if self.version is None else f", version {self.version}"
         read = "".join(f"{name}, version {v}, " for name, v in self.input_versions.items())
         return (
-            f"{format_count(self.rows_in, 'row')} in, {format_count(self.rows_out, 'row')} out, "
+            f"{format_count(self.rows_in, 'row')} in, {self._skipped()}"
+            f"{format_count(self.rows_out, 'row')} out, "
             f"{format_count(self.partitions, 'partition')}, "
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
             f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
             f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
             f"{read and f'read {read}wrote '}{self.table}{version}{self._merged()}"
         )
+
+    def _skipped(self) -> str:
+        return "".join(f"{each} skipped, " for each in describe_bad_rows(self.bad_rows))
 
     def _merged(self) -> str:
         merged = self.merged

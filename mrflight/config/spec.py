@@ -102,6 +102,8 @@ class InputSpec(_Section, frozen=True):
     others are inferred."""
     csv: CsvOptions = CsvOptions()
     json: JsonOptions = JsonOptions()
+    bad_rows: Literal["fail", "skip"] = "fail"
+    """What to do with rows of csv and json that cannot be read."""
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None

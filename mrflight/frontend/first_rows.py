@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from mrflight.ids import new_job_id
 from mrflight.planner.analyze import plan_result
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import plan_map
+from mrflight.result import describe_bad_rows
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.storage.option_checks import prepare_storage
 from mrflight.tasks.mapper import Mapper
 from mrflight.tasks.tasks import MapTask
+
+log = logging.getLogger(__name__)
 
 _COUNTED_AT_ONCE = 16
 """Splits whose rows are counted at the same time; each is a small read of a store."""
@@ -35,14 +40,23 @@ def plan_here(spec: JobSpec, folder: Path) -> JobPlan:
 def first_rows(spec: JobSpec, folder: Path, rows: int) -> pa.Table:
     """Return the first rows of a job without a reduce, by the maps of its plan.
 
-    The maps run here, one after the other, until there are enough rows. Raises what a job raises,
-    with the name of the map that failed as a note.
+    The maps run here, one after the other, until there are enough rows. Bad rows that they skip
+    are reported. Raises what a job raises, with the name of the map that failed as a note.
     """
+    skipped: dict[str, BadRowLog] = {}
+    table = _first_rows(plan_here(spec, folder).last.map_tasks, rows, skipped)
+    for bad in describe_bad_rows({name: each.rows for name, each in skipped.items()}):
+        log.warning("%s skipped, up to the last row that was asked for", bad)
+    return table
+
+
+def _first_rows(tasks: Iterable[MapTask], rows: int, skipped: dict[str, BadRowLog]) -> pa.Table:
+    """Return the first rows of maps; ``skipped`` gets the rows that these skip, by input."""
     found: list[pa.RecordBatch] = []
     schema: pa.Schema | None = None
     missing = rows
-    for task in plan_here(spec, folder).last.map_tasks:
-        for batch in _mapped(task):
+    for task in tasks:
+        for batch in _mapped(task, skipped):
             plain = to_canonical(batch, canonical_schema(batch.schema))
             schema = schema or plain.schema
             if difference := describe_difference(schema, plain.schema):
@@ -56,9 +70,12 @@ def first_rows(spec: JobSpec, folder: Path, rows: int) -> pa.Table:
     return pa.Table.from_batches(found, schema)
 
 
-def _mapped(task: MapTask) -> Iterator[pa.RecordBatch]:
+def _mapped(task: MapTask, skipped: dict[str, BadRowLog]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a map; what it raises has its name."""
-    mapper = Mapper(task.reader, task.split, task.row_map)
+    reader = task.reader
+    if task.bad_rows is not None:
+        reader = reader.with_bad_rows(skipped.setdefault(task.bad_rows.input, BadRowLog()))
+    mapper = Mapper(reader, task.split, task.row_map)
     try:
         yield from mapper.batches()
     except MrflightError as error:

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 from mrflight.config.spec import InputFormat
 from mrflight.errors import JobFileError
@@ -26,6 +26,7 @@ def read(
     key: Names | None = None,
     csv: Mapping[str, Any] | None = None,
     json: Mapping[str, Any] | None = None,
+    bad_rows: Literal["fail", "skip"] = "fail",
     hive: bool = True,
     version: int | None = None,
     timestamp: datetime | None = None,
@@ -44,6 +45,7 @@ def read(
     options |= {"types": None if types is None else dict(types)}
     options |= {"csv": None if csv is None else dict(csv)}
     options |= {"json": None if json is None else dict(json), "hive": None if hive else False}
+    options |= {"bad_rows": None if bad_rows == "fail" else bad_rows}
     return Dataset((InputBuilder(name or name_of_files(first), without_none(options)),))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from mrflight.config.memory import MemoryPlan
-from mrflight.config.spec import JobSpec
+from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stage_plan import SPLIT_BYTES
@@ -14,6 +16,7 @@ from mrflight.planner.stages import Stage, build_stages, result_stages, with_key
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
 from mrflight.sources import open_source
+from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Source
 from mrflight.storage import locate
 
@@ -63,10 +66,17 @@ def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
     """Open the inputs of a stage that are files."""
     with with_key_prefix(stage):
         return {
-            name: open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
+            name: _open_input(stage, name, section, folder)
             for name, section in stage.spec.inputs.items()
             if section.paths
         }
+
+
+def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> Source:
+    source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
+    if section.bad_rows == "fail":
+        return source
+    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name)))
 
 
 def _check_output_apart(

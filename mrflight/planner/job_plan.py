@@ -49,9 +49,9 @@ class JobPlan(msgspec.Struct, frozen=True):
     def input_versions(self) -> dict[str, int]:
         """The version that is read of each input that is a Delta table."""
         return {
-            f"{stage}.{name}" if stage else name: source.version
-            for stage, sources in self.sources.items()
-            for name, source in sources.items()
+            stage.name_of_input(name): source.version
+            for stage in self.stages
+            for name, source in self.sources[stage.name].items()
             if source.version is not None
         }
 

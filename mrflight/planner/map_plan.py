@@ -140,6 +140,7 @@ def _plan_maps(
             partitioner,
             map_side,
             WriteLimits(stage.compression, memory.writer, memory.combiner),
+            source.bad_rows,
         )
 
 

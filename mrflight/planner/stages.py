@@ -42,6 +42,10 @@ class Stage(NamedTuple):
     spec: JobSpec
     """The spec of the job, with this stage's inputs, shuffle and reduce."""
 
+    def name_of_input(self, name: str) -> str:
+        """Return the name of one of its inputs in results, after that of its section's stage."""
+        return f"{self.section.removeprefix('stages.')}{name}"
+
     @property
     def reads(self) -> set[str]:
         """The names of the stages whose results are inputs of this one."""

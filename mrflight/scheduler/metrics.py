@@ -57,6 +57,8 @@ class JobMetrics:
     rows_in: int = 0
     bytes_shuffled: int = 0
     """``rows_in`` and ``bytes_shuffled`` are 0 until the first maps are done."""
+    bad_rows: dict[str, int] = field(default_factory=dict)
+    """The skipped rows of inputs that skip bad rows and whose maps are done."""
     rows_out: int = 0
     version: int | None = None
     """The version that was committed. ``rows_out`` is 0 until the commit."""
@@ -77,6 +79,7 @@ class JobMetrics:
             table=self.table,
             version=self.version,
             input_versions=self.input_versions,
+            bad_rows=self.bad_rows,
             attempts=self.attempts,
             peak_memory_bytes=self.peak_memory_bytes,
             error=error,

@@ -111,6 +111,11 @@ def _open(found: FoundInput, split_bytes: int) -> Source:
             f"{found.key('types')} is only for csv, json and key=value folders; {found.format} "
             "files have types of their own"
         )
+    if found.spec.bad_rows != "fail":
+        raise JobFileError(
+            f"{found.key('bad_rows')} is only for csv and json; {found.format} files have no rows "
+            "that cannot be read while others can"
+        )
     if found.format == "parquet":
         from mrflight.sources.parquet_source import open_parquet
 

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.sources.bad_rows import BadRowLog, BadRowPolicy
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion, Store
 from mrflight.system.shared_payload import SharedPayload
@@ -178,6 +179,10 @@ class Reader(SharedPayload, ABC):
         """
         return 0
 
+    def with_bad_rows(self, log: BadRowLog) -> Reader:
+        """Return a reader that tells ``log`` of the rows that it skips, if it skips bad rows."""
+        return self
+
     def divide(self, split: Split, count: int) -> list[Split]:
         """Return at most ``count`` splits that cover ``split``, for sampling parts of it."""
         return split.divide(count)
@@ -201,6 +206,9 @@ class FileReader(Reader):
     def select(self, columns: Sequence[str]) -> FileReader:
         return self
 
+    def with_bad_rows(self, log: BadRowLog) -> FileReader:
+        return self
+
 
 class Source(msgspec.Struct, frozen=True):
     """An opened input: its reader, and its files cut into splits."""
@@ -222,6 +230,8 @@ class Source(msgspec.Struct, frozen=True):
     rows."""
     selected_fraction: float = 1.0
     """The fraction of the files' columns that is read."""
+    bad_rows: BadRowPolicy | None = None
+    """What is done with rows that cannot be read; None if they are errors."""
     sampled_from_bytes: int | None = None
     """The size of the whole input if only a sample of it is read."""
     is_intermediate: bool = False

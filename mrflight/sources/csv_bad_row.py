@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
-from mrflight.errors import BadRowError
 from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_dialect import encoding_of, parse_options
 from mrflight.sources.lines import Chunk, shorten
@@ -35,40 +34,37 @@ class CsvExpectation(msgspec.Struct, frozen=True):
     def decoder(self) -> CsvDecoder:
         return CsvDecoder(self.columns, self.include, self.types, self.options)
 
-    def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
-        """Return the error for ``record``, which begins on ``line``.
-
-        ``reason`` is pyarrow's message.
-        """
-        where, encoding = f"{url}, line {line}", encoding_of(self.options).of_lines
+    def explain(self, record: bytes, reason: str) -> str:
+        """Explain why ``record`` cannot be read; ``reason`` is pyarrow's message."""
+        encoding = encoding_of(self.options).of_lines
         try:
             text = record.decode(encoding, "replace" if encoding == "utf-8" else "strict")
         except UnicodeDecodeError as error:
             bad = error.object[error.start :].rstrip(b"\r\n")[:100]
             key = f"inputs.{self.input_name}.csv.encoding"
-            return BadRowError(f"{where}: {bad!r} is not {encoding}; correct it, or set {key}")
+            return f"{bad!r} is not {encoding}; correct it, or set {key}"
         in_utf8 = record if encoding == "utf-8" else text.encode()
         text = repr(shorten(text))
         fields = self._fields(in_utf8)
         if fields is None and b"\r" in record.rstrip(b"\r\n"):  # the line ends of old Macs
-            return BadRowError(f"{where}: {text} cannot be read: {reason}")
+            return f"{text} cannot be read: {reason}"
         if fields is None:
             what = "a quoted value" if self.options.escape is None else "a quoted or escaped value"
-            return BadRowError(
-                f"{where}: {what} does not end on its line: {text}; close the quote, or "
+            return (
+                f"{what} does not end on its line: {text}; close the quote, or "
                 f"set inputs.{self.input_name}.csv.newlines_in_values = true"
             )
         if len(fields) != len(self.columns):
-            return BadRowError(
-                f"{where}: {_count(len(fields), 'field')} for "
+            return (
+                f"{_count(len(fields), 'field')} for "
                 f"{_count(len(self.columns), 'column')}: {text}; correct the line, or quote "
                 f"a value that contains the delimiter {self.options.delimiter!r}"
             )
         for column, type in self.types.items():
             value = fields[self.columns.index(column)]
             if not self._converts(record, column, type):
-                return BadRowError(f"{where}: {self._explain_value(column, type, value)}")
-        return BadRowError(f"{where}: {text} cannot be read: {reason}")
+                return self._explain_value(column, type, value)
+        return f"{text} cannot be read: {reason}"
 
     def _explain_value(self, column: str, type: pa.DataType, value: bytes) -> str:
         key = f"inputs.{self.input_name}.types.{column}"
@@ -90,10 +86,8 @@ class CsvExpectation(msgspec.Struct, frozen=True):
         decoder = CsvDecoder(self.columns, [column], {column: type}, self.options)
         try:
             decoder.decode(Chunk.of(record))
-        except pa.ArrowInvalid:
+        except ValueError:
             return False
-        except ValueError:  # a line end in a value, which does not matter here
-            return True
         return True
 
     def _fields(self, record: bytes) -> list[bytes] | None:

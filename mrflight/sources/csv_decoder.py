@@ -17,6 +17,7 @@ from mrflight.sources.csv_dialect import (
     records,
     without_comments,
 )
+from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.lines import Chunk, has_lines
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
@@ -43,12 +44,13 @@ class CsvDecoder:
         self._read = pc.ReadOptions(
             use_threads=False, block_size=_MAX_BLOCK_BYTES, column_names=list(columns)
         )
-        self._parse = parse_options(options, newlines_in_values=False)
+        self._parse = parse_options(options, newlines_in_values=options.newlines_in_values)
         self._convert = convert_options(options, types, include)
         self._options = options
         self._encoding = encoding_of(options).of_lines
         self._joining = [c.encode() for c in (options.quote, options.escape) if c]
         """The characters that can make a line end a part of a value."""
+        self._records = RecordSplitter(options) if options.newlines_in_values else None
 
     def decode(self, chunk: Chunk) -> pa.RecordBatch:
         """Return the rows of a chunk.
@@ -58,13 +60,29 @@ class CsvDecoder:
         """
         chunk = without_comments(chunk.in_utf8(self._encoding), self._options.comment)
         table = pc.read_csv(pa.BufferReader(chunk.buffer), self._read, self._parse, self._convert)
+        if self._records is None:
+            self._check_lines(chunk, table.num_rows)
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else empty_batch(table.schema)
+
+    def rows(self, chunk: Chunk) -> list[bytes]:
+        """Return the bytes of each row of a chunk."""
+        return chunk.lines() if self._records is None else self._records.split(bytes(chunk))
+
+    def is_empty(self, row: bytes) -> bool:
+        """Return whether a line has no row."""
+        line = row.rstrip(b"\r\n")
+        comment = self._options.comment
+        is_comment = comment is not None and line.startswith(comment.encode())
+        return not line or (is_comment and b"\r" not in line)
+
+    def _check_lines(self, chunk: Chunk, rows: int) -> None:
+        """Raise QuotedLineEndError if a row does not end with its line."""
         # pyarrow accepts line ends in quotes even without newlines_in_values. Such a value may be
         # cut by the end of a chunk or a split, and then both halves would become rows.
         is_plain = not any(map(chunk.has, self._joining))
-        if not is_plain and not self._ends_rows_at_lines(chunk, table.num_rows):
+        if not is_plain and not self._ends_rows_at_lines(chunk, rows):
             raise QuotedLineEndError
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else empty_batch(table.schema)
 
     def _ends_rows_at_lines(self, chunk: Chunk, rows: int) -> bool:
         if not has_lines(chunk, rows):

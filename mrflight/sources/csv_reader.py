@@ -10,13 +10,14 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Split
 from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_dialect import (
@@ -26,10 +27,11 @@ from mrflight.sources.csv_dialect import (
     records,
 )
 from mrflight.sources.csv_header import HeaderReader, options_of_file
+from mrflight.sources.csv_records import TOO_LONG, RecordSplitter, read_record_chunks
 from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes
-from mrflight.sources.text_source import RowsOfFile, read_lines
+from mrflight.sources.text_source import RowsOfFile, decode_chunks, read_lines
 
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 
@@ -43,11 +45,18 @@ class CsvReader(FileReader):
     declared: frozenset[str]
     """The columns whose type the job file sets."""
     options: CsvOptions
+    bad_rows: BadRowLog | None = None
+    """Takes the rows that cannot be read; None if these are errors."""
+
+    def with_bad_rows(self, log: BadRowLog) -> CsvReader:
+        return self if self.bad_rows is None else replace(self, bad_rows=log)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         expectations, encoding = _Expectations(self), encoding_of(self.options)
         if not self.options.newlines_in_values:
-            yield from read_lines(self.root, split, "csv", encoding, expectations.of_file)
+            yield from read_lines(
+                self.root, split, "csv", encoding, expectations.of_file, self.bad_rows
+            )
             return
         for piece in split.pieces:
             location = self.root.at(piece.path)
@@ -58,7 +67,7 @@ class CsvReader(FileReader):
                 file = TextFile(location, encoding)
                 rows = expectations.of_file(file)
                 if rows is not None:
-                    batches = read_stream(file, rows.begin, rows.expected)
+                    batches = read_stream(file, rows.begin, rows.expected, self.bad_rows)
                     yield from (batch for batch in batches if batch.num_rows)
 
 
@@ -89,11 +98,17 @@ class _Expectations:
         return RowsOfFile(header.size, self._known[key])
 
 
-def read_stream(file: TextFile, begin: int, expected: CsvExpectation) -> Iterator[pa.RecordBatch]:
+def read_stream(
+    file: TextFile, begin: int, expected: CsvExpectation, bad_rows: BadRowLog | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield all rows from byte ``begin``; values may contain line ends.
 
-    Raises BadRowError with the line on which a bad row begins.
+    Raises BadRowError with the line on which a bad row begins, unless ``bad_rows`` takes it.
     """
+    if bad_rows is not None:
+        chunks = read_record_chunks(file, begin, RecordSplitter(expected.options))
+        yield from decode_chunks(((expected, chunk) for chunk in chunks), bad_rows)
+        return
     try:
         yield from _decode_stream(file, begin, expected)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
@@ -127,12 +142,10 @@ def _bad_record(file: TextFile, begin: int, expected: CsvExpectation, reason: st
     number = _ROW_NUMBER.search(reason)
     found = _find_record(file, begin, int(number[1]), expected.options) if number else None
     if found is not None:
-        return expected.explain(file.url, *found, reason)
+        line, record = found
+        return BadRowError(f"{file.url}, line {line}: {expected.explain(record, reason)}")
     if "straddl" in reason:
-        return BadRowError(
-            f"{file.url} has a row of more than {CHUNK_BYTES >> 20} MiB; a quote before it is "
-            "probably not closed; close it"
-        )
+        return BadRowError(f"{file.url} {TOO_LONG}")
     return BadRowError(f"{file.url} cannot be read as csv: {reason}")
 
 

@@ -28,7 +28,7 @@ from mrflight.sources.schema_inference import (
     unify_schemas,
 )
 from mrflight.sources.text_file import TextFile
-from mrflight.sources.text_source import decode_chunks, text_source
+from mrflight.sources.text_source import bad_rows_of, decode_chunks, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
 from mrflight.storage.whole_files import WholeFiles
 
@@ -43,7 +43,9 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
     declared = parse_types(found.spec.types, found.name)
     schema = _decide_schema(found, headers, columns, declared)
     options = found.spec.csv
-    reader = CsvReader(found.name, schema, frozenset(declared), options, root=found.root)
+    reader = CsvReader(
+        found.name, schema, frozenset(declared), options, bad_rows_of(found), root=found.root
+    )
     return text_source(found, headers, reader, split_bytes, encoding_of(options))
 
 
@@ -136,10 +138,10 @@ def _infer_schema(
     text = TextFile(location, encoding_of(found.spec.csv))
     with translate_read_errors("csv", location):
         if found.spec.csv.newlines_in_values:
-            batches = read_stream(text, header.size, expected)
+            batches = read_stream(text, header.size, expected, bad_rows_of(found))
         else:
             chunks = read_chunks(text, header.size, 0, None, head)
-            batches = decode_chunks((expected, chunk) for chunk in chunks)
+            batches = decode_chunks(((expected, chunk) for chunk in chunks), bad_rows_of(found))
         try:
             batch = next(batches, None)
         except pa.ArrowNotImplementedError as error:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Source, Split
 from mrflight.storage.store import Store
 
@@ -138,6 +139,9 @@ class PartitionedReader(FileReader):
 
     def in_store(self, store: Store) -> PartitionedReader:
         return with_fields(self, files=self.files.in_store(store))
+
+    def with_bad_rows(self, log: BadRowLog) -> PartitionedReader:
+        return with_fields(self, files=self.files.with_bad_rows(log))
 
     def count_rows(self, piece: Split) -> int | None:
         return self.files.count_rows(piece)

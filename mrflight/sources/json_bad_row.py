@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.config.spec import JsonOptions
-from mrflight.errors import BadRowError
 from mrflight.sources.json_decoder import JsonDecoder, OtherFields, encoding_of
 from mrflight.sources.lines import Chunk, shorten
 from mrflight.sources.text_encoding import BYTE_ORDER_MARK
@@ -34,15 +33,12 @@ class JsonExpectation(msgspec.Struct, frozen=True):
     def decoder(self) -> JsonDecoder:
         return JsonDecoder(self.schema, self.others, self.options)
 
-    def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
-        """Return the error for the line ``record``; ``reason`` is pyarrow's message."""
-        return BadRowError(f"{url}, line {line}: {self._explanation(record, reason)}")
-
-    def _explanation(self, text: bytes, reason: str) -> str:
+    def explain(self, record: bytes, reason: str) -> str:
+        """Explain why the line ``record`` cannot be read; ``reason`` is pyarrow's message."""
         encoding = encoding_of(self.options).of_lines
-        shown = repr(shorten(text.decode(encoding, errors="replace")))
+        shown = repr(shorten(record.decode(encoding, errors="replace")))
         try:
-            decoded = text.decode(encoding).removeprefix(BYTE_ORDER_MARK)
+            decoded = record.decode(encoding).removeprefix(BYTE_ORDER_MARK)
             value = json.loads(decoded, object_pairs_hook=_unique)
         except UnicodeDecodeError:
             key = f"inputs.{self.input_name}.json.encoding"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import Literal
 
 import pyarrow as pa
@@ -60,6 +61,14 @@ class JsonDecoder:
         columns = [self._cast(name, batch.column(name)) for name in batch.schema.names]
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
+    def rows(self, chunk: Chunk) -> list[bytes]:
+        """Return the bytes of each row of a chunk."""
+        return chunk.lines()
+
+    def is_empty(self, row: bytes) -> bool:
+        """Return whether a line has no row."""
+        return not row.removeprefix(BOM_UTF8).strip()
+
     def _cast(self, name: str, column: pa.Array) -> pa.Array:
         i = self._schema.get_field_index(name)
         if i < 0 or column.type == self._schema.field(i).type:
@@ -73,4 +82,5 @@ def _parsed_type(type: pa.DataType) -> pa.DataType:
 
 
 def _count_objects(chunk: Chunk) -> int:
-    return sum(1 for line in bytes(chunk).splitlines() if line.strip())
+    lines = bytes(chunk).removeprefix(BOM_UTF8).splitlines()
+    return sum(1 for line in lines if line.strip())

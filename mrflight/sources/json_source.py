@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
 from mrflight.config.spec import JsonOptions
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Source, Split
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.json_bad_row import JsonExpectation
@@ -26,7 +27,13 @@ from mrflight.sources.schema_inference import (
 )
 from mrflight.sources.text_encoding import BYTE_ORDER_MARK, check_encoding
 from mrflight.sources.text_file import TextFile
-from mrflight.sources.text_source import RowsOfFile, decode_chunks, read_lines, text_source
+from mrflight.sources.text_source import (
+    RowsOfFile,
+    bad_rows_of,
+    decode_chunks,
+    read_lines,
+    text_source,
+)
 from mrflight.sources.type_names import parse_types, unsupported_type
 
 
@@ -41,14 +48,19 @@ class JsonReader(FileReader):
     reads_all: bool
     """True if all fields are read, so that a field that the schema lacks is an error."""
     options: JsonOptions
+    bad_rows: BadRowLog | None = None
+    """Takes the rows that cannot be read; None if these are errors."""
+
+    def with_bad_rows(self, log: BadRowLog) -> JsonReader:
+        return self if self.bad_rows is None else replace(self, bad_rows=log)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         others: OtherFields = "error" if self.reads_all else "ignore"
-        expected = JsonExpectation(
-            self.input_name, self.schema, self.declared, others, self.options
+        rows = RowsOfFile(
+            0, JsonExpectation(self.input_name, self.schema, self.declared, others, self.options)
         )
         encoding = encoding_of(self.options)
-        return read_lines(self.root, split, "json", encoding, lambda _: RowsOfFile(0, expected))
+        return read_lines(self.root, split, "json", encoding, lambda _: rows, self.bad_rows)
 
 
 def open_json(found: FoundInput, split_bytes: int) -> Source:
@@ -62,7 +74,13 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
         raise InputError(f"{found.key('path')}: {found.place} has no json object, only empty files")
     reads_all = found.spec.columns is None
     reader = JsonReader(
-        found.name, schema, frozenset(declared), reads_all, options, root=found.root
+        found.name,
+        schema,
+        frozenset(declared),
+        reads_all,
+        options,
+        bad_rows_of(found),
+        root=found.root,
     )
     return text_source(found, files, reader, split_bytes, encoding_of(options))
 
@@ -108,13 +126,13 @@ def _infer_schema(
         if chunk is None:
             return InferredSchema(location.url, pa.schema([]))
         try:
-            (batch,) = decode_chunks([(expected, chunk)])
+            (batch,) = decode_chunks([(expected, chunk)], bad_rows_of(found))
         except BadRowError:
             if found.spec.columns is None:
                 raise
             # The bad value may be in a column that is not selected.
             selected = _select_fields(chunk, found.spec.columns, text.encoding.of_lines)
-            (batch,) = decode_chunks([(expected, selected)])
+            (batch,) = decode_chunks([(expected, selected)], bad_rows_of(found))
         except pa.ArrowNotImplementedError as error:
             types = {field.name: field.type for field in typed}
             raise unsupported_type(types, found.name, error) from error
@@ -130,8 +148,15 @@ def _infer_schema(
 
 def _first_names(chunk: Chunk, encoding: str) -> list[str]:
     """Return the names of the first object's fields."""
-    first = next((line for line in bytes(chunk).splitlines() if line.strip()), b"{}")
-    return list(json.loads(first.decode(encoding).removeprefix(BYTE_ORDER_MARK)))
+    decode = json.JSONDecoder().raw_decode
+    for line in chunk.lines():
+        try:
+            value, _ = decode(line.decode(encoding).removeprefix(BYTE_ORDER_MARK).strip())
+        except ValueError:  # empty, or bad and skipped
+            continue
+        if isinstance(value, dict):
+            return list(value)
+    return []
 
 
 def _select_fields(chunk: Chunk, names: list[str], encoding: str) -> Chunk:

@@ -7,7 +7,7 @@ overlap read every line once, wherever their bounds are.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
@@ -87,6 +87,10 @@ class Chunk(msgspec.Struct, frozen=True):
         while end and self.window[end - 1] in b"\r\n":
             end -= 1
         return bytes(self.window[self.window.rfind(b"\n", 0, end) + 1 : self.size])
+
+    def lines(self) -> list[bytes]:
+        """Return the lines with their line ends."""
+        return io.BytesIO(bytes(self)).readlines()
 
     def in_utf8(self, encoding: str) -> Chunk:
         """Return the lines in UTF-8; raise UnicodeDecodeError if they are not in ``encoding``."""
@@ -226,9 +230,11 @@ def _end_of_lines(
 
 
 def has_lines(chunk: Chunk, count: int) -> bool:
-    """Return whether the chunk has ``count`` lines, with or without its empty lines."""
+    """Return whether the chunk has ``count`` lines that are not empty."""
     ended = chunk.window[chunk.size - 1] == ord("\n")
-    return _count_newlines(chunk) + (not ended) == count or _count_filled_lines(chunk) == count
+    if _count_newlines(chunk) + (not ended) == count and not _may_have_empty_lines(chunk):
+        return True
+    return _count_filled_lines(chunk) == count
 
 
 def _count_newlines(chunk: Chunk) -> int:
@@ -238,37 +244,24 @@ def _count_newlines(chunk: Chunk) -> int:
     return sum(int(np.count_nonzero(data[i : i + _COUNT_BYTES] == ord("\n"))) for i in blocks)
 
 
+def _may_have_empty_lines(chunk: Chunk) -> bool:
+    """Return whether a line begins with white space, in 0.7 ms for 4 MiB."""
+    if chunk.window[0] <= ord("\r"):
+        return True
+    data = np.frombuffer(chunk.window, np.uint8, chunk.size)
+    pairs = (
+        (data[i : i + _COUNT_BYTES], data[i + 1 :]) for i in range(0, chunk.size, _COUNT_BYTES)
+    )
+    return any(
+        bool(np.any((a[: len(b)] == ord("\n")) & (b[: len(a)] <= ord("\r")))) for a, b in pairs
+    )
+
+
 def _count_filled_lines(chunk: Chunk) -> int:
     """Count the runs of bytes between line ends, to which pyarrow adds a lone carriage return."""
     data = np.frombuffer(chunk.window, np.uint8, chunk.size)
     is_end = (data == ord("\n")) | (data == ord("\r"))
     return int(np.count_nonzero(is_end[1:] & ~is_end[:-1])) + int(not is_end[-1])
-
-
-def first_bad_line(chunk: Chunk, decode: Callable[[Chunk], object]) -> tuple[int, bytes] | None:
-    """Return the index and the bytes of the first line on which ``decode`` fails.
-
-    Returns None if every line decodes. pyarrow's messages do not always name the row, so this
-    halves the chunk until one line is left, which costs about as much as a few reads of it. It is
-    only called after a read has failed.
-    """
-    lines = io.BytesIO(bytes(chunk)).readlines()
-    good, bad = 0, len(lines) + 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if _decodes(b"".join(lines[:middle]), decode):
-            good = middle
-        else:
-            bad = middle
-    return (good, lines[good]) if good < len(lines) else None
-
-
-def _decodes(data: bytes, decode: Callable[[Chunk], object]) -> bool:
-    try:
-        decode(Chunk.of(data))
-    except ValueError:  # the base of pyarrow's ArrowInvalid and of UnicodeDecodeError
-        return False
-    return True
 
 
 def line_number(chunk: Chunk, index: int) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from msgspec import structs
 from pyarrow import types
 
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, PackedSplit, Reader, Source, Split, pack_splits
 from mrflight.sources.schema_check import types_within
 from mrflight.storage.whole_files import MAX_FILE_BYTES, files_ahead
@@ -41,6 +42,9 @@ class PackedReader(Reader):
         if selected is self.reader:
             return self
         return replace(self, reader=selected, schema=selected.schema)
+
+    def with_bad_rows(self, log: BadRowLog) -> Reader:
+        return replace(self, reader=self.reader.with_bad_rows(log))
 
     def count_rows(self, piece: Split) -> int | None:
         return self.reader.count_rows(piece)

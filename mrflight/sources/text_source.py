@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -10,12 +11,13 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from mrflight.errors import BadRowError
+from mrflight.sources.bad_row_search import find_bad_rows, first_bad_line
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
 from mrflight.sources.formats import compression_of
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.lines import (
     Chunk,
-    first_bad_line,
     join_chunks,
     line_number,
     read_chunks,
@@ -30,12 +32,20 @@ from mrflight.sources.text_file import TextFile
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
 
+_NO_LINE_END = re.compile(rb"[^\n]")
+
 
 class Decoder(Protocol):
     """Decodes chunks of one format."""
 
     def decode(self, chunk: Chunk) -> pa.RecordBatch:
         """Return the rows of a chunk; raise ValueError for a bad row."""
+
+    def rows(self, chunk: Chunk) -> list[bytes]:
+        """Return the bytes of each row of a chunk."""
+
+    def is_empty(self, row: bytes) -> bool:
+        """Return whether a line has no row."""
 
 
 class Expectation(Protocol):
@@ -46,8 +56,8 @@ class Expectation(Protocol):
     def decoder(self) -> Decoder:
         """Return a decoder for lines with these columns."""
 
-    def explain(self, url: str, line: int, record: bytes, reason: str) -> BadRowError:
-        """Return the error for the bad row that begins on ``line``."""
+    def explain(self, record: bytes, reason: str) -> str:
+        """Return why a row is bad, and what to do; ``reason`` is what its decoder raised."""
 
 
 def text_source(
@@ -78,6 +88,11 @@ def text_source(
     )
 
 
+def bad_rows_of(found: FoundInput) -> BadRowLog | None:
+    """Return a log for the bad rows of an input; None if they are errors."""
+    return None if found.spec.bad_rows == "fail" else BadRowLog()
+
+
 def split_bytes_evenly(path: str, version: FileVersion, split_bytes: int) -> list[Split]:
     """Return byte ranges of about the same size that cover the file, none over ``split_bytes``."""
     size = version.size_bytes
@@ -100,15 +115,19 @@ def read_lines(
     format: str,
     encoding: TextEncoding,
     look: Callable[[TextFile], RowsOfFile[Expectation] | None],
+    bad_rows: BadRowLog | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split of lines; small files that follow one another share batches.
 
     ``look`` tells about the rows of a file, None if it has none. The lines of files for which it
-    tells of the same expectation, the same object, may share a batch.
+    tells of the same expectation, the same object, may share a batch. See `decode_chunks` for
+    ``bad_rows``.
     """
     chunks = _read_pieces(root, split, format, encoding, look)
     with translate_read_errors(format, root.at(split.path)):
-        batches = decode_chunks(join_chunks(chunks) if len(split.pieces) > 1 else chunks)
+        if len(split.pieces) > 1:
+            chunks = join_chunks(chunks)
+        batches = decode_chunks(chunks, bad_rows)
         yield from (batch for batch in batches if batch.num_rows)
 
 
@@ -134,16 +153,40 @@ def _read_pieces(
                 yield rows.expected, chunk
 
 
-def decode_chunks(chunks: Iterable[tuple[Expectation, Chunk]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each chunk; raise BadRowError, with file and line, for a bad row."""
+def decode_chunks(
+    chunks: Iterable[tuple[Expectation, Chunk]], bad_rows: BadRowLog | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each chunk.
+
+    Raises BadRowError, with file and line, for a bad row, unless ``bad_rows`` takes them.
+    """
     for expected, group in groupby(chunks, itemgetter(0)):
         decoder = expected.decoder()
         for _, chunk in group:
             try:
                 batch = decoder.decode(chunk)
             except ValueError as error:
-                raise _bad_row(chunk, decoder, expected, error) from error
+                if bad_rows is None:
+                    raise _bad_row(chunk, decoder, expected, error) from error
+                batch = _decode_good_rows(chunk, decoder, expected, bad_rows)
             yield batch
+
+
+def _decode_good_rows(
+    chunk: Chunk, decoder: Decoder, expected: Expectation, bad_rows: BadRowLog
+) -> pa.RecordBatch:
+    """Return the rows of a chunk that can be read, and log the others."""
+    rows = decoder.rows(chunk)
+    filled = {i: row for i, row in enumerate(rows) if not decoder.is_empty(row)}
+    bad = find_bad_rows(filled, decoder.decode)
+    bad_rows.add(len(bad))
+    for index in bad:
+        rows[index] = _NO_LINE_END.sub(b"\r", rows[index])  # to decoders an empty line
+    good = chunk.of_lines(b"".join(rows))
+    try:
+        return decoder.decode(good)
+    except ValueError as error:  # rows of which each can be read contradict each other
+        raise _bad_row(good, decoder, expected, error) from error
 
 
 def _bad_row(
@@ -156,4 +199,5 @@ def _bad_row(
     index, record = found
     file = chunk.part_of(index)[0].file
     check_unchanged(file.location)
-    return expected.explain(file.url, line_number(chunk, index), record, str(error))
+    explanation = expected.explain(record, str(error))
+    return BadRowError(f"{file.url}, line {line_number(chunk, index)}: {explanation}")

@@ -15,6 +15,7 @@ from mrflight.compute.layout import decode_dictionaries
 from mrflight.compute.schemas import empty_batch
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.stage_rows import (
@@ -87,6 +88,10 @@ class StreamReader(Reader):
     def slice_rows(self) -> int | None:
         """Delegate to the reader of the input."""
         return self.reader.slice_rows()
+
+    def with_bad_rows(self, log: BadRowLog) -> StreamReader:
+        """Delegate to the reader of the input."""
+        return replace(self, reader=self.reader.with_bad_rows(log))
 
     def divide(self, split: Split, count: int) -> list[Split]:
         """Delegate to the reader of the input."""

@@ -29,6 +29,7 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
+from mrflight.sources.bad_rows import BadRowLog, BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.storage.part_name import PartId
 from mrflight.system.prefetch import prefetch
@@ -63,6 +64,8 @@ class MapTask(msgspec.Struct, frozen=True):
     """The reduce of the rows. The map checks it against its first batch, and its combiner starts
     it."""
     limits: WriteLimits
+    bad_rows: BadRowPolicy | None = None
+    """What the map does with rows that cannot be read; None if they are errors."""
 
     @property
     def name(self) -> str:
@@ -81,6 +84,8 @@ class MapResult(msgspec.Struct, frozen=True):
     to its end."""
     unsent_schema: pa.Schema | None = None
     """The schema of a map without rows that did not send it: see `_Filled`."""
+    bad_rows: int = 0
+    """The rows that were skipped because they cannot be read."""
 
 
 class SampleTask(msgspec.Struct, frozen=True):
@@ -161,7 +166,9 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
     combiner = task.reduce_spec.combiner(task.limits.combiner_bytes)
     user_sees_rows = task.row_map is not None or task.partitioner.function is not None
     is_sent_as_read = combiner is None and not user_sees_rows
-    mapper = Mapper(task.reader, task.split, task.row_map, encoded=is_sent_as_read)
+    bad_rows = BadRowLog()
+    reader = task.reader.with_bad_rows(bad_rows)
+    mapper = Mapper(reader, task.split, task.row_map, encoded=is_sent_as_read)
     writer = shuffle.writer(
         task.map_id,
         attempt,
@@ -171,15 +178,21 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         writer_id=writer_id,
     )
     batches = _check_first_batch(task, mapper.batches())
-    filled = _Filled(batches) if task.reader.schema is None else None
+    filled = _Filled(batches) if reader.schema is None else None
     if filled is not None:
         batches = filled.batches()
     if combiner is not None:
         batches = combiner(batches)
     rows_out = shuffle_batches(batches, writer)
-    file_rows = task.reader.file_rows(mapper.rows_in)
     unsent = filled.unsent_schema if filled is not None else None
-    return MapResult(mapper.rows_in, file_rows, rows_out, task.reader.slice_rows(), unsent)
+    return MapResult(
+        mapper.rows_in,
+        reader.file_rows(mapper.rows_in),
+        rows_out,
+        reader.slice_rows(),
+        unsent,
+        bad_rows.rows,
+    )
 
 
 def run_sample(task: SampleTask) -> pa.Table:

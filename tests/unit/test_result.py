@@ -29,7 +29,7 @@ def test_json_has_the_documented_keys() -> None:
     assert set(document) == {
         *("job_id", "state", "rows_in", "rows_out", "partitions", "bytes_shuffled"),
         *("seconds", "table", "version", "attempts", "peak_memory_bytes", "error"),
-        "input_versions",
+        *("input_versions", "bad_rows"),
     }
     assert set(document["seconds"]) == {"total", "start", "map", "reduce", "commit"}
     assert document["attempts"] == {"map": 7, "reduce": 20, "failed": 1}
@@ -50,6 +50,14 @@ def test_the_summary_of_a_committed_job() -> None:
         "1,234,567 rows in, 1,000 rows out, 20 partitions, 3.0 MiB shuffled\n"
         "3.46 s: start 0.50, map 1.50, reduce 1.25, commit 0.12; at most 2.5 GiB of memory\n"
         "out/clicks, version 4"
+    )
+
+
+def test_the_summary_has_the_rows_that_were_skipped() -> None:
+    skipped = msgspec.structs.replace(RESULT, bad_rows={"visits": 2, "pages": 0, "joined.users": 1})
+    assert skipped.summary().startswith(
+        "1,234,567 rows in, 2 bad rows of visits skipped, 1 bad row of joined.users skipped, "
+        "1,000 rows out"
     )
 
 

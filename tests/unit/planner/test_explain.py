@@ -87,6 +87,13 @@ def test_a_sample_of_an_input(clicks_folder: Path, capsys: pytest.CaptureFixture
     assert "input visits:   csv, 1 file, 2.0 KiB\n  sample:       0.5 of 3.9 KiB\n" in out
 
 
+def test_bad_rows_that_are_skipped(clicks_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--set", "inputs.visits.bad_rows=skip"]
+    code, out, err = explained(clicks_folder, capsys, CLICKS, *options)
+    assert (code, err) == (0, "")
+    assert "input visits:   csv, 2 files, 3.9 KiB\n  bad rows:     skipped and counted\n" in out
+
+
 def test_a_stage_that_reads_another(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
