@@ -23,10 +23,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: $(installed) $(link)
 
-$(installed): pyproject.toml constraints.txt $(kernel)
+$(installed): pyproject.toml setup.py constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
 	test -x $(python) || $(PYTHON) -m venv $(venv)
-	rm -f mrflight/_kernel.*so  # a kernel that no longer builds must not stay in use
 	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,sql,bench,dev,docs]'
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
