@@ -15,6 +15,7 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
+from mrflight.frontend.expressions import Expression, expression_text
 from mrflight.result import JobResult
 from mrflight.scheduler.job import run_job
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
@@ -52,6 +53,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
     *,
+    filter: Expression | None = None,
     version: int | None = None,
     timestamp: datetime | None = None,
 ) -> pa.Table:
@@ -61,9 +63,10 @@ def read_table(
     The environment adds only what deltalake and obstore find there themselves: variables
     ``AWS_...`` for options that are not given. Of a Delta table, the newest version is read, or the
     one with this number or of this time. The columns that the names of ``key=value`` folders have
-    are among the others. The rows are ordered by the names of their files; `scan_table` is for rows
-    that do not fit into memory. This call blocks, and reads as many files at a time as there are
-    cores.
+    are among the others. ``filter`` is an expression as `Dataset.filter` takes it; it may need
+    other columns than ``columns``, and leaves out the files that cannot have such rows. The rows
+    are ordered by the names of their files; `scan_table` is for rows that do not fit into memory.
+    This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
     and JobFileError for an option that the store does not have, or a version of other files.
     """
@@ -76,7 +79,10 @@ def read_table(
     check_endpoint(given, [path], os.environ)
     hopsfs.prepare(given, [path], folder)
     selected = None if columns is None else list(columns)
-    spec = InputSpec(path=path, columns=selected, version=version, timestamp=timestamp)
+    condition = None if filter is None else expression_text(filter, "filter")
+    spec = InputSpec(
+        path=path, columns=selected, filter=condition, version=version, timestamp=timestamp
+    )
     return read_rows(spec, given, folder)
 
 

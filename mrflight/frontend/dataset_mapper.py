@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from mrflight.config.pickled_functions import function_text, split_pickled
@@ -31,7 +31,7 @@ from mrflight.frontend.expressions import (
 Function = Callable[..., Any] | str
 """A callable, which is pickled at once, or ``module:function`` in the current folder."""
 
-Columns = Expression | list[Expression] | Mapping[str, Expression]
+Columns = Expression | Sequence[Expression] | Mapping[str, Expression]
 """One expression, several, or some by the names of their columns."""
 
 

@@ -14,6 +14,7 @@ from mrflight.errors import JobFileError
 from mrflight.frontend.dataset import Dataset
 from mrflight.frontend.dataset_builder import InputBuilder, name_of_files, without_none
 from mrflight.frontend.dataset_writer import Names, names_of
+from mrflight.frontend.expressions import Expression
 
 
 def read(
@@ -54,6 +55,7 @@ def scan_table(
     columns: Names | None = None,
     options: Mapping[str, str] | None = None,
     *,
+    filter: Expression | None = None,
     version: int | None = None,
     timestamp: datetime | None = None,
 ) -> Dataset:
@@ -61,7 +63,11 @@ def scan_table(
 
     The arguments are those of `read_table`; ``options`` become the dataset's storage settings.
     """
-    rows = read(table, columns=columns, version=version, timestamp=timestamp)
+    rows = read(
+        table, columns=columns if filter is None else None, version=version, timestamp=timestamp
+    )
+    if filter is not None:
+        rows = rows.filter(filter) if columns is None else rows.filter(filter).select(columns)
     return rows if options is None else rows.with_settings({"storage": dict(options)})
 
 

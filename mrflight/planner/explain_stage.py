@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.layout import canonical_schema
+from mrflight.compute.sql.expressions import shown_expression
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey
@@ -120,14 +121,14 @@ class StageExplanation(msgspec.Struct, frozen=True):
         columns, found = section.columns, self.sources[name].reader.schema
         if reader is not None and reader.schema is not None and found is not None:
             is_pruned = len(reader.schema) < len(found)
-            columns = list(reader.schema.names) if is_pruned else columns
+            columns = list(reader.schema.names) if is_pruned or columns else None
         if columns:
             yield "  columns", ", ".join(columns)
 
     def _map(self, name: str, row_map: RowMap | None) -> Iterator[Line]:
         maps = list(maps_of(row_map))
         if (condition := self._spec.inputs[name].filter) is not None:
-            yield "  filter", _shorten(condition)
+            yield "  filter", _shorten(shown_expression(condition))
             del maps[0]
         for each in maps:
             is_sql = isinstance(each, SqlMap) and isinstance(each.query, str)

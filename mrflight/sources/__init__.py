@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
+from mrflight.sources.filtered_columns import before_filter, filtered_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,12 +37,15 @@ def open_source(
 
     _check_columns(name, spec)
     _check_sample(name, spec)
-    found = find_input(name, spec, base, options, _needed_folders(name, spec, base, options))
+    needed = _needed_folders(name, spec, base, options)
+    found = find_input(name, before_filter(spec), base, options, needed)
     if spec.version is not None or spec.timestamp is not None:
         from mrflight.sources.delta_version import check_requested_version
 
         check_requested_version(found, datetime.now(UTC))
     source = _open_all_columns(found, split_bytes)
+    if source.reader.schema is not None:
+        source = source.select(filtered_columns(name, spec, source.reader.schema))
     from mrflight.sources.packed_reader import read_packs
     from mrflight.sources.schema_check import check_column_types
 
@@ -67,7 +71,7 @@ def _needed_folders(
         return None
     from mrflight.sources.discovery import find_first_file
 
-    first = find_first_file(name, spec, base, options)
+    first = find_first_file(name, before_filter(spec), base, options)
     if first is None or first.partition_columns is None:
         return None
     schema = _open_all_columns(first, first.files[0].size_bytes or 1).reader.schema

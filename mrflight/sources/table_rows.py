@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,14 +15,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 from pyarrow import fs
 
+from mrflight.compute.sql.input_maps import filter_map
+from mrflight.compute.sql.map import SqlMap
 from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError, JobError
 from mrflight.sources import open_source
 from mrflight.sources.base import Split, split_runs
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.delta_version import check_not_vacuumed, check_requested_version
+from mrflight.sources.filtered_columns import before_filter, filtered_columns
 from mrflight.sources.found_input import FoundInput
 from mrflight.sources.packing import pack
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes, with_constants
@@ -49,8 +53,8 @@ system took a third as long as the decoding."""
 def read_rows(spec: InputSpec, options: Mapping[str, str], base: Path) -> pa.Table:
     """Return the rows of a table, file after file; reads several files at the same time.
 
-    ``spec`` has the ``path`` of a Delta table, or of other files, and may have ``columns`` and a
-    ``version`` or ``timestamp``, by which messages name them.
+    ``spec`` has the ``path`` of a Delta table, or of other files, and may have ``columns``, a
+    ``filter``, and a ``version`` or ``timestamp``, by which messages name them.
     """
     if spec.columns is not None and not spec.columns:
         raise InputError("columns must not be empty; leave it out to read all")
@@ -80,29 +84,55 @@ def _in_words_of_the_caller() -> Iterator[None]:
 def _read_files(spec: InputSpec, options: Mapping[str, str], base: Path) -> pa.Table:
     """Return the rows of files with the readers that map tasks have."""
     source = open_source(_NAME, spec, base, options, _RUN_BYTES)
+    assert source.reader.schema is not None, "files have a schema"
+    kept = _Kept.of(spec, source.reader.schema)
 
     def read(split: Split) -> list[pa.RecordBatch]:
-        return list(source.reader.read(split))
+        return kept.rows(source.reader.read(split))
 
     with ThreadPoolExecutor(_cores(), "read") as readers:
         batches = list(chain.from_iterable(readers.map(read, pack(source.splits, _RUN_BYTES))))
-    return pa.Table.from_batches(batches, source.reader.schema)
+    return pa.Table.from_batches(batches, kept.schema)
+
+
+class _Kept(NamedTuple):
+    """The rows of a table that a filter keeps: all of them without a filter."""
+
+    schema: pa.Schema
+    sql_map: SqlMap | None
+
+    @classmethod
+    def of(cls, spec: InputSpec, schema: pa.Schema) -> _Kept:
+        """``schema`` is that of the rows as they are read. Raises JobError for a wrong filter."""
+        sql_map = filter_map(_NAME, spec)
+        return cls(schema if sql_map is None else sql_map.check(schema), sql_map)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Return the rows that are kept."""
+        if self.sql_map is None:
+            return list(batches)
+        return list(self.sql_map.stream(iter(batches)))
 
 
 def _read_delta(found: FoundInput) -> pa.Table:
     """Return the rows of a version; reads row groups in parallel."""
     check_requested_version(found, datetime.now(UTC))
-    version = read_version(found)
-    names = version.schema.names
+    version = read_version(replace(found, spec=before_filter(found.spec)))
+    names = filtered_columns(_NAME, found.spec, version.schema)
+    schema = pa.schema([version.schema.field(name) for name in names])
+    kept = _Kept.of(found.spec, schema)
+
+    def read(run: _Run) -> list[pa.RecordBatch]:
+        return kept.rows(_read(run, schema))
+
     try:
         with ThreadPoolExecutor(_cores(), "read") as readers:
             runs = readers.map(partial(_runs, root=found.root, columns=names), version.files)
-            read = partial(_read, schema=version.schema)
             batches = list(chain.from_iterable(readers.map(read, chain.from_iterable(runs))))
     except InputError as error:
         check_not_vacuumed(found, version.number, error)
         raise
-    return pa.Table.from_batches(batches, version.schema)
+    return pa.Table.from_batches(batches, kept.schema)
 
 
 def _cores() -> int:

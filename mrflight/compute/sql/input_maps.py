@@ -5,19 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mrflight.compute.sql.map import SqlMap
-from mrflight.config.row_steps import Call, ExpressionStep, Filter, RowStep
+from mrflight.config.row_steps import (
+    Call,
+    ExpressionStep,
+    Filter,
+    NamedExpression,
+    RowStep,
+    Select,
+)
 from mrflight.config.spec import InputSpec
 
 
 def keyed_maps(name: str, section: InputSpec) -> list[SqlMap]:
     """Return the queries of the keys ``filter`` and ``sql``."""
-    table, maps = section.sql_table or name, []
-    if section.filter is not None:
-        call = f"inputs.{name}.filter"
-        maps.append(SqlMap.of_steps(Filter(call=call, table=table, conditions=(section.filter,))))
+    maps = [each for each in [filter_map(name, section)] if each is not None]
     if section.sql is not None:
-        maps.append(SqlMap(section.sql, table, f"inputs.{name}.sql"))
+        maps.append(SqlMap(section.sql, section.sql_table or name, f"inputs.{name}.sql"))
     return maps
+
+
+def filter_map(name: str, section: InputSpec) -> SqlMap | None:
+    """Return the query of the key ``filter``; its result has only the ``columns``, if given."""
+    if section.filter is None:
+        return None
+    key, table = f"inputs.{name}", section.sql_table or name
+    steps: list[ExpressionStep] = [
+        Filter(call=f"{key}.filter", table=table, conditions=(section.filter,))
+    ]
+    if section.columns is not None:
+        selected = tuple(NamedExpression(column, column) for column in section.columns)
+        steps.append(Select(call=f"{key}.columns", table=table, columns=selected))
+    return SqlMap.of_steps(*steps)
 
 
 def step_maps(steps: Sequence[RowStep]) -> Iterator[SqlMap | Call]:

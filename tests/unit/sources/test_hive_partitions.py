@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.config.row_steps import Filter
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources import open_source
@@ -234,17 +236,29 @@ class CountedDisk:
     ],
 )
 @pytest.mark.parametrize("path", ["v", "v/*/*"])
-def test_only_folders_that_the_sql_can_need_are_read(
+@pytest.mark.parametrize(
+    "keys",
+    [
+        lambda where: {"sql": f"select n from visits where {where}"},
+        lambda where: {"filter": where},
+        lambda where: {"filter": where, "columns": ["n"]},
+        lambda where: {"filter": "n >= 0", "sql": f"select n from visits where {where}"},
+        lambda where: {"steps": (Filter(call="", table="visits", conditions=("n >= 0", where)),)},
+    ],
+    ids=["sql", "filter", "columns", "both", "steps"],
+)
+def test_only_folders_that_the_conditions_can_need_are_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
+    keys: Callable[[str], dict[str, Any]],
     where: str,
     numbers: list[int],
     skipped: int,
 ) -> None:
     lay_out(tmp_path, "csv", "v/y=2024/m=1", "v/y=2024/m=2", "v/y=2025/m=1", "v/y=2025/m=2")
     disk_lists = CountedDisk(monkeypatch)
-    source = open_at(tmp_path, path, sql=f"select n from visits where {where}")
+    source = open_at(tmp_path, path, **keys(where))
     assert read(source)["n"].to_pylist() == numbers
     if path == "v":
         assert source.skipped_folders == skipped
