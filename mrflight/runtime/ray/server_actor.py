@@ -8,6 +8,8 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from mrflight.config.server_options import DATA, METADATA
+
 
 class HostedServer:
     """A server that ends with its process; `close` removes its files before."""
@@ -28,7 +30,8 @@ class HostedServer:
         # The library does not import servers; the job says which one to load.
         module = importlib.import_module(f"mrflight.servers.{kind}")
         host = "127.0.0.1" if is_local else ray.util.get_node_ip_address()
-        parsed = module.parser().parse_args(options)
+        command = {each.name: each for each in (METADATA, DATA)}[kind]
+        parsed = command.parser(f"mrflight serve {kind}").parse_args(options)
         running = self._open.enter_context(module.serving(parsed, f"grpc+tcp://{host}:{port}"))
         return running.location, ray.get_runtime_context().get_node_id(), os.getpid()
 
