@@ -69,6 +69,17 @@ class Processes(msgspec.Struct, frozen=True):
     to_caller: bool = False
     """Whether the caller's process reads the rows of the result."""
 
+    @classmethod
+    def of(cls, spec: JobSpec, workers: int, data_servers: int) -> Processes:
+        """Return those of a job with so many workers and servers."""
+        return cls(
+            workers,
+            data_servers,
+            with_sql=spec.has_sql,
+            on_ray=spec.cluster.executor == "ray",
+            to_caller=not spec.has_output,
+        )
+
     def __str__(self) -> str:
         servers = format_count(self.data_servers, "data server")
         return f"{format_count(self.workers, 'worker')} and {servers}"
@@ -117,13 +128,7 @@ def plan_memory(
     ``default`` is the total if the job sets none; without it `default_memory` is. Raises
     JobFileError if a setting is not a size, or too small.
     """
-    processes = Processes(
-        workers,
-        data_servers,
-        with_sql=spec.has_sql,
-        on_ray=spec.cluster.executor == "ray",
-        to_caller=not spec.has_output,
-    )
+    processes = Processes.of(spec, workers, data_servers)
     servers = _size(spec.shuffle.memory, "shuffle.memory") if data_servers else None
     total = _size(spec.cluster.memory, "cluster.memory")
     min_bytes = min_memory(processes, servers)

@@ -17,6 +17,7 @@ from mrflight import driver
 from mrflight.config import server_options
 from mrflight.frontend import clean, explain, maintain, status
 from mrflight.frontend.installation import PrintVersion
+from mrflight.frontend.tune import command as tune
 from mrflight.system.command_line import Command, CommandParser
 from mrflight.system.standard_streams import open_missing_streams
 
@@ -83,6 +84,7 @@ _SERVE = Command(
 _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (driver.COMMAND, _run),
     (explain.COMMAND, explain.run),
+    (tune.COMMAND, tune.run),
     (_SERVE, _serve),
     (status.COMMAND, status.run),
     (clean.COMMAND, clean.run),

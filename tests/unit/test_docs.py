@@ -106,7 +106,9 @@ def _choices(kind: Any) -> list[Any]:
 
 
 EXPLAIN = ["explain", "explain_stage"]
-COMMANDS = ["run", "explain", "serve metadata", "serve data", "status", "clean", "maintain"]
+COMMANDS = [
+    *("run", "explain", "tune", "serve metadata", "serve data", "status", "clean", "maintain"),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,173 @@
+"""Check the times that ``mrflight tune`` predicts from samples against runs on the whole input.
+
+    python -m experiments.tune [--rounds 3] [--budget "2 min"] [--cases clicks,sessions,q18]
+        [--share 0.2] [--out FOLDER]
+
+Each case is a job of the examples on more data. In each round the whole job runs, then the job is
+tuned on a part of its input, and then the whole job runs again, so that a machine that becomes
+slower or faster is in both. If something is recommended, the whole job runs with that, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments import mrflight_job, report, timed_process
+from experiments.datasets import REPOSITORY, WORK
+
+TIMEOUT_S = 1800.0
+EXAMPLES = REPOSITORY / "examples"
+
+
+class Case(NamedTuple):
+    """A job, and how its input is written."""
+
+    job: str
+    """The job file, below the examples."""
+    generate: list[str]
+    """The options of the example's generator."""
+    folder: str
+    """The folder of the input, beside the job file."""
+
+
+CASES = {
+    "clicks": Case("clicks/job.toml", ["--rows", "15000000", "--keys", "unique"], "visits"),
+    "sessions": Case("sessions/job.toml", ["--events", "3000000", "--users", "30000"], "logs"),
+    "q18": Case("tpch/q18.toml", ["1"], "data"),
+    "q3": Case("tpch/q3.toml", ["1"], "data"),
+}
+
+
+def prepare(case: Case) -> Path:
+    """Return the job file of a copy of the example, with its input."""
+    example = EXAMPLES / Path(case.job).parent
+    folder = WORK / "tune" / example.name
+    ignored = shutil.ignore_patterns("out", "visits", "logs", "data", "__pycache__")
+    shutil.copytree(example, folder, ignore=ignored, dirs_exist_ok=True)
+    generator = [sys.executable, str(folder / "generate.py"), *case.generate]
+    subprocess.run([*generator, "--out", str(folder / case.folder)], check=True)
+    return folder / Path(case.job).name
+
+
+def input_bytes(job: Path, case: Case) -> int:
+    return sum(path.stat().st_size for path in (job.parent / case.folder).rglob("*"))
+
+
+def run_whole(job: Path, settings: dict[str, Any]) -> dict[str, float]:
+    """Return the seconds of the job on all of its input, by phase."""
+    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+        changes = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        changes.append(f"output.table={folder}/out")
+        command = mrflight_job.driver_command(job, changes, sys.executable)
+        timed = timed_process.run(command, TIMEOUT_S)
+    seconds: dict[str, float] = json.loads(timed.stdout.splitlines()[-1])["seconds"]
+    return seconds
+
+
+def tune(job: Path, budget: str, sample_bytes: int) -> dict[str, Any]:
+    """Return what ``mrflight tune --json`` prints."""
+    command = [sys.executable, "-m", "mrflight", "tune", str(job), "--json", "--budget", budget]
+    timed = timed_process.run([*command, "--sample", f"{sample_bytes} B"], TIMEOUT_S)
+    found: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
+    return found
+
+
+def measure(job: Path, case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """Make one round of a case."""
+    sample_bytes = round(input_bytes(job, case) * options.share)
+    before = run_whole(job, {})
+    found = tune(job, options.budget, sample_bytes)
+    after = run_whole(job, {})
+    recommended = run_whole(job, found["recommended"]) if found["recommended"] else None
+    return {"whole": [before, after], "recommended": recommended, "tune": found}
+
+
+def figures(rounds: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the medians over the rounds of what was predicted and measured, and of the ratios."""
+
+    def median(value: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(map(value, rounds))
+
+    def measured(each: dict[str, Any]) -> float:
+        return statistics.fmean(whole["total"] for whole in each["whole"])
+
+    def predicted(each: dict[str, Any]) -> float:
+        seconds: float = each["tune"]["whole_input"]["seconds"]["total"]
+        return seconds
+
+    return {
+        "measured_s": median(measured),
+        "predicted_s": median(predicted),
+        "ratio": median(lambda each: predicted(each) / measured(each)),
+        "least": min(predicted(each) / measured(each) for each in rounds),
+        "most": max(predicted(each) / measured(each) for each in rounds),
+        "claimed": median(lambda each: each["tune"]["whole_input"]["error"]),
+        "sample": median(lambda each: each["tune"]["sample"]["bytes"]),
+        "of": median(lambda each: each["tune"]["sample"]["of_bytes"]),
+        "runs": median(lambda each: len(each["tune"]["runs"])),
+    }
+
+
+def page(cases: dict[str, list[dict[str, Any]]]) -> str:
+    lines = [
+        "# Predicted by mrflight tune",
+        "",
+        "| job | sample | input | runs | predicted s | measured s | predicted / measured "
+        "| said to be within |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, rounds in cases.items():
+        each = figures(rounds)
+        ratios = f"{each['ratio']:.2f} ({each['least']:.2f} to {each['most']:.2f})"
+        lines.append(
+            f"| {name} | {each['sample'] / 2**20:.0f} MiB | {each['of'] / 2**20:.0f} MiB "
+            f"| {each['runs']:.0f} | {each['predicted_s']:.2f} | {each['measured_s']:.2f} "
+            f"| {ratios} | {each['claimed']:.0%} |"
+        )
+    lines += ["", "| job | round | recommended | predicted gain | measured gain |"]
+    lines.append("|---|---|---|---|---|")
+    for name, rounds in cases.items():
+        for number, one in enumerate(rounds, 1):
+            lines.append(f"| {name} | {number} | {' | '.join(gains(one))} |")
+    return "\n".join(lines) + "\n"
+
+
+def gains(one: dict[str, Any]) -> tuple[str, str, str]:
+    """Return what a round recommended, and its gain on the whole input."""
+    found, changed = one["tune"]["whole_input"], one["tune"]["recommended"]
+    if one["recommended"] is None:
+        return "nothing", "", ""
+    shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in changed.items())
+    predicted = 1 - found["seconds_as_recommended"]["total"] / found["seconds"]["total"]
+    measured = 1 - one["recommended"]["total"] / one["whole"][1]["total"]
+    return shown, f"{predicted:.0%}", f"{measured:.0%}"
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", default="2 min")
+    parser.add_argument("--cases", default="clicks,sessions,q18", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--share", type=float, default=0.2, help="of the input that is sampled")
+    parser.add_argument("--out", type=Path, default=WORK / "tune")
+    options = parser.parse_args()
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(options.rounds):
+        for name in options.cases.split(","):
+            job = prepare(CASES[name])
+            cases.setdefault(name, []).append(measure(job, CASES[name], options))
+            report.write(options.out, "tune", {"cases": cases}, page(cases))
+
+
+if __name__ == "__main__":
+    main()
