@@ -40,6 +40,7 @@ _WRONG_TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _TYPES_IN_WORDS = {
     "array": "a list",
     "bool": "true or false",
+    "InputFrame": "rows in memory, which only a job in Python has",
     "float": "a number",
     "int": "a whole number",
     "object": "a table",
@@ -158,7 +159,7 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
         raise JobFileError(f"{at} must have at least one input; write [{at}.NAME]")
     for name, section in inputs.items():
         key = f"{at}.{name}"
-        if section.path is None and section.stage is None:
+        if section.path is None and section.stage is None and section.frame is None:
             raise JobFileError(
                 f'{key}.path is missing; write path = "..." in [{key}], or stage = "..." '
                 "for the result of a stage"
@@ -167,10 +168,10 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
             raise JobFileError(f"{key}.path must have at least one file, folder or glob")
         if section.path is not None and section.stage is not None:
             raise JobFileError(f"{key}.stage and {key}.path exclude each other; keep one of them")
-        if section.stage is not None and (file_key := _first_file_key(section)):
+        if (rows := _rows_without_files(section)) and (file_key := _first_file_key(section)):
             raise JobFileError(
-                f"{key}.{file_key} only applies to files, and {key} is the result of stage "
-                f"{section.stage}; remove it, and select or cast columns in sql or a map"
+                f"{key}.{file_key} only applies to files, and {key} is {rows}; remove it, and "
+                "select or cast columns in sql or a map"
             )
         if section.map is not None and section.sql is not None:
             raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
@@ -180,9 +181,17 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
             )
 
 
+def _rows_without_files(section: InputSpec) -> str:
+    """Return what the rows are, in words, if they are not those of files."""
+    if section.frame is not None:
+        return f"a {section.frame.kind}"
+    return "" if section.stage is None else f"the result of stage {section.stage}"
+
+
 def _first_file_key(section: InputSpec) -> str | None:
     """Return the first key that is set and only applies to files, or None."""
-    unset = InputSpec()
+    # The columns of rows in memory can be selected as they are read.
+    unset = InputSpec(columns=None if section.frame is None else section.columns)
     return next((key for key in _FILE_KEYS if getattr(section, key) != getattr(unset, key)), None)
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import holds_secret
 
@@ -77,9 +78,11 @@ class InputSpec(_Section, frozen=True):
     """``[inputs.NAME]``: one input table."""
 
     path: str | list[str] | None = None
-    """The path of its files, or several. An input has either this or ``stage``."""
+    """The path of its files, or several. An input has either this, ``stage`` or ``frame``."""
     stage: str | None = None
     """The stage whose result it is."""
+    frame: InputFrame | None = None
+    """The rows of a job in Python that are in its process. A job file cannot have them."""
     format: InputFormat | None = None
     filter: str | None = None
     """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
@@ -115,7 +118,7 @@ class InputSpec(_Section, frozen=True):
 
     @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it is the result of a stage."""
+        """The paths of its files; none if it has no files."""
         if self.path is None:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
@@ -300,6 +303,11 @@ class JobSpec(_Section, frozen=True):
         in_inputs = any(section.has_sql for section in self.all_inputs)
         in_reduces = any(each is not None and each.sql is not None for each in self.all_reduces)
         return in_inputs or in_reduces or self.output.delete_when is not None
+
+    @property
+    def has_frames(self) -> bool:
+        """True if rows of the Python program are inputs."""
+        return any(section.frame is not None for section in self.all_inputs)
 
     @property
     def paths(self) -> list[str]:

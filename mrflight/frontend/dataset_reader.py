@@ -80,6 +80,7 @@ class DatasetReader(ABC):
         if n < 0:
             raise JobFileError(f"head: the number of rows must be 0 or more, not {n}")
         if self._is_shuffled:
+            self._check_leaves_rows("head")
             return self.limit(n).collect(progress=progress)
         from mrflight.frontend.first_rows import first_rows
 
@@ -104,6 +105,7 @@ class DatasetReader(ABC):
             counted = count_in_footers(self._spec(TO_CALLER), Path.cwd())
             if counted is not None:
                 return counted
+        self._check_leaves_rows("count")
         counted_rows = self._without_keys().agg(n="count(*)").collect(progress=progress)
         total: int = counted_rows["n"][0].as_py()
         return total
@@ -131,10 +133,21 @@ class DatasetReader(ABC):
         """
         from mrflight.frontend.description import aggregates_of, describe_columns
 
+        self._check_leaves_rows("describe")
         known = self._find_schema()
         schema = self.head(0, progress=progress).schema if known is None else known
         totals = self._without_keys().agg(aggregates_of(schema)).collect(progress=progress)
         return describe_columns(schema, totals)
+
+    def _check_leaves_rows(self, method: str) -> None:
+        """Raise JobFileError if a job for this method would take rows that are given only once."""
+        for section in self._spec(TO_CALLER).all_inputs:
+            if section.frame is not None and section.frame.reads_once:
+                raise JobFileError(
+                    f"{method} would run a job, which takes the rows of the {section.frame.kind} "
+                    "that this reads, and they are given only once; collect() the result, or read "
+                    "a table: mrflight.read(reader.read_all())"
+                )
 
     def _find_schema(self) -> pa.Schema | None:
         """Return the schema; None if only the job can tell."""

@@ -63,12 +63,12 @@ def _plan_stages(
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
-    """Open the inputs of a stage that are files."""
+    """Open the inputs of a stage that are not the results of others."""
     with with_key_prefix(stage):
         return {
             name: _open_input(stage, name, section, folder)
             for name, section in stage.spec.inputs.items()
-            if section.paths
+            if section.stage is None
         }
 
 
@@ -87,7 +87,7 @@ def _check_output_apart(
     A table may be input and output as a whole: it is read before it is written.
     """
     output = locate(spec.output.table, folder, spec.storage)
-    for source in sources.values():
+    for source in (each for each in sources.values() if stage.inputs[each.name].paths):
         key = f"inputs.{source.name}.path"
         roots = [locate(path, folder, spec.storage) for path in stage.inputs[source.name].paths]
         if any(root.is_same(output) for root in roots):

@@ -97,6 +97,13 @@ class StageExplanation(msgspec.Struct, frozen=True):
         if section.stage is not None:
             yield f"input {name}", f"result of stage {section.stage}"
             return
+        if section.frame is not None:
+            yield f"input {name}", str(section.frame)
+            if section.frame.rows is None:
+                yield "  estimated", "planned again when the job has written its rows to a file"
+            else:
+                yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
+            return
         source = self.sources[name]
         kind = section.format or _format_of(source)
         version = "" if source.version is None else f"version {source.version}"

@@ -64,6 +64,10 @@ class JobPlan(msgspec.Struct, frozen=True):
         in_order = [sources[name] for name in stage.spec.inputs]
         return plan_stage(stage.spec, in_order, self.folder, self.workers, self.memory)
 
+    def with_sources(self, sources: Mapping[str, Sources]) -> JobPlan:
+        """Return the plan of the same job with other sources of the same rows, by stage."""
+        return plan_job(self.stages, sources, self.folder, self.job_id, self.workers, self.memory)
+
     def with_mapped_schemas(self, mapped: Mapping[tuple[str, str], pa.Schema]) -> JobPlan:
         """Return the plan of a job whose functions return such rows, by stage and input.
 

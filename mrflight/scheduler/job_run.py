@@ -114,6 +114,7 @@ class JobRun:
             speculates=self.settings.speculates,
         )
         self._runtime = runtime
+        self._scratch = options.scratch
 
     @property
     def metadata(self) -> str:
@@ -131,6 +132,7 @@ class JobRun:
         shuffles = stack.enter_context(self._shuffles())
         stack.callback(self._end)
         with self.deadline.attribute_timeouts():
+            plan = self._with_frames_written(plan)
             self._wait_until_ready(plan)
         return self._scheduler(plan, shuffles), shuffles
 
@@ -170,6 +172,14 @@ class JobRun:
             self.progress,
             is_standing=self.cluster is None,
         )
+
+    def _with_frames_written(self, plan: JobPlan) -> JobPlan:
+        """Write what workers read of this process, while they and the servers start."""
+        if not self.spec.has_frames:
+            return plan
+        from mrflight.planner.frames import FrameFiles, write_frames
+
+        return write_frames(plan, FrameFiles(self._scratch, self.progress, self.deadline))
 
     def _wait_until_ready(self, plan: JobPlan) -> None:
         """Wait for the cluster; workers import the users' functions meanwhile."""

@@ -33,9 +33,13 @@ def open_source(
     files by name, and each file from its start. Raises JobFileError, ColumnNotFoundError,
     InputError and its subclasses, and StoreError.
     """
+    _check_columns(name, spec)
+    if spec.frame is not None:
+        from mrflight.sources.frame_source import open_frame
+
+        return open_frame(name, spec)
     from mrflight.sources.discovery import find_input
 
-    _check_columns(name, spec)
     _check_sample(name, spec)
     needed = _needed_folders(name, spec, base, options)
     found = find_input(name, before_filter(spec), base, options, needed)

@@ -38,7 +38,7 @@ class ArrowReader(FileReader):
                 location.open_mapped() as file,
             ):
                 for batch in _read_batches(file, piece, self.schema.names):
-                    yield from _slices(cast_batch(batch, self.schema))
+                    yield from slices(cast_batch(batch, self.schema))
 
     def count_rows(self, piece: Split) -> int | None:
         """Return the sum of the rows of the batches, which have their own; None for a stream."""
@@ -104,7 +104,7 @@ def _is_file_format(file: pa.NativeFile) -> bool:
     return bool(file.read_at(len(_FILE_MAGIC), 0) == _FILE_MAGIC)
 
 
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield slices of a few MiB of a batch, which its writer may have made of any size."""
     if batch.num_rows == 0:
         return

@@ -83,6 +83,8 @@ class PackedSplit(Split, frozen=True):
     @property
     def place(self) -> str:
         files = dict.fromkeys(part.path for part in self.parts)
+        if len(files) == 1:
+            return self.parts[0].place
         return f"{len(files):,} files from {self.path} to {self.parts[-1].path}"
 
     def divide(self, count: int) -> list[Split]:

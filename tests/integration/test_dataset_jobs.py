@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +255,59 @@ def test_files_of_several_paths(visits: mrflight.Dataset) -> None:
     ):
         with pytest.raises(JobError, match=message):
             rows.explain(output, format="parquet")
+
+
+def test_rows_in_memory_beside_files(visits: mrflight.Dataset) -> None:
+    """Two relations of one connection, of which only one can be read at a time, and a frame."""
+    names = pl.DataFrame({"url": [0, 3, 9], "name": ["zero", "three", "nine"]})
+    connection: Any = duckdb.connect()
+    costs = [connection.sql(f"select range as url, {n}.5 as cost from range(7)") for n in (1, 2)]
+    joined = (
+        visits.join(mrflight.read(names, name="names"), on="url")
+        .join(mrflight.read(costs[0]).union(mrflight.read(costs[1])), on="url")
+        .group_by("name")
+        .agg(n="count(*)", cost="sum(cost)")
+        .sort_by("name")
+    )
+    plan = joined.explain()
+    assert "\ninput names:    polars.DataFrame, 3 rows, " in plan
+    found = joined.collect()
+    times = {"zero": len(range(0, ROWS, 7)), "three": len(range(3, ROWS, 7))}
+    assert found.to_pylist() == [
+        {"name": name, "n": 2 * times[name], "cost": 4.0 * times[name]}
+        for name in ("three", "zero")
+    ]
+
+
+def test_rows_of_a_reader_are_taken_by_one_job(visits: mrflight.Dataset, tmp_path: Path) -> None:
+    """Its maps are tried again, and its two inputs are the same rows, which are read once."""
+    read = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for start in range(0, 1_000, 100):
+            read += 1
+            yield pa.record_batch({"n": list(range(start, start + 100))})
+
+    def fails_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not Path(tmp_path, "failed").exists():
+            Path(tmp_path, "failed").touch()
+            raise OSError("only once")
+        return batch
+
+    (tmp_path / "spill").mkdir()
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+    rows = mrflight.read(reader).with_settings({**SMALL, "cluster.spill_dir": "spill"})
+    mistake = rows.group_by("m").agg(n="count(*)")
+    with pytest.raises(JobError, match="'m'"):
+        mistake.collect()
+    assert (rows.head(1).num_rows, read) == (1, 1)
+    both = rows.union(mrflight.read(reader, name="again").map(fails_once))
+    counted = both.group_by("n").agg(times="count(*)").collect()
+    assert (counted.num_rows, set(counted["times"].to_pylist()), read) == (1_000, {2}, 10)
+    assert list((tmp_path / "spill").iterdir()) == []
+    with pytest.raises(JobError, match=r"^inputs\.rows: a job has taken the rows of this pyarrow"):
+        rows.explain()
 
 
 def test_a_plan_in_words(visits: mrflight.Dataset) -> None:

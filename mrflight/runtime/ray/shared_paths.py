@@ -91,6 +91,9 @@ class PathFingerprint(msgspec.Struct, frozen=True):
     path: str
     fingerprint: str
     """What this machine sees there."""
+    advice: str = (
+        "name a place that all nodes reach: s3://, hdfs://, or a folder that all have mounted"
+    )
 
 
 def fingerprint(path: str) -> str:
@@ -123,6 +126,8 @@ def verify_shared_paths(
     """Raise JobFileError if a node does not see a path of the job as this machine does."""
     with ExitStack() as stack:
         expected = list(_fingerprints(spec, folder, stack))
+        if spec.has_frames:
+            expected.append(_of_frames(scratch_root, stack))
         paths = tuple(each.path for each in expected)
         answers = {
             node: executor.on_node(node.id, fingerprint_all, paths, str(scratch_root))
@@ -152,8 +157,7 @@ def _check(expected: list[PathFingerprint], node: Node, answer: Future[tuple[str
             raise JobFileError(
                 f"{here.key_path}: {here.path} is on a disk of this machine that node "
                 f"{node.address} of Ray does not see (there it is {there}, here "
-                f"{here.fingerprint}); name a place that all nodes reach: s3://, hdfs://, or a "
-                "folder that all have mounted"
+                f"{here.fingerprint}); {here.advice}"
             )
 
 
@@ -164,12 +168,25 @@ def _fingerprints(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[Pat
             while not path.is_dir():
                 path = path.parent
             if os.access(path, os.W_OK):  # otherwise the job reports it
-                number, probe = tempfile.mkstemp(prefix=".mrflight-probe-", dir=path)
-                stack.callback(os.unlink, probe)
-                os.close(number)
+                probe = _make_probe(path, stack)
                 yield PathFingerprint(key_path, probe, fingerprint(probe))
         else:
             yield PathFingerprint(key_path, str(path), fingerprint(str(path)))
+
+
+def _of_frames(scratch_root: Path, stack: ExitStack) -> PathFingerprint:
+    """Return what stands for the files to which the rows of this process will be written."""
+    probe = _make_probe(scratch_root, stack)
+    advice = "the job writes the tables in memory there; name a folder that all nodes have mounted"
+    return PathFingerprint("cluster.spill_dir", probe, fingerprint(probe), advice)
+
+
+def _make_probe(folder: Path, stack: ExitStack) -> str:
+    """Make an empty file, which is there until the stack is closed."""
+    number, probe = tempfile.mkstemp(prefix=".mrflight-probe-", dir=folder)
+    stack.callback(os.unlink, probe)
+    os.close(number)
+    return probe
 
 
 def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:

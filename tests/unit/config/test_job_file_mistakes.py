@@ -83,6 +83,7 @@ def test_a_value_of_the_wrong_type_is_reported_with_its_path(
         ("[inputs.more]\npath = 3", "inputs.more.path must be a string or a list, not 3"),
         ("[inputs.more]\npath = []", "inputs.more.path must have at least one file, folder or"),
         ("[inputs.more]\npath = ['x', 1]", "inputs.more.path[1] must be a string, not a whole"),
+        ("[inputs.more]\nframe = 'x'", "inputs.more.frame must be rows in memory, which only a jo"),
         ("[inputs.more]\npath = 'x'\nkey = 'url'", "inputs.more.key must be a list, not 'url'"),
         ("[inputs.more]\npath = 'x'\nkey = [1]", "inputs.more.key[0] must be a string, not"),
         (

@@ -343,9 +343,9 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
         ),
         (
             lambda: mrflight.read(["a.csv", 7]),  # type: ignore[list-item]
-            "read: 7 is not a path; give a file, a folder, a glob such as ",
+            "read: 7 is neither a path nor a table; give a file, a folder, a glob such as ",
         ),
-        (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is not a path;"),  # type: ignore[arg-type]
+        (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is neither a path nor"),  # type: ignore[arg-type]
         (
             lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
             "write_parquet needs rows, and group_by returns groups; aggregate them first: .agg(n=",

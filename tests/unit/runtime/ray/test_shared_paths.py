@@ -7,8 +7,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import mrflight
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, WorkerLostError
@@ -88,6 +90,17 @@ def test_an_output_on_another_disk_is_refused(job: Path, tmp_path: Path) -> None
         check(job, tmp_path, NodesElsewhere(tmp_path / "b"))
     check(job, tmp_path, NodesElsewhere(tmp_path / "b"), table="s3://bucket/out")
     assert not list(job.glob(".mrflight-probe-*"))
+
+
+def test_tables_in_memory_need_a_scratch_folder_that_all_nodes_see(
+    job: Path, tmp_path: Path
+) -> None:
+    rows = mrflight.read(pa.table({"k": [1]})).job("s3://bucket/out")
+    verify_shared_paths(rows, job, tmp_path, RAY, NodesElsewhere())  # type: ignore[arg-type]
+    elsewhere: Any = NodesElsewhere(tmp_path / "b")
+    with pytest.raises(JobFileError, match=rf"^cluster\.spill_dir: {tmp_path}/\.mrflight-probe"):
+        verify_shared_paths(rows, job, tmp_path, RAY, elsewhere)
+    assert not list(tmp_path.glob(".mrflight-probe-*"))
 
 
 def test_a_node_without_mrflight_or_without_a_scratch_folder_is_refused(
