@@ -26,7 +26,7 @@ _NOT_IN_A_KEY = re.compile(r"[^\w.-]")
 """What follows such a character may be a secret that is not written behind an equals sign."""
 
 _FILE_KEYS = (
-    *("format", "columns", "types", "csv", "json", "bad_rows", "hive"),
+    *("format", "columns", "types", "schema", "csv", "json", "bad_rows", "hive"),
     *("version", "timestamp", "sample"),
 )
 """Keys of an input that only apply to files, and not to the result of a stage."""

@@ -107,6 +107,8 @@ class InputSpec(_Section, frozen=True):
     json: JsonOptions = JsonOptions()
     bad_rows: Literal["fail", "skip"] = "fail"
     """What to do with rows of csv and json that cannot be read."""
+    schema: Literal["strict", "union"] = "strict"
+    """``union``: a column that a file lacks is null, and one of several types has the widest."""
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None

@@ -34,6 +34,7 @@ def read(
     csv: Mapping[str, Any] | None = None,
     json: Mapping[str, Any] | None = None,
     bad_rows: Literal["fail", "skip"] = "fail",
+    schema: Literal["strict", "union"] = "strict",
     hive: bool = True,
     version: int | None = None,
     timestamp: datetime | None = None,
@@ -57,6 +58,7 @@ def read(
     options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
     options |= {"columns": None if columns is None else names_of(columns)}
     options |= {"types": None if types is None else dict(types)}
+    options |= {"schema": None if schema == "strict" else schema}
     options |= {"csv": None if csv is None else dict(csv)}
     options |= {"json": None if json is None else dict(json), "hive": None if hive else False}
     options |= {"bad_rows": None if bad_rows == "fail" else bad_rows}

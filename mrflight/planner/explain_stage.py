@@ -116,6 +116,8 @@ class StageExplanation(msgspec.Struct, frozen=True):
             skipped = source.skipped_folders
             note = f" ({format_count(skipped, 'folder')} not needed)" if skipped else ""
             yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
+        if source.differences:
+            yield "  union", "; ".join(source.differences)
         if source.bad_rows is not None:
             yield "  bad rows", "skipped and counted"
         yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"

@@ -48,6 +48,8 @@ def open_source(
 
         check_requested_version(found, datetime.now(UTC))
     source = _open_all_columns(found, split_bytes)
+    if spec.schema == "union":
+        source = _leave_out_unneeded(source, found, spec)
     if source.reader.schema is not None:
         source = source.select(filtered_columns(name, spec, source.reader.schema))
     from mrflight.sources.packed_reader import read_packs
@@ -65,26 +67,50 @@ def open_source(
 def _needed_folders(
     name: str, spec: InputSpec, base: Path, options: Mapping[str, str]
 ) -> NeededPartitions | None:
-    """Return which ``key=value`` folders the maps of the input can need; None if all of them."""
-    if not spec.has_sql or not spec.hive:
-        return None
-    from mrflight.compute.sql.input_maps import maps_of_rows_read
+    """Return which ``key=value`` folders the maps of the input can need; None if all of them.
 
-    maps = maps_of_rows_read(name, spec)
-    if not maps:
+    A union has the columns of all folders, so that none can be left out before these are known.
+    """
+    if not spec.has_sql or not spec.hive or spec.schema == "union":
         return None
     from mrflight.sources.discovery import find_first_file
 
     first = find_first_file(name, before_filter(spec), base, options)
     if first is None or first.partition_columns is None:
         return None
-    schema = _open_all_columns(first, first.files[0].size_bytes or 1).reader.schema
+    return _needed_rows(_open_all_columns(first, first.files[0].size_bytes or 1), spec)
+
+
+def _needed_rows(source: Source, spec: InputSpec) -> NeededPartitions | None:
+    """Return which values of partition columns the maps of a source can need; None if all."""
+    from mrflight.compute.sql.input_maps import maps_of_rows_read
+
+    maps, schema = maps_of_rows_read(source.name, spec), source.reader.schema
+    if not maps:
+        return None
 
     def needed(values: pa.RecordBatch) -> list[bool]:
         each = [sql_map.can_match(schema, values) for sql_map in maps]
         return [all(row) for row in zip(*each, strict=True)]
 
     return needed
+
+
+def _leave_out_unneeded(source: Source, found: FoundInput, spec: InputSpec) -> Source:
+    """Leave out the ``key=value`` folders that the maps of a union do not need."""
+    if not spec.has_sql or found.partition_columns is None:
+        return source
+    from mrflight.sources.partition_columns import without_unneeded
+
+    needed = without_unneeded(found, _needed_rows(source, spec))
+    sizes = {file.path: file.size_bytes for file in needed.files}
+    return replace(
+        source,
+        files=tuple(path for path in source.files if path in sizes),
+        size_bytes=sum(sizes.values()),
+        splits=tuple(s for s in source.splits if s.path in sizes) or source.splits[:1],
+        skipped_folders=needed.skipped_folders,
+    )
 
 
 def _open_all_columns(found: FoundInput, split_bytes: int) -> Source:
@@ -139,6 +165,8 @@ def _open(found: FoundInput, split_bytes: int) -> Source:
 
 def _check_sections(found: FoundInput) -> None:
     """Raise JobFileError for the settings of another format than that of the files."""
+    if found.format == "delta" and found.spec.schema == "union":
+        raise JobFileError(f"{found.key('schema')} is only for files; a Delta table has one schema")
     unset = InputSpec()
     for format in ("csv", "json"):
         if format != found.format and getattr(found.spec, format) != getattr(unset, format):

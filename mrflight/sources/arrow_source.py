@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -11,7 +11,8 @@ import pyarrow as pa
 from mrflight.sources.base import FileReader, Source, Split, split_runs
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
-from mrflight.sources.schema_check import cast_batch, common_schema
+from mrflight.sources.schema_check import cast_batch, with_constants
+from mrflight.sources.schema_union import agree_on_schema, explain_lost_values
 
 _FILE_MAGIC = b"ARROW1"
 _BATCH_BYTES = 4 << 20
@@ -19,12 +20,14 @@ _BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ArrowReader(FileReader):
-    """Reads runs of record batches as ``schema``.
+    """Reads runs of record batches as ``schema``; a column that a file lacks is null.
 
     Columns that need no cast stay pages of the memory-mapped file.
     """
 
     schema: pa.Schema
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """See `AgreedSchema`."""
 
     def select(self, columns: Sequence[str]) -> ArrowReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -34,11 +37,13 @@ class ArrowReader(FileReader):
             location = self.root.at(piece.path)
             with (
                 translate_read_errors("arrow", location),
+                explain_lost_values(location.url, self.origins),
                 verify_unchanged(location, piece.version) as location,
                 location.open_mapped() as file,
             ):
                 for batch in _read_batches(file, piece, self.schema.names):
-                    yield from slices(cast_batch(batch, self.schema))
+                    whole = with_constants(batch, self.schema, {})
+                    yield from slices(cast_batch(whole, self.schema))
 
     def count_rows(self, piece: Split) -> int | None:
         """Return the sum of the rows of the batches, which have their own; None for a stream."""
@@ -63,12 +68,14 @@ def open_arrow(found: FoundInput, split_bytes: int) -> Source:
     for file, (schema, sizes) in zip(found.files, heads, strict=True):
         schemas.append((found.location(file).url, schema))
         splits += split_runs(file.path, file.version, sizes, split_bytes)
+    agreed = agree_on_schema(found, schemas)
     return Source(
         name=found.name,
-        reader=ArrowReader(common_schema(found, schemas), root=found.root),
+        reader=ArrowReader(agreed.schema, agreed.origins, root=found.root),
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),
+        differences=agreed.differences,
     )
 
 

@@ -230,6 +230,8 @@ class Source(msgspec.Struct, frozen=True):
     skipped_folders: int = 0
     """The number of such folders that were not listed, because the input's sql needs none of their
     rows."""
+    differences: tuple[str, ...] = ()
+    """What files of different schemas have as null or in a wider type."""
     selected_fraction: float = 1.0
     """The fraction of the files' columns that is read."""
     bad_rows: BadRowPolicy | None = None

@@ -61,6 +61,8 @@ class CsvExpectation(msgspec.Struct, frozen=True):
                 f"a value that contains the delimiter {self.options.delimiter!r}"
             )
         for column, type in self.types.items():
+            if column not in self.columns:
+                continue
             value = fields[self.columns.index(column)]
             if not self._converts(record, column, type):
                 return self._explain_value(column, type, value)

@@ -36,12 +36,14 @@ def convert_options(
 ) -> pc.ConvertOptions:
     """Return how the values of the columns in ``include`` are converted.
 
-    Strings can be null if the job file says so, or lists ``null_values``.
+    A column that a file lacks is null: which files may lack some is decided before. Strings can be
+    null if the job file says so, or lists ``null_values``.
     """
     nulls, can_be_null = options.null_values, options.strings_can_be_null
     return pc.ConvertOptions(
         column_types=types,
         include_columns=list(include),
+        include_missing_columns=True,
         null_values=nulls,
         strings_can_be_null=nulls is not None if can_be_null is None else can_be_null,
         decimal_point=options.decimal,

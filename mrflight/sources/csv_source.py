@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
 from mrflight.sources.base import Source
@@ -27,6 +28,7 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
+from mrflight.sources.schema_union import differences
 from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import bad_rows_of, decode_chunks, text_source
 from mrflight.sources.type_names import parse_types, unsupported_type
@@ -41,12 +43,14 @@ def open_csv(found: FoundInput, split_bytes: int) -> Source:
     headers = _read_headers(found)
     columns = _select_columns(found, headers)
     declared = parse_types(found.spec.types, found.name)
-    schema = _decide_schema(found, headers, columns, declared)
+    inferred = _infer_schemas(found, headers, columns, declared)
+    schema = unify_schemas(inferred, found.name)
     options = found.spec.csv
     reader = CsvReader(
         found.name, schema, frozenset(declared), options, bad_rows_of(found), root=found.root
     )
-    return text_source(found, headers, reader, split_bytes, encoding_of(options))
+    source = text_source(found, headers, reader, split_bytes, encoding_of(options))
+    return replace(source, differences=_differences(found, schema, headers, inferred))
 
 
 def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
@@ -77,15 +81,18 @@ def _read_headers(found: FoundInput) -> dict[InputFile, CsvHeader]:
 
 
 def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
-    """Return the columns to read. All files must have them, and no others if all are read."""
+    """Return the columns to read.
+
+    All files must have them, and no others if all are read, unless the schema is a union.
+    """
     (first, header), *others = headers.items()
     for file, each in headers.items():
         found.check_no_partition_column(each.columns, found.location(file).url)
-    named = {"columns": found.spec.columns or (), "types": found.spec.types}
-    for setting, column in ((setting, name) for setting, names in named.items() for name in names):
-        if column not in header.columns:
-            where = f"{found.key(setting)}: {found.location(first).url}"
-            raise ColumnNotFoundError.among(column, list(header.columns), where)
+    if found.spec.schema == "union":
+        union = dict.fromkeys(name for each in headers.values() for name in each.columns)
+        _check_named(found, list(union), f"no file of {found.place}")
+        return found.spec.columns or list(union)
+    _check_named(found, header.columns, found.location(first).url)
     selected = found.spec.columns or header.columns
     expected = set(selected)
     for file, other in others:
@@ -99,23 +106,33 @@ def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
     return selected
 
 
+def _check_named(found: FoundInput, names: Sequence[str], where: str) -> None:
+    """Raise ColumnNotFoundError if the job file names a column that is not in ``names``."""
+    named = {"columns": found.spec.columns or (), "types": found.spec.types}
+    for setting, column in ((setting, name) for setting, names in named.items() for name in names):
+        if column not in names:
+            raise ColumnNotFoundError.among(column, list(names), f"{found.key(setting)}: {where}")
+
+
 def _header_mismatch(
     found: FoundInput, without: InputFile, having: InputFile, column: str
 ) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"{found.location(without).url} has no column {column!r}, which "
-        f"{found.location(having).url} has; give all files the same header, or read only columns "
-        f"that all files have with {found.key('columns')}"
+        f"{found.location(having).url} has; give all files the same header, set "
+        f'{found.key("schema")} = "union" to read nulls, or read only columns that all files have '
+        f"with {found.key('columns')}"
     )
 
 
-def _decide_schema(
+def _infer_schemas(
     found: FoundInput,
     headers: _Headers,
     columns: Sequence[str],
     declared: Mapping[str, pa.DataType],
-) -> pa.Schema:
-    sample = sample_files(list(headers))
+) -> list[InferredSchema]:
+    """Return what the first lines of some files tell; of all files if the schema is a union."""
+    sample = sample_files(list(headers), found.spec.schema)
     head = head_bytes(len(sample))
     types = {name: type for name, type in declared.items() if name in columns}
 
@@ -127,7 +144,20 @@ def _decide_schema(
         schema = _infer_schema(found, file, headers[file], expected, head)
         return InferredSchema(found.location(file).url, schema)
 
-    return unify_schemas(found.each(infer, sample), found.name)
+    return list(found.each(infer, sample))
+
+
+def _differences(
+    found: FoundInput, schema: pa.Schema, headers: _Headers, inferred: Sequence[InferredSchema]
+) -> tuple[str, ...]:
+    """Return how the files of a union differ from its schema."""
+    if found.spec.schema == "strict":
+        return ()
+    having = [
+        pa.schema([field for field in file.schema if field.name in header.columns])
+        for file, header in zip(inferred, headers.values(), strict=True)
+    ]
+    return differences(schema, having)
 
 
 def _infer_schema(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
 from functools import partial
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.config.spec import JsonOptions
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
@@ -25,6 +27,7 @@ from mrflight.sources.schema_inference import (
     sample_files,
     unify_schemas,
 )
+from mrflight.sources.schema_union import widened
 from mrflight.sources.text_encoding import BYTE_ORDER_MARK, check_encoding
 from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import (
@@ -52,7 +55,7 @@ class JsonReader(FileReader):
     """Takes the rows that cannot be read; None if these are errors."""
 
     def with_bad_rows(self, log: BadRowLog) -> JsonReader:
-        return self if self.bad_rows is None else replace(self, bad_rows=log)
+        return self if self.bad_rows is None else with_fields(self, bad_rows=log)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         others: OtherFields = "error" if self.reads_all else "ignore"
@@ -69,7 +72,7 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
     check_encoding(options.encoding, found.key("json.encoding"))
     files = [file for file in found.files if file.size_bytes > 0]
     declared = parse_types(found.spec.types, found.name)
-    schema = _decide_schema(found, files, declared) if files else pa.schema([])
+    schema, noted = _decide_schema(found, files, declared) if files else (pa.schema([]), ())
     if not schema.names:
         raise InputError(f"{found.key('path')}: {found.place} has no json object, only empty files")
     reads_all = found.spec.columns is None
@@ -82,14 +85,18 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
         bad_rows_of(found),
         root=found.root,
     )
-    return text_source(found, files, reader, split_bytes, encoding_of(options))
+    source = text_source(found, files, reader, split_bytes, encoding_of(options))
+    return replace(source, differences=noted)
 
 
 def _decide_schema(
     found: FoundInput, files: list[InputFile], declared: Mapping[str, pa.DataType]
-) -> pa.Schema:
-    """Return the fields in the first lines of all sampled files, and those in ``declared``."""
-    sample = sample_files(files)
+) -> tuple[pa.Schema, tuple[str, ...]]:
+    """Return the fields in the first lines of all sampled files, and those in ``declared``.
+
+    If the schema is a union, also return how the files differ from it.
+    """
+    sample = sample_files(files, found.spec.schema)
     head = head_bytes(len(sample))
     selected = found.spec.columns
     typed = pa.schema([(c, t) for c, t in declared.items() if selected is None or c in selected])
@@ -109,9 +116,12 @@ def _decide_schema(
         for file in inferred
     ]
     unified = unify_schemas(read, found.name)
-    return pa.schema(
+    schema = pa.schema(
         [(c, declared[c] if c in declared else unified.field(c).type) for c in columns]
     )
+    # Any object may lack a field, so that a file has no row with it is no difference.
+    is_union = found.spec.schema == "union"
+    return schema, tuple(widened(schema, [file.schema for file in read])) if is_union else ()
 
 
 def _infer_schema(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -13,7 +13,13 @@ import pyarrow.parquet as pq
 from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split, split_runs
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
-from mrflight.sources.schema_check import Cast, cast_batch, cast_encoded_batch, common_schema
+from mrflight.sources.schema_check import (
+    Cast,
+    cast_batch,
+    cast_encoded_batch,
+    with_constants,
+)
+from mrflight.sources.schema_union import agree_on_schema, explain_lost_values
 from mrflight.storage import Location
 
 _BATCH_BYTES = 4 << 20
@@ -25,10 +31,12 @@ _DECODED_BYTES = 128 << 20
 class ParquetReader(FileReader):
     """Reads runs of row groups as ``schema``.
 
-    A file of a Delta table may lack columns. They have the split's constants, or else nulls.
+    A file may lack columns. They have the split's constants, or else nulls.
     """
 
     schema: pa.Schema
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """See `AgreedSchema`."""
 
     def select(self, columns: Sequence[str]) -> ParquetReader:
         return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
@@ -59,23 +67,12 @@ class ParquetReader(FileReader):
             location = self.root.at(piece.path)
             with (
                 translate_read_errors("parquet", location),
+                explain_lost_values(location.url, self.origins),
                 verify_unchanged(location, piece.version) as location,
             ):
                 for batch in read_row_groups(location, piece, stored):
                     if batch.num_rows:
                         yield cast(with_constants(batch, self.schema, constants), self.schema)
-
-
-def with_constants(
-    batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, object]
-) -> pa.RecordBatch:
-    """Return the batch with the columns that its file lacks: their constants, or else nulls."""
-    stored = set(batch.schema.names)
-    for field in schema:
-        if field.name not in stored:
-            value = pa.scalar(constants.get(field.name), field.type)
-            batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
-    return batch
 
 
 def open_parquet(found: FoundInput, split_bytes: int) -> Source:
@@ -86,13 +83,15 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     for file, (schema, sizes) in zip(found.files, heads, strict=True):
         schemas.append((found.location(file).url, schema))
         splits += split_runs(file.path, file.version, sizes, split_bytes)
+    agreed = agree_on_schema(found, schemas)
     return Source(
         name=found.name,
-        reader=ParquetReader(common_schema(found, schemas), root=found.root),
+        reader=ParquetReader(agreed.schema, agreed.origins, root=found.root),
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),
         decompression_ratio=DECOMPRESSION_RATIO,
+        differences=agreed.differences,
     )
 
 

@@ -6,7 +6,7 @@ type that cannot be shuffled are refused, whatever the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import types
@@ -14,6 +14,7 @@ from pyarrow import types
 from mrflight.compute.arrays import is_low_cardinality
 from mrflight.compute.types import canonical_type
 from mrflight.errors import ColumnNotFoundError, InputError, SchemaMismatchError
+from mrflight.sources.common_type import common_type
 from mrflight.sources.found_input import FoundInput
 
 
@@ -32,15 +33,15 @@ def common_schema(found: FoundInput, schemas: Iterable[tuple[str, pa.Schema]]) -
         _check_same_names(found, (first, schema), (url, other), selected)
         for name, (type_url, type) in common.items():
             other_type = other.field(name).type
-            if types.is_null(type):
-                common[name] = (url, other_type)
-            elif have_same_values(type, other_type):
-                common[name] = (type_url, _common_layout(type, other_type))
-            elif not types.is_null(other_type):
+            same = same_values_type(type, other_type)
+            if same is None:
+                can_widen = common_type(canonical_type(type), canonical_type(other_type))
+                advice = f'set {found.key("schema")} = "union"' if can_widen else "rewrite one"
                 raise SchemaMismatchError(
-                    f"{url}: column {name!r} is {other_type}, but {type} in {type_url}; rewrite "
-                    f"one of the files, or leave the column out of {found.key('columns')}"
+                    f"{url}: column {name!r} is {other_type}, but {type} in {type_url}; {advice}, "
+                    f"or leave the column out of {found.key('columns')}"
                 )
+            common[name] = (url if types.is_null(type) else type_url, same)
     return pa.schema([(name, type) for name, (_, type) in common.items()])
 
 
@@ -51,15 +52,20 @@ def select_columns(found: FoundInput, schema: pa.Schema, where: str) -> Sequence
     folders, and ColumnNotFoundError for a missing one.
     """
     names: list[str] = schema.names
-    found.check_no_partition_column(names, where)
-    known = set(names)
-    if len(known) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{where}: two columns are named {twice!r}; rename one")
+    check_names(found, schema, where)
     for name in found.spec.columns or ():
-        if name not in known:
+        if name not in names:
             raise ColumnNotFoundError.among(name, names, f"{found.key('columns')}: {where}")
     return found.spec.columns or names
+
+
+def check_names(found: FoundInput, schema: pa.Schema, where: str) -> None:
+    """Raise InputError for two columns of one name, also if it is that of folders."""
+    names: list[str] = schema.names
+    found.check_no_partition_column(names, where)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{where}: two columns are named {twice!r}; rename one")
 
 
 def _check_same_names(
@@ -77,9 +83,17 @@ def _check_same_names(
         missing += [(first_url, name, url) for name in schema.names if name not in first_names]
     for without, name, having in missing:
         raise SchemaMismatchError(
-            f"{without} has no column {name!r}, which {having} has; read only columns that all "
-            f"files have with {found.key('columns')}"
+            f"{without} has no column {name!r}, which {having} has; set {found.key('schema')} = "
+            f'"union" to read nulls, or read only columns that all files have with '
+            f"{found.key('columns')}"
         )
+
+
+def same_values_type(type: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type for two that have the same values in some layout, or no values; else None."""
+    if type == other or types.is_null(type) or types.is_null(other):
+        return other if types.is_null(type) else type
+    return _common_layout(type, other) if have_same_values(type, other) else None
 
 
 def _common_layout(type: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -97,16 +111,47 @@ def have_same_values(a: pa.DataType, b: pa.DataType) -> bool:
     return bool(canonical_type(a) == canonical_type(b))
 
 
+def with_constants(
+    batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, object]
+) -> pa.RecordBatch:
+    """Return the batch with the columns that its file lacks: their constants, or else nulls."""
+    stored = set(batch.schema.names)
+    for field in schema:
+        if field.name not in stored:
+            value = constants.get(field.name)
+            column = (
+                pa.nulls(batch.num_rows, field.type)
+                if value is None
+                else pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+            )
+            batch = batch.append_column(field, column)
+    return batch
+
+
 Cast = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
 """`cast_batch` or `cast_encoded_batch`."""
 
 
+class LossyCastError(pa.ArrowInvalid):
+    """A column has a value that is not of the type it is to have."""
+
+    def __init__(self, column: str, type: pa.DataType, reason: str) -> None:
+        super().__init__(f"{column} to {type}: {reason}")
+        self.column, self.type, self.reason = column, type, reason
+
+
 def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of ``schema``, by name, in its order and types; no cast loses a value."""
+    """Return the columns of ``schema``, by name, in its order and types.
+
+    Raises LossyCastError if a value would be lost.
+    """
     columns = []
     for field in schema:
         column = batch.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise LossyCastError(field.name, field.type, str(error)) from error
     # An equal list type may have another name for its items, so the batch gets this schema.
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.errors import SchemaMismatchError
+from mrflight.sources.common_type import common_type
 
 _T = TypeVar("_T")
 
@@ -24,9 +25,12 @@ class InferredSchema(msgspec.Struct, frozen=True):
     schema: pa.Schema
 
 
-def sample_files(files: Sequence[_T]) -> list[_T]:
-    """Return at most 64 of the files, evenly spread, including the first and the last."""
-    if len(files) <= _MAX_SAMPLED_FILES:
+def sample_files(files: Sequence[_T], schema: str) -> list[_T]:
+    """Return at most 64 of the files, evenly spread, including the first and the last.
+
+    If the ``schema`` is a union, which any file may change, these are all files.
+    """
+    if len(files) <= _MAX_SAMPLED_FILES or schema == "union":
         return list(files)
     step = (len(files) - 1) / (_MAX_SAMPLED_FILES - 1)
     return [files[round(i * step)] for i in range(_MAX_SAMPLED_FILES)]
@@ -40,14 +44,14 @@ def head_bytes(files: int) -> int:
 def unify_schemas(inferred: Iterable[InferredSchema], input_name: str) -> pa.Schema:
     """Return the columns of all files, in order of appearance, each with a type for all its values.
 
-    Null and any type give that type; int64 and double give double. A column with only nulls is a
-    string. Raises SchemaMismatchError if the types of a column have no common type.
+    See `common_type` for columns of several types. A column with only nulls is a string. Raises
+    SchemaMismatchError if the types of a column have no common type.
     """
     found: dict[str, tuple[str, pa.DataType]] = {}
     for file in inferred:
         for field in file.schema:
             url, type = found.get(field.name, (file.url, pa.null()))
-            unified = _unify_types(type, field.type)
+            unified = common_type(type, field.type)
             if unified is None:
                 raise SchemaMismatchError(
                     f"{file.url}: column {field.name!r} looks like {field.type}, but like {type} "
@@ -55,34 +59,6 @@ def unify_schemas(inferred: Iterable[InferredSchema], input_name: str) -> pa.Sch
                 )
             found[field.name] = (url if unified == type else file.url, unified)
     return pa.schema([(name, _nulls_to_strings(type)) for name, (_, type) in found.items()])
-
-
-def _unify_types(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds values of both types; None if there is none."""
-    if a == b or pa.types.is_null(b):
-        return a
-    if pa.types.is_null(a):
-        return b
-    if {a, b} == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b) and a.tz == b.tz:
-        return a if a.unit == "ns" else b
-    if pa.types.is_list(a) and pa.types.is_list(b):
-        inner = _unify_types(a.value_type, b.value_type)
-        return None if inner is None else pa.list_(inner)
-    if pa.types.is_struct(a) and pa.types.is_struct(b):
-        return _unify_structs(a, b)
-    return None
-
-
-def _unify_structs(a: pa.StructType, b: pa.StructType) -> pa.StructType | None:
-    fields = {field.name: field.type for field in a}
-    for field in b:
-        unified = _unify_types(fields.get(field.name, pa.null()), field.type)
-        if unified is None:
-            return None
-        fields[field.name] = unified
-    return pa.struct(list(fields.items()))
 
 
 def _nulls_to_strings(type: pa.DataType) -> pa.DataType:

@@ -29,9 +29,9 @@ from mrflight.sources.delta_version import check_not_vacuumed, check_requested_v
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 from mrflight.sources.found_input import FoundInput
 from mrflight.sources.packing import pack
-from mrflight.sources.parquet_source import open_row_groups, row_group_sizes, with_constants
+from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
 from mrflight.sources.read_checks import translate_read_errors
-from mrflight.sources.schema_check import cast_batch
+from mrflight.sources.schema_check import cast_batch, with_constants
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file
 from mrflight.storage.failures import read_failure

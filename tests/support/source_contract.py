@@ -200,7 +200,7 @@ class SourceContract(ABC):
 
     def test_a_missing_column_is_refused(self, folder: Path) -> None:
         path = self.lay_out(folder, rows(0, 10))
-        with pytest.raises(ColumnNotFoundError, match="no column 'wrod'; it has 'id', 'word'"):
+        with pytest.raises(ColumnNotFoundError, match="no column 'wrod'; did you mean 'word'"):
             self.open(folder, path, columns=["id", "wrod"])
 
     def test_empty_and_duplicate_columns_are_refused(self, folder: Path) -> None:

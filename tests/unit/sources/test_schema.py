@@ -98,7 +98,8 @@ def test_different_headers_are_refused(tmp_path: Path) -> None:
         open_files(tmp_path, {"a.csv": "url,visitor\n", "b.csv": "url,vistor\n"})
     assert str(raised.value) == (
         f"{tmp_path}/b.csv has no column 'visitor', which {tmp_path}/a.csv has; give all files "
-        "the same header, or read only columns that all files have with inputs.visits.columns"
+        'the same header, set inputs.visits.schema = "union" to read nulls, or read only columns '
+        "that all files have with inputs.visits.columns"
     )
 
 
@@ -310,8 +311,8 @@ def test_parquet_files_with_different_types_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         open_folder(tmp_path)
     assert str(raised.value) == (
-        f"{tmp_path}/b.parquet: column 'n' is int32, but int64 in {tmp_path}/a.parquet; rewrite "
-        "one of the files, or leave the column out of inputs.visits.columns"
+        f"{tmp_path}/b.parquet: column 'n' is int32, but int64 in {tmp_path}/a.parquet; set "
+        'inputs.visits.schema = "union", or leave the column out of inputs.visits.columns'
     )
     assert rows(open_folder(tmp_path, columns=["s"])) == [{"s": "x"}, {"s": "x"}]
     with pytest.raises(JobFileError, match=r"visits\.types is only for csv, json and key"):
