@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute.types import comparable
+
 MAX_LOW_CARDINALITY = 256
 """The number of values that codes of one byte can have."""
 
@@ -21,16 +23,26 @@ MAX_SHORT_BYTES = 32
 a row."""
 
 
-def to_arrow(values: npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]) -> pa.Array:
+def to_arrow(values: npt.NDArray[np.number[Any]] | npt.NDArray[np.bool_]) -> pa.Array:
     """Return contiguous values as an Arrow array; they must not change any more."""
-    kind = pa.from_numpy_dtype(values.dtype)
-    packed = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else values
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(packed)])
+    kind, count = pa.from_numpy_dtype(values.dtype), len(values)
+    if values.dtype == np.bool_:
+        values = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)])
 
 
 def to_numpy(numbers: pa.Int32Array) -> npt.NDArray[np.int32]:
     """Return numbers without nulls as a read-only NumPy array."""
     return values_in(numbers.buffers()[1], np.int32, len(numbers), numbers.offset)
+
+
+def to_floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Return numbers or times without nulls as doubles, which round those of more than 53 bits."""
+    numbers = comparable(column)
+    if pa.types.is_temporal(numbers.type):
+        numbers = numbers.cast(pa.int32() if numbers.type.bit_width == 32 else pa.int64())
+    floats = numbers.cast(pa.float64(), safe=False).combine_chunks()
+    return values_in(floats.buffers()[1], np.float64, len(floats), floats.offset)
 
 
 def values_in(data: pa.Buffer, kind: npt.DTypeLike, count: int, first: int) -> npt.NDArray[Any]:

@@ -178,6 +178,8 @@ class StageExplanation(msgspec.Struct, frozen=True):
         for aggregate in self.plan.reduce_spec.aggregates:
             if aggregate.function == "count_distinct":
                 return f"{aggregate.name} counts values that may come from several maps"
+            if aggregate.needs_all_rows:
+                return f"{aggregate.name} needs all values of a group in order"
             if aggregate.function == "mean" and _is_decimal(schema, aggregate.column):
                 return f"{aggregate.name} is a mean of decimals, which is rounded once"
         return ""

@@ -89,8 +89,8 @@ def setting(key: str, value: str) -> tuple[str, str]:
         (setting("reduce.group_by", "['link']"), ["inputs.visits.key"]),
         (setting("reduce.aggregate.clicks", "sum(wait)"), ["'wait'", "'weight'"]),
         (
-            setting("reduce.aggregate.clicks", "median(weight)"),
-            ["median(weight)", "count_distinct"],
+            setting("reduce.aggregate.clicks", "mode(weight)"),
+            ["mode(weight)", "count_distinct"],
         ),
         (setting("inputs.visits.columns", "['url', 'who']"), ["'who'", "'visitor'"]),
         (setting("job.timeout", "soon"), ["job.timeout", "soon"]),

@@ -44,6 +44,8 @@ total = "sum(value)"
 rows = "count(*)"
 first = "first(value)"
 last = "last(value)"
+spread = "stddev_pop(value)"
+near = "approx_median(value)"
 """
 
 
@@ -101,6 +103,13 @@ def test_groups_of_slices_are_aggregated_twice(
     table = pa.TableGroupBy(rows, "key", use_threads=False).aggregate(
         [("value", "sum"), ([], "count_all"), ("value", "first"), ("value", "last")]
     )
+    skewed = rows.filter(pc.equal(rows["key"], 7))["value"].to_numpy()
+    spread, near = (found[name].to_numpy() for name in ("spread", "near"))
+    assert spread[0] == pytest.approx(skewed.std(), rel=1e-9)  # values are 6e6 times as large
+    assert near[0] == pytest.approx(np.median(skewed), abs=0.001 * FILES * ROWS)
+    assert not spread[1:].any()
+    assert (near == found["first"].to_numpy())[1:].all()
+    found = found.drop_columns(["spread", "near"])
     expected = table.rename_columns(found.column_names).sort_by("key")
     assert found.cast(expected.schema) == expected
     assert result.rows_out == len(expected)

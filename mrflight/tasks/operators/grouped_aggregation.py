@@ -25,6 +25,7 @@ from mrflight.tasks.operators.partial_aggregates import (
     concat_partial_rows,
     plan_all_partials,
 )
+from mrflight.tasks.operators.sorted_quantiles import SortedQuantiles, quantiles_in
 from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
     RowBuffer,
@@ -96,10 +97,11 @@ class PartialAggregation:
 
 
 class CompleteAggregation:
-    """Groups rows whose aggregates need all rows at once: count_distinct and means of decimals.
+    """Groups rows whose aggregates need all rows at once: see `partial_aggregates.plan_partials`.
 
     Rows that do not fit are partitioned by the hash of the key. If a partition is too large because
     of one group, its distinct values are found first, as groups of their own, and are then counted.
+    For a quantile its values are sorted.
     """
 
     def __init__(
@@ -146,15 +148,19 @@ class CompleteAggregation:
     def _partial_rows(
         self, plan: PartialAggregates, partition: SpillPartition, name: str
     ) -> Iterator[pa.RecordBatch]:
-        """Yield partial rows for all aggregates but count_distinct, then the distinct values."""
+        """Yield partial rows for most aggregates, then the distinct values and the quantiles."""
         yield from map(plan.from_rows, partition.peek())
+        quantiles = SortedQuantiles(self._group_by, self._rows_bytes // 2, self._scratch.root)
+        for column, fractions in quantiles_in(plan).items():
+            for keys, found in quantiles.results(partition.peek(), column, fractions):
+                yield plan.from_results(keys, found)
         counted = [each.column for each in self._aggregates if each.function == "count_distinct"]
-        for number, column in enumerate(dict.fromkeys(counted)):
-            assert column is not None
-            pair = list(dict.fromkeys([*self._group_by, column]))
+        for number, counted_column in enumerate(dict.fromkeys(counted)):
+            assert counted_column is not None
+            pair = list(dict.fromkeys([*self._group_by, counted_column]))
             distinct = plan_all_partials(self._schema, pair, ())
             pairs = (distinct.from_rows(batch) for batch in partition.peek())
             aggregation = PartialAggregation(distinct, self._rows_bytes // 2, self._scratch)
             for table in aggregation.results(pairs, f"{name}-values-{number}"):
                 for batch in table.to_batches():
-                    yield plan.from_distinct(batch, column)
+                    yield plan.from_distinct(batch, counted_column)

@@ -1,13 +1,14 @@
 """Partial aggregates: the state of a group after some of its rows, to which others can be added.
 
-A partial row has the columns of the key and some partial columns, which are sums, counts, extremes,
-and first and last values. Every aggregate is finished from these. A row of the input is a partial
-row as well, so combining is always optional: rows that have been combined and rows that have not go
-together as long as they keep their order. All maps of a shuffle send the same columns.
+A partial row has the columns of the key and some partial columns: sums, counts, extremes, first and
+last values, moments and digests. Every aggregate is finished from these. A row of the input is a
+partial row as well, so combining is always optional: rows that have been combined and rows that
+have not go together as long as they keep their order. All maps of a shuffle send the same columns.
 
 Combining loses no value. Integers and decimals are combined only if the sum fits the partial
-column, or in a wider column that is not sent (`PartialAggregates.combine_widening`). Sums and means
-of floats depend on the order in which they are added, as everywhere.
+column, or in a wider column that is not sent (`PartialAggregates.combine_widening`). Sums, means
+and variances of floats are rounded by the order in which they are added, as everywhere, and a
+digest is a sketch.
 """
 
 from __future__ import annotations
@@ -19,18 +20,25 @@ from functools import cached_property
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute.t_digest import estimate_quantiles
 from mrflight.compute.types import canonical_floats
-from mrflight.tasks.operators.aggregates import Aggregate
-from mrflight.tasks.operators.grouping import (
-    Call,
-    call_by_group,
+from mrflight.tasks.operators.aggregates import VARIANCES, Aggregate
+from mrflight.tasks.operators.exact_sums import (
     divide_decimals,
     fit_sum,
     is_whole,
     may_overflow,
     mean_of,
 )
-from mrflight.tasks.operators.partial_columns import PartialColumn, decompose, ones, partial_columns
+from mrflight.tasks.operators.grouped_statistics import finish_moments
+from mrflight.tasks.operators.grouping import Call, call_by_group
+from mrflight.tasks.operators.partial_columns import (
+    Part,
+    PartialColumn,
+    decompose,
+    ones,
+    partial_columns,
+)
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 MAX_COUNT = 2**31 - 1
@@ -68,25 +76,34 @@ class PartialAggregates:
 
     def from_distinct(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
         """Return distinct pairs of key and ``column`` as partial rows with a count of 1 or 0."""
-        counted = {
-            partial.name: ones(batch[column], self.schema.field(partial.name).type)
+        part = Part("count_distinct", column)
+        return self.from_results(batch, {part: ones(batch[column], pa.int64())})
+
+    def from_results(
+        self, batch: pa.RecordBatch, results: Mapping[Part, pa.Array]
+    ) -> pa.RecordBatch:
+        """Return keys as partial rows with these parts, which have been computed from all rows.
+
+        The batch has the columns of the key, or what their types are stored as. A part must come
+        with one row of each key only, unless it is a count.
+        """
+        computed = {
+            partial.name: results[partial.part]
             for partial in self.columns
-            if partial.function == "count_distinct" and partial.column == column
+            if partial.part in results
         }
-        return self._partial_rows(batch, counted)
+        return self._partial_rows(batch, computed)
 
     def _partial_rows(
         self, batch: pa.RecordBatch, computed: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
         """Return the keys and the given partial columns. The other columns are 0 or null."""
-        columns = [batch[name] for name in self.group_by]
+        columns = [_cast(batch[name], self.schema.field(name).type) for name in self.group_by]
         for partial in self.columns:
             if partial.name in computed:
                 columns.append(computed[partial.name])
                 continue
-            kind = self.schema.field(partial.name).type
-            nothing = pa.scalar(0 if partial.is_count else None, kind)
-            columns.append(pa.repeat(nothing, batch.num_rows))
+            columns.append(partial.nothing(batch.num_rows, self.schema.field(partial.name).type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def combine(self, rows: pa.Table) -> pa.Table | None:
@@ -129,7 +146,7 @@ class PartialAggregates:
 
     def _finish_combined(self, combined: pa.Table) -> pa.Table:
         """Return the aggregates of combined rows, which have distinct keys."""
-        names = {(partial.function, partial.column): partial.name for partial in self.columns}
+        names = {partial.part: partial.name for partial in self.columns}
         outputs = [combined[name] for name in self.group_by]
         for aggregate, mean in zip(self.aggregates, self.means, strict=True):
             parts = [combined[names[part]] for part in decompose(aggregate)]
@@ -162,11 +179,11 @@ def plan_partials(
 ) -> PartialAggregates | None:
     """Return a plan for rows of a plain schema; None if an aggregate cannot be combined exactly.
 
-    Those are count_distinct, and means of decimals, which are rounded in their own type. The
-    columns have passed `check_aggregates`.
+    Those are count_distinct, exact quantiles, and means of decimals, which are rounded in their own
+    type. The columns have passed `check_aggregates`.
     """
     for aggregate in aggregates:
-        if aggregate.function == "count_distinct":
+        if aggregate.needs_all_rows:
             return None
         if aggregate.function == "mean" and types.is_decimal(_type(schema, aggregate)):
             return None
@@ -179,7 +196,8 @@ def plan_all_partials(
     """Return a plan for any aggregates, whose partial rows must stay in one process.
 
     A count_distinct adds up counts of values that are known to be distinct
-    (`PartialAggregates.from_distinct`). A mean of decimals is divided exactly at the end.
+    (`PartialAggregates.from_distinct`). Quantiles are computed before
+    (`PartialAggregates.from_results`). A mean of decimals is divided exactly at the end.
     """
     fields = [pa.field(name, schema.field(name).type) for name in group_by]
     fields += [
@@ -238,6 +256,10 @@ def _width_rank(kind: pa.DataType) -> int:
     return 64 if types.is_int64(kind) else 0
 
 
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
 def _type(schema: pa.Schema, aggregate: Aggregate) -> pa.DataType:
     return pa.null() if aggregate.column is None else schema.field(aggregate.column).type
 
@@ -256,5 +278,9 @@ def _finish(
             return divide_decimals(parts[0], parts[1], mean)
         case "mean":
             return mean_of(kinds[0], parts[0], parts[1])
+        case "approx_median" | "approx_quantile":
+            return pa.chunked_array([estimate_quantiles(parts[0], kinds[1], aggregate.fraction)])
+        case function if function in VARIANCES:
+            return finish_moments(aggregate, parts[0])
         case _:
             return parts[0]

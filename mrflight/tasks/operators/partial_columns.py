@@ -3,30 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.tasks.operators.aggregates import Aggregate, AggregateFunction
+from mrflight.compute.moments import MOMENTS, moments_of
+from mrflight.compute.quantiles import quantile_type
+from mrflight.compute.t_digest import DIGEST, digests_of
+from mrflight.tasks.operators.aggregates import (
+    APPROXIMATIONS,
+    QUANTILES,
+    VARIANCES,
+    Aggregate,
+    AggregateFunction,
+)
+
+PartFunction = AggregateFunction | Literal["moments", "digest"]
+"""What a partial column holds: an aggregate, or a state that others can be merged with. Moments
+are those of `compute.moments`, and digests those of `compute.t_digest`."""
+
+STATISTICS = frozenset[str]({"moments", "digest", *QUANTILES, *APPROXIMATIONS, *VARIANCES})
+"""The functions that `GroupedStatistics` computes, as Acero has nothing like them."""
+
+
+class Part(NamedTuple):
+    """What a partial column is: ``function(column)`` of the rows that were combined."""
+
+    function: PartFunction
+    column: str | None
+    fraction: float | None = None
+    """The fraction of a quantile."""
+
+    def __str__(self) -> str:
+        column = "*" if self.column is None else repr(self.column)
+        return f"{self.function}({column}{'' if self.fraction is None else f', {self.fraction}'})"
 
 
 class PartialColumn(NamedTuple):
-    """One column of partial rows: ``function(column)`` of the rows that were combined."""
+    """One column of partial rows."""
 
     name: str
-    function: AggregateFunction
-    column: str | None
+    part: Part
     aggregate: Aggregate
     """The first aggregate that needs it."""
+
+    @property
+    def function(self) -> PartFunction:
+        return self.part.function
+
+    @property
+    def column(self) -> str | None:
+        return self.part.column
 
     @property
     def is_count(self) -> bool:
         return self.function in ("count", "count_distinct")
 
     @property
-    def combining(self) -> AggregateFunction:
+    def needs_all_rows(self) -> bool:
+        """True if the values of several parts of a group cannot be combined."""
+        return self.function == "count_distinct" or self.function in QUANTILES
+
+    def nothing(self, rows: int, kind: pa.DataType) -> pa.Array:
+        """Return the value that adds nothing to others, for so many rows."""
+        return pa.repeat(pa.scalar(0 if self.is_count else None, kind), rows)
+
+    @property
+    def combining(self) -> PartFunction:
         """The function that combines several values to one."""
+        if self.function in QUANTILES:  # `PartialAggregates.from_results` has one value of a key
+            return "first"
         return "sum" if self.is_count else self.function
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
@@ -36,6 +83,12 @@ class PartialColumn(NamedTuple):
         if self.function == "count_distinct":
             return pa.int64()
         kind = schema.field(self.column).type
+        if self.function == "moments":
+            return MOMENTS
+        if self.function == "digest":
+            return DIGEST
+        if self.function in QUANTILES:
+            return quantile_type(kind)
         if self.function != "sum":
             return kind
         if types.is_decimal256(kind):
@@ -48,13 +101,17 @@ class PartialColumn(NamedTuple):
 
     def from_single_rows(self, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
         """Return the value for each single row, in the type ``kind``."""
-        if self.function == "count_distinct":  # `PartialAggregates.from_distinct` counts them
-            return pa.repeat(pa.scalar(0, kind), batch.num_rows)
+        if self.needs_all_rows:  # `PartialAggregates.from_results` adds them
+            return self.nothing(batch.num_rows, kind)
         if self.column is None:
             return pa.repeat(pa.scalar(1, kind), batch.num_rows)
         column = batch[self.column]
         if self.is_count:
             return ones(column, kind)
+        if self.function == "moments":
+            return moments_of(pa.chunked_array([column]))
+        if self.function == "digest":
+            return digests_of(pa.chunked_array([column])).combine_chunks()
         if types.is_float16(column.type) and self.function == "sum":
             column = column.cast(pa.float32())
         if types.is_decimal128(kind) and types.is_decimal128(column.type):
@@ -72,21 +129,32 @@ def partial_columns(
     group_by: Sequence[str], aggregates: Sequence[Aggregate]
 ) -> tuple[PartialColumn, ...]:
     """Return the partial columns that the aggregates share."""
-    found: dict[tuple[AggregateFunction, str | None], PartialColumn] = {}
+    found: dict[Part, PartialColumn] = {}
     for aggregate in aggregates:
-        for function, column in decompose(aggregate):
-            name = f"{function}({'*' if column is None else repr(column)})"
+        for part in decompose(aggregate):
+            name = str(part)
             while name in group_by:
                 name += "'"
-            found.setdefault((function, column), PartialColumn(name, function, column, aggregate))
+            found.setdefault(part, PartialColumn(name, part, aggregate))
     return tuple(found.values())
 
 
-def decompose(aggregate: Aggregate) -> list[tuple[AggregateFunction, str | None]]:
-    """Return the function and the column of each partial column that an aggregate needs."""
-    if aggregate.function == "mean":
-        return [("sum", aggregate.column), ("count", aggregate.column)]
-    return [(aggregate.function, aggregate.column)]
+def decompose(aggregate: Aggregate) -> list[Part]:
+    """Return the parts that an aggregate is finished from."""
+    function, column = aggregate.function, aggregate.column
+    match function:
+        case "mean":
+            return [Part("sum", column), Part("count", column)]
+        case "bool_and":
+            return [Part("min", column)]
+        case "bool_or":
+            return [Part("max", column)]
+        case "median" | "quantile":
+            return [Part("quantile", column, aggregate.fraction)]
+        case "approx_median" | "approx_quantile":  # the minimum tells the type of the column
+            return [Part("digest", column), Part("min", column)]
+        case _:
+            return [Part("moments" if function in VARIANCES else function, column)]
 
 
 def ones(column: pa.Array, kind: pa.DataType) -> pa.Array:

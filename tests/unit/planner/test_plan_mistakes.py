@@ -60,8 +60,8 @@ from tests.support.plans import Plan, job
             "anyway; give the aggregate another name",
         ),
         (
-            {"reduce": {"group_by": ["url"], "aggregate": {"n": "median(weight)"}}},
-            "reduce.aggregate.n: 'median(weight)' is not an aggregate; ",
+            {"reduce": {"group_by": ["url"], "aggregate": {"n": "mode(weight)"}}},
+            "reduce.aggregate.n: 'mode(weight)' is not an aggregate; ",
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv"}}, "shuffle": {"partitioner": "hash"}},

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from mrflight.compute.layout import canonical_schema
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
 from mrflight.tasks.operators.aggregates import (
+    APPROXIMATIONS,
     FUNCTIONS,
+    QUANTILES,
     SYNONYMS,
+    VARIANCES,
     Aggregate,
     check_aggregates,
     parse_aggregate,
@@ -40,14 +43,28 @@ SCHEMA = canonical_schema(
         }
     )
 )
-NUMBERS = ["weight", "ratio", "price", "ok", "took", "coded_number"]
-OTHERS = ["url", "at", "day", "coded"]
+NUMBERS = ["weight", "ratio", "price", "ok", "coded_number"]
+TIMES = ["took", "at", "day"]
 NESTED = ["tags", "place"]
+
+LIMITED: list[tuple[tuple[str, ...], list[str]]] = [
+    (("sum", "mean"), [*NUMBERS, "took"]),
+    (VARIANCES, NUMBERS),
+    ((*QUANTILES, *APPROXIMATIONS), [*NUMBERS, *TIMES]),
+    (("bool_and", "bool_or"), ["ok"]),
+]
+"""Functions that do not take every column, and the columns that they take."""
+
+
+def call_of(function: str, column: str) -> str:
+    return f"{function}({column}{', 0.9' if function.endswith('quantile') else ''})"
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_function_is_called_with_a_column(function: str) -> None:
-    assert parse_aggregate("x", f"{function}(weight)") == Aggregate("x", function, "weight")  # type: ignore[arg-type]
+    fraction = 0.9 if function.endswith("quantile") else 0.5
+    wanted = Aggregate("x", function, "weight", fraction)  # type: ignore[arg-type]
+    assert parse_aggregate("x", call_of(function, "weight")) == wanted
 
 
 @pytest.mark.parametrize(
@@ -63,6 +80,11 @@ def test_every_function_is_called_with_a_column(function: str) -> None:
         ("count(straße)", "count", "straße"),
         ("AVG(weight)", "mean", "weight"),
         ("any_value(weight)", "first", "weight"),
+        ("count(DISTINCT  weight)", "count_distinct", "weight"),
+        ('count("distinct weight")', "count", "distinct weight"),
+        ("count(distinct)", "count", "distinct"),
+        ("std(weight)", "stddev", "weight"),
+        ('quantile("a, b",.25)', "quantile", "a, b"),
     ],
 )
 def test_a_call_names_its_column(text: str, function: str, column: str | None) -> None:
@@ -72,11 +94,11 @@ def test_a_call_names_its_column(text: str, function: str, column: str | None) -
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_quoted_star_is_a_column_of_that_name(function: str) -> None:
-    assert parse_aggregate("x", f'{function}("*")').column == "*"
+    assert parse_aggregate("x", call_of(function, '"*"')).column == "*"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "sum", "sum()", "sum(", "median(weight)", "sum(*)", "sum(a) + 1", "(a)", "1(a)"]
+    "text", ["", "sum", "sum()", "sum(", "mode(weight)", "sum(*)", "sum(a) + 1", "(a)", "1(a)"]
 )
 def test_an_invalid_call_is_refused_with_the_valid_ones(text: str) -> None:
     with pytest.raises(JobFileError) as refused:
@@ -86,14 +108,30 @@ def test_an_invalid_call_is_refused_with_the_valid_ones(text: str) -> None:
     assert all(function in message for function in (*FUNCTIONS, *SYNONYMS))
 
 
-@pytest.mark.parametrize("function", SYNONYMS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "quantile(a)",
+        "quantile(a, b)",
+        "quantile(a, 1.1)",
+        "approx_quantile(a, nan)",
+        "quantile(,1)",
+    ],
+)
+def test_a_quantile_needs_a_fraction(text: str) -> None:
+    with pytest.raises(JobFileError, match="needs a column and a fraction from 0 to 1"):
+        parse_aggregate("x", text)
+
+
+@pytest.mark.parametrize("function", [name for name in SYNONYMS if name != "std"])
 def test_a_synonym_gives_what_duckdb_gives(function: str) -> None:
     given = pa.table({"k": [1, 1, 1, 2, 3, 3], "v": pa.array([None, 7, 7, None, 4, 4], pa.int64())})
-    query = f"select k, {function}(v) as x from given group by k order by k"
+    call = f"{function}(v{', 0.75' if function.startswith('quantile') else ''})"
+    query = f"select k, {call} as x from given group by k order by k"
     with duckdb.connect() as database:
         database.register("given", given)
         expected = database.execute(query).fetchall()
-    result = group(given, ["k"], [parse_aggregate("x", f"{function}(v)")]).sort_by("k")
+    result = group(given, ["k"], [parse_aggregate("x", call)]).sort_by("k")
     assert [(row["k"], row["x"]) for row in result.to_pylist()] == expected
 
 
@@ -109,27 +147,23 @@ def test_any_text_is_an_aggregate_or_a_job_file_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("column", NUMBERS)
-def test_numbers_support_every_aggregate(function: str, column: str) -> None:
-    check_aggregates(SCHEMA, ("url",), (parse_aggregate("x", f"{function}({column})"),))
-
-
-@pytest.mark.parametrize("column", OTHERS)
-def test_other_columns_support_all_but_sum_and_mean(column: str) -> None:
-    for function in FUNCTIONS:
-        aggregate = parse_aggregate("x", f"{function}({column})")
-        if function not in ("sum", "mean"):
-            check_aggregates(SCHEMA, ("url",), (aggregate,))
-            continue
-        with pytest.raises(JobFileError) as refused:
-            check_aggregates(SCHEMA, ("url",), (aggregate,))
-        assert str(refused.value).startswith(f"reduce.aggregate.x: {function} of {column!r}, which")
+@pytest.mark.parametrize("column", [*NUMBERS, *TIMES, "url", "coded"])
+def test_functions_take_the_columns_for_which_they_mean_something(
+    function: str, column: str
+) -> None:
+    aggregate = parse_aggregate("x", call_of(function, column))
+    if all(column in columns for functions, columns in LIMITED if function in functions):
+        check_aggregates(SCHEMA, ("url",), (aggregate,))
+        return
+    with pytest.raises(JobFileError) as refused:
+        check_aggregates(SCHEMA, ("url",), (aggregate,))
+    assert str(refused.value).startswith(f"reduce.aggregate.x: {function} of {column!r}, which")
 
 
 @pytest.mark.parametrize("column", NESTED)
 def test_nested_columns_are_only_counted(column: str) -> None:
     for function in FUNCTIONS:
-        aggregate = parse_aggregate("x", f"{function}({column})")
+        aggregate = parse_aggregate("x", call_of(function, column))
         if function == "count":
             check_aggregates(SCHEMA, ("url",), (aggregate,))
             continue

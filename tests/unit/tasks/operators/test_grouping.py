@@ -14,9 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.compute.quantiles import quantile_type
+from mrflight.compute.t_digest import estimate_type
 from mrflight.errors import JobError
-from mrflight.tasks.operators.aggregates import Aggregate
-from mrflight.tasks.operators.grouping import group, may_overflow
+from mrflight.tasks.operators.aggregates import (
+    APPROXIMATIONS,
+    QUANTILES,
+    VARIANCES,
+    Aggregate,
+)
+from mrflight.tasks.operators.exact_sums import may_overflow
+from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import plan_partials
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
 
@@ -49,6 +57,14 @@ def expected(function: str, type_: pa.DataType, values: list[Any]) -> Any:
         # What the greatest is where there is a NaN among numbers, is not said anywhere.
         numbers = [value for value in found if not is_nan(value)] or found
         return min(numbers) if function == "min" else max(numbers)
+    if function == "bool_and":
+        return all(found)
+    if function == "bool_or":
+        return any(found)
+    if function in VARIANCES:
+        return variance(function, found)
+    if function in (*QUANTILES, *APPROXIMATIONS):
+        return median(type_, found)
     if pa.types.is_floating(type_):
         total = math.nan if {math.inf, -math.inf} <= set(found) else sum(found)
         return total if function == "sum" else total / len(found)
@@ -56,11 +72,38 @@ def expected(function: str, type_: pa.DataType, values: list[Any]) -> Any:
     return exact if function == "sum" else exact / len(found)
 
 
+def variance(function: str, found: list[Any]) -> float | None:
+    divisor = len(found) - (not function.endswith("_pop"))
+    if not divisor:
+        return None
+    if not all(map(math.isfinite, found)):
+        return math.nan
+    exact = list(map(Fraction, found))
+    mean = sum(exact) / len(exact)
+    found_variance = float(sum((value - mean) ** 2 for value in exact) / divisor)
+    return math.sqrt(found_variance) if function.startswith("stddev") else found_variance
+
+
+def median(type_: pa.DataType, found: list[Any]) -> Any:
+    ordered = sorted(found, key=lambda value: (is_nan(value), value))
+    low, high = ordered[(len(found) - 1) // 2], ordered[len(found) // 2]
+    if pa.types.is_floating(type_):
+        return low if low == high else (low + high) / 2
+    middle = (Fraction(low) + Fraction(high)) / 2
+    return middle * 86_400 // 1 if pa.types.is_date32(type_) else middle
+
+
 def result_type(function: str, type_: pa.DataType) -> pa.DataType:
     if function.startswith("count"):
         return pa.int64()
-    if function in ("min", "max", "first", "last"):
+    if function in ("min", "max", "first", "last", "bool_and", "bool_or"):
         return type_
+    if function in VARIANCES:
+        return pa.float64()
+    if function in QUANTILES:
+        return quantile_type(type_)
+    if function in APPROXIMATIONS:
+        return estimate_type(type_)
     if pa.types.is_decimal(type_):
         if function == "mean":
             return type_
@@ -80,8 +123,14 @@ def agrees(result: Any, wanted: Any, function: str, type_: pa.DataType) -> bool:
         return is_nan(result)
     if function == "mean" and pa.types.is_decimal(type_):
         return bool(abs(Fraction(result) - wanted) <= Fraction(1, 10**type_.scale))
-    if function == "mean" and pa.types.is_duration(type_):
+    if function in QUANTILES and pa.types.is_decimal(type_):
+        return bool(Fraction(result) * 10**type_.scale == nearest(wanted * 10**type_.scale))
+    if function in ("mean", *QUANTILES) and pa.types.is_temporal(type_):
         return bool(result == nearest(wanted))
+    if function in APPROXIMATIONS and pa.types.is_temporal(type_):
+        return bool(abs(result - wanted) <= Fraction(1, 2))
+    if function in VARIANCES:
+        return math.isclose(result, wanted, rel_tol=1e-12)
     if isinstance(wanted, Fraction) and isinstance(result, float):
         return math.isclose(result, wanted, rel_tol=1e-15)
     return bool(result == wanted)

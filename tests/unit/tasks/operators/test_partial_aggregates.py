@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.compute.moments import MOMENTS
+from mrflight.compute.t_digest import DIGEST
 from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
@@ -23,7 +25,7 @@ from mrflight.tasks.operators.partial_aggregates import (
     plan_all_partials,
     plan_partials,
 )
-from mrflight.tasks.operators.partial_columns import needed_columns
+from mrflight.tasks.operators.partial_columns import Part, needed_columns
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, same, with_nulls
 
 few_examples = settings(max_examples=15, derandomize=True)
@@ -54,7 +56,7 @@ def rows_by_key(result: pa.Table, kind: Kind) -> dict[Any, tuple[Any, ...]]:
 
 
 def assert_same(result: pa.Table, wanted: pa.Table, kind: Kind) -> None:
-    """Assert that results are equal, except that sums and means of floats may be close."""
+    """Assert that results are equal, except that sums, means and variances may be close."""
     assert result.schema == wanted.schema
     found, expected = rows_by_key(result, kind), rows_by_key(wanted, kind)
     assert found.keys() == expected.keys()
@@ -93,9 +95,7 @@ def test_partial_aggregates_give_the_result_of_all_rows(kind: Kind, data: st.Dat
     table = pa.table(
         {"k": pa.array([key for key, _ in rows], pa.int64()), "v": kind.array([v for _, v in rows])}
     )
-    aggregates = [
-        aggregate(function) for function in admitted(kind.type) if function != "count_distinct"
-    ]
+    aggregates = [each for each in map(aggregate, admitted(kind.type)) if not each.needs_all_rows]
     aggregates.append(Aggregate("rows", "count", None))
     is_rounded = pa.types.is_decimal(kind.type)
     if is_rounded:
@@ -123,6 +123,12 @@ def test_every_aggregate_has_partials_within_a_process(kind: Kind, data: st.Data
     for batch in batches_of(table, data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
         part = pa.Table.from_batches([plan.from_rows(batch)])
         parts.append(plan.combine_widening(part) if data.draw(st.booleans()) else part)
+    whole = group(table, ["k"], [each for each in aggregates if each.function == "median"])
+    if "median" in whole.column_names:
+        keys = whole.combine_chunks().to_batches()
+        median = Part("quantile", "v", 0.5)
+        found = [plan.from_results(batch, {median: batch["median"]}) for batch in keys]
+        parts += [pa.Table.from_batches([batch]) for batch in found]
     if "count_distinct" in admitted(kind.type):
         pairs = group(table, ["k", "v"], []).to_batches()
         parts += [pa.Table.from_batches([plan.from_distinct(batch, "v")]) for batch in pairs]
@@ -139,6 +145,8 @@ def test_every_aggregate_has_partials_within_a_process(kind: Kind, data: st.Data
     ("kind", "function"),
     [
         (pa.int64(), "count_distinct"),
+        (pa.int64(), "median"),
+        (pa.float64(), "quantile"),
         (pa.decimal64(12, 2), "mean"),
         (pa.decimal256(50, 2), "mean"),
     ],
@@ -152,12 +160,17 @@ def test_aggregates_that_need_all_rows_are_not_combined(kind: pa.DataType, funct
 
 
 def test_aggregates_share_columns() -> None:
-    schema = pa.schema({"k": pa.string(), "v": pa.int32(), "w": pa.float32()})
+    schema = pa.schema({"k": pa.string(), "v": pa.int32(), "w": pa.float32(), "x": pa.bool_()})
     aggregates = [
         Aggregate("a", "mean", "v"),
         Aggregate("b", "sum", "v"),
         Aggregate("c", "count", "v"),
         Aggregate("d", "max", "w"),
+        Aggregate("e", "stddev", "v"),
+        Aggregate("f", "var_pop", "v"),
+        Aggregate("g", "approx_quantile", "w", 0.9),
+        Aggregate("h", "approx_median", "w"),
+        Aggregate("i", "bool_or", "x"),
     ]
     plan = plan_partials(schema, ["k"], aggregates)
     assert plan is not None
@@ -167,6 +180,10 @@ def test_aggregates_share_columns() -> None:
             "sum('v')": pa.int64(),
             "count('v')": pa.int32(),
             "max('w')": pa.float32(),
+            "moments('v')": MOMENTS,
+            "digest('w')": DIGEST,
+            "min('w')": pa.float32(),
+            "max('x')": pa.bool_(),
         }
     )
 

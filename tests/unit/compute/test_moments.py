@@ -1,0 +1,66 @@
+"""Moments of parts give the variance of the whole, however it is cut and merged."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrflight.compute.moments import merge_moments, moments_of, variance
+from mrflight.compute.row_groups import RowGroups
+
+examples = settings(max_examples=40, derandomize=True)
+
+
+def one_group(rows: int) -> RowGroups:
+    return RowGroups(np.arange(rows), np.array([rows]))
+
+
+def merged(values: list[float], cuts: list[int]) -> pa.ChunkedArray:
+    """Return the moments of all values, merged from those of the parts between the cuts."""
+    parts = np.split(np.array(values), sorted(cuts))
+    singles = [pa.chunked_array([moments_of(pa.chunked_array([part]))]) for part in parts]
+    whole = pa.chunked_array([merge_moments(each, one_group(len(each))) for each in singles])
+    return pa.chunked_array([merge_moments(whole, one_group(len(whole)))])
+
+
+@examples
+@given(
+    st.lists(st.integers(-1000, 1000), min_size=2, max_size=40),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.sampled_from([0.0, 1e9, -1e12]),
+)
+def test_large_values_with_small_differences_lose_nothing(
+    values: list[int], cuts: list[int], offset: float
+) -> None:
+    moments = merged([offset + value for value in values], cuts)
+    assert variance(moments, sample=True)[0].as_py() == pytest.approx(
+        statistics.variance(values), rel=1e-12
+    )
+    assert variance(moments, sample=False)[0].as_py() == pytest.approx(
+        statistics.pvariance(values), rel=1e-12
+    )
+
+
+def test_many_small_groups_are_merged_at_once() -> None:
+    random = np.random.default_rng(1)
+    values, lengths = random.normal(1e6, 1, 3000), np.array([0, 1, 2, 997, 0, 2000, 0])
+    states = pa.chunked_array([moments_of(pa.chunked_array([values]))])
+    found = variance(
+        pa.chunked_array([merge_moments(states, RowGroups(np.arange(3000), lengths))]), sample=True
+    )
+    parts = np.split(values, np.cumsum(lengths)[:-1])
+    wanted = [part.var(ddof=1) if len(part) > 1 else None for part in parts]
+    assert found.to_pylist() == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_has_no_variance(value: float) -> None:
+    assert math.isnan(variance(merged([value], []), sample=False)[0].as_py())
+    assert math.isnan(variance(merged([1.0, value, 2.0], [1]), sample=True)[0].as_py())
+    assert variance(merged([value], []), sample=True)[0].as_py() is None
