@@ -28,7 +28,7 @@ from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import plan_partials
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
 
-few_examples = settings(max_examples=12, derandomize=True)
+few_examples = settings(max_examples=8, derandomize=True)
 examples = settings(max_examples=60, derandomize=True)
 
 INT64_MAX, UINT64_MAX = 2**63 - 1, 2**64 - 1
