@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ from mrflight.scheduler.job import run_job  # noqa: E402
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
 from mrflight.storage.environment import conflicting_variables, with_environment  # noqa: E402
 from mrflight.system.command_line import Command  # noqa: E402
+from mrflight.system.debugging import is_debugging  # noqa: E402
 from mrflight.system.log_output import LOG_LEVELS, LogLevel, log_to_stderr  # noqa: E402
 from mrflight.system.progress import progress_for  # noqa: E402
 from mrflight.system.signals import SignalInterrupts  # noqa: E402
@@ -153,6 +155,8 @@ def drive(options: argparse.Namespace) -> int:
     except (KeyboardInterrupt, Exception) as error:
         interrupts.job_ends()  # in case the error came before the stack
         state, text, code = _describe_failure(error, interrupts)
+        if is_debugging():
+            traceback.print_exception(error)
         say(f"mrflight: {text}\n")
         _print_json(options, metrics.result(state, text))
         return code

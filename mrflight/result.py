@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -80,6 +80,47 @@ class JobResult(msgspec.Struct, frozen=True):
     merged: MergeCounts | msgspec.UnsetType = msgspec.UNSET
     """Only present for a merge that this run committed."""
 
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        lines = [f"  {name:{width}}  {text}" for name, text in rows]
+        return "\n".join([f"JobResult: {self.state}", *lines])
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table for a notebook."""
+        return html_table(f"Job {self.state}", self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return what people want to know, each with its name."""
+        seconds, attempts = self.seconds, self.attempts
+        version = "" if self.version is None else f", version {self.version}"
+        read = ", ".join(
+            f"{name}, version {number}" for name, number in self.input_versions.items()
+        )
+        tasks = f"{format_count(attempts.map, 'map')}, {format_count(attempts.reduce, 'reduce')}"
+        rows = [
+            ("error", self.error),
+            ("table", self.table and f"{self.table}{version}"),
+            ("read", read),
+            ("rows", f"{self.rows_in:,} in, {self.rows_out:,} out"),
+            ("skipped", ", ".join(describe_bad_rows(self.bad_rows))),
+            ("merged", self._merged().strip()),
+            (
+                "shuffled",
+                f"{format_bytes(self.bytes_shuffled)} in "
+                f"{format_count(self.partitions, 'partition')}",
+            ),
+            (
+                "time",
+                f"{seconds.total:.2f} s: start {seconds.start:.2f}, map {seconds.map:.2f}, "
+                f"reduce {seconds.reduce:.2f}, commit {seconds.commit:.2f}",
+            ),
+            ("memory", f"at most {format_bytes(self.peak_memory_bytes)}"),
+            ("attempts", tasks + (f", {attempts.failed:,} failed" if attempts.failed else "")),
+            ("job", self.job_id),
+        ]
+        return [(name, text) for name, text in rows if text]
+
     def summary(self) -> str:
         """Return a few lines for people."""
         seconds = self.seconds
@@ -109,3 +150,16 @@ class JobResult(msgspec.Struct, frozen=True):
             f"{format_count(merged.files_rewritten, 'file')} rewritten, "
             f"{merged.files_removed:,} removed"
         )
+
+
+def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Return names and texts as a table of HTML, which a notebook shows."""
+    from html import escape  # only notebooks need it
+
+    style = 'style="text-align:left;vertical-align:top;white-space:pre-wrap"'
+    lines = [
+        f"<tr><th {style}>{escape(name)}</th><td {style}>{escape(text)}</td></tr>"
+        for name, text in rows
+    ]
+    heading = f'<caption style="text-align:left;white-space:nowrap">{escape(caption)}</caption>'
+    return "\n".join(["<table>", heading, *lines, "</table>"])

@@ -25,7 +25,7 @@ _STORAGE = "storage"
 _NOT_IN_A_KEY = re.compile(r"[^\w.-]")
 """What follows such a character may be a secret that is not written behind an equals sign."""
 
-_FILE_KEYS = (
+FILE_KEYS = (
     *("format", "columns", "types", "schema", "csv", "json", "bad_rows", "hive"),
     *("version", "timestamp", "sample"),
 )
@@ -192,7 +192,7 @@ def _first_file_key(section: InputSpec) -> str | None:
     """Return the first key that is set and only applies to files, or None."""
     # The columns of rows in memory can be selected as they are read.
     unset = InputSpec(columns=None if section.frame is None else section.columns)
-    return next((key for key in _FILE_KEYS if getattr(section, key) != getattr(unset, key)), None)
+    return next((key for key in FILE_KEYS if getattr(section, key) != getattr(unset, key)), None)
 
 
 def _set(document: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -63,6 +63,12 @@ def split_pickled(text: str) -> tuple[str, str] | None:
     return (name, encoded) if name and encoded else None
 
 
+def shown_function(text: str) -> str:
+    """Return a text of `pickle_function`, or ``module:function``, as messages show it."""
+    parts = split_pickled(text)
+    return parts[0] if parts else text
+
+
 @cache
 def load_pickled(encoded: str) -> Any:
     """Return the object, which is unpickled once per process; raises what unpickling raises."""

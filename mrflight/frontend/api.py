@@ -15,6 +15,7 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
+from mrflight.frontend.clear_errors import clear_errors
 from mrflight.frontend.expressions import Expression, expression_text
 from mrflight.result import JobResult
 from mrflight.scheduler.job import run_job
@@ -24,6 +25,7 @@ from mrflight.storage.option_checks import check_endpoint, check_options
 from mrflight.system.progress import progress_here
 
 
+@clear_errors
 def run(
     job_file: str | PathLike[str],
     overrides: Mapping[str, Any] | None = None,
@@ -48,6 +50,7 @@ def run_here(spec: JobSpec, *, progress: bool) -> JobResult:
     return _run(spec, Path.cwd(), progress=progress)
 
 
+@clear_errors
 def read_table(
     table: str | PathLike[str],
     columns: Sequence[str] | None = None,
@@ -86,6 +89,7 @@ def read_table(
     return read_rows(spec, given, folder)
 
 
+@clear_errors
 def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> pa.Int32Array:
     """Return the partition of each row by the hash of its ``key`` columns.
 

@@ -10,12 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from mrflight.config.spec import JobSpec
+from mrflight.frontend.clear_errors import with_clear_errors
+from mrflight.frontend.python_words import PythonWords
 from mrflight.scheduler.job_rows import job_rows
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.system.closeable import Closeable
 from mrflight.system.progress import NO_WORK, ProgressReport, QuietProgress, Work
 
 
+@with_clear_errors
 class Batches(Closeable, Iterator[pa.RecordBatch]):
     """Iterates over the rows of a dataset; made by ``Dataset.batches``.
 
@@ -25,8 +28,12 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
     ends. Use it as a context manager to close it at a known place.
     """
 
-    def __init__(self, spec: JobSpec, progress: ProgressReport) -> None:
-        """A relative path of the job is below the current folder, and so are its modules."""
+    def __init__(self, spec: JobSpec, progress: ProgressReport, words: PythonWords) -> None:
+        """A relative path of the job is below the current folder, and so are its modules.
+
+        Messages use these ``words``.
+        """
+        self._said = words
         rows = _rows(spec, Path.cwd(), progress)
         self._rows = rows
         # Also at the end of the program, while threads can still be started to stop the job.
@@ -41,6 +48,9 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
     def close(self) -> None:
         """End the job; there are no more batches then."""
         self._finalizer()
+
+    def _words(self) -> PythonWords:
+        return self._said
 
 
 class ProgressBeforeRows(ProgressReport):

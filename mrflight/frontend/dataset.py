@@ -20,26 +20,30 @@ from mrflight.config.job_file import decode_job
 from mrflight.config.pickled_functions import function_text
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
+from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.dataset_builder import (
     InputBuilder,
     StageBuilder,
     document_of,
     with_distinct_names,
     without_none,
+    words_of,
 )
 from mrflight.frontend.dataset_mapper import DatasetMapper, Function
 from mrflight.frontend.dataset_reader import DatasetReader
 from mrflight.frontend.dataset_writer import DatasetWriter, Names, all_names_of, names_of
+from mrflight.frontend.python_words import PythonWords
 
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
+@with_clear_errors
 @dataclass(frozen=True, eq=False)
 class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     """Rows that a job will produce. Every step returns a new dataset and leaves this one as is.
 
     Nothing runs before the rows are asked for, with `collect` and its like, or written. Mistakes
-    are reported then, and by `job` and `explain`, with the keys that a job file would have. A
+    are reported then, and by `job` and `explain`, with the methods and arguments that were wrong. A
     callable that cannot be pickled is reported at once.
     """
 
@@ -49,8 +53,18 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     _settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
+        return f"<mrflight.Dataset {self._name}>"
+
+    def _repr_html_(self) -> str:
+        """Return the steps as a table for a notebook."""
+        from mrflight.frontend.dataset_html import html_of
+
+        return html_of(self._name, self._inputs, self._stage)
+
+    @property
+    def _name(self) -> str:
         names = [self._stage.name] if self._stage else [each.name for each in self._inputs]
-        return f"<mrflight.Dataset {', '.join(names)}>"
+        return ", ".join(names)
 
     def alias(self, name: str) -> Dataset:
         """Name the rows ``name`` in sql, in messages and in the plan."""
@@ -62,16 +76,16 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
 
     def named(self, name: str) -> Dataset:
         """Deprecated: use `alias`."""
-        warnings.warn("Dataset.named is now Dataset.alias", DeprecationWarning, stacklevel=2)
+        warnings.warn("Dataset.named is now Dataset.alias", DeprecationWarning, stacklevel=3)
         return self.alias(name)
 
     def key_by(self, *columns: Names) -> Dataset:
         """Partition the rows by these columns in the next step, unless that sets a key itself."""
-        return self._with_options(key=all_names_of(columns))
+        return self._keyed(all_names_of(columns), "key_by")
 
     def keyed(self, *columns: Names) -> Dataset:
         """Deprecated: use `key_by`."""
-        warnings.warn("Dataset.keyed is now Dataset.key_by", DeprecationWarning, stacklevel=2)
+        warnings.warn("Dataset.keyed is now Dataset.key_by", DeprecationWarning, stacklevel=3)
         return self.key_by(*columns)
 
     def broadcast(self, *, wanted: bool = True) -> Dataset:
@@ -103,8 +117,9 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
             return self._query_rows(query)
         others = [others] if isinstance(others, Dataset | str) else list(others)
         _check_datasets("sql", *others)
-        options = {} if key is None else {"key": names_of(key)}
-        mine = self._as_one_input().with_options(**options)
+        mine = self._as_one_input()
+        if key is not None:
+            mine = mine.with_key(names_of(key), "sql(key=...)")
         cogrouped = [mine, *(other._as_one_input() for other in others)]
         return self._cogroup(cogrouped, others, "queried", sql=query)
 
@@ -125,7 +140,7 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         requested = {**(aggregates or {}), **named}
         if not requested:
             raise JobFileError('agg needs an aggregate; write .agg(n="count(*)")')
-        return self._reduce("totals", None, aggregate=requested)
+        return self._reduce("totals", aggregate=requested)
 
     def reduce(self, function: Function, *, key: Names | None = None) -> Dataset:
         """Call ``function(pyarrow.Table)`` with all rows of one or more keys; it returns a table.
@@ -133,7 +148,8 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         It may also take and return Polars or pandas frames, as `map` describes.
         Raises UserFunctionError if the callable cannot be pickled.
         """
-        return self._reduce("reduced", key, function=function_text(function, "reduce"))
+        rows = self if key is None else self._keyed(key, "reduce(key=...)")
+        return rows._reduce("reduced", function=function_text(function, "reduce"))
 
     def join(
         self,
@@ -151,11 +167,13 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         _check_datasets("join", other)
         if on is not None and (left_on is not None or right_on is not None):
             raise JobFileError("join: on sets both keys; give either on, or left_on and right_on")
-        keys = [left_on if on is None else on, right_on if on is None else on]
-        sides = [
-            one._as_one_input().with_options(**({} if key is None else {"key": names_of(key)}))
-            for one, key in zip((self, other), keys, strict=True)
-        ]
+        sides = []
+        for one, argument, own in ((self, "left_on", left_on), (other, "right_on", right_on)):
+            side, columns = one._as_one_input(), own if on is None else on
+            if columns is not None:
+                argument = argument if on is None else "on"
+                side = side.with_key(names_of(columns), f"join({argument}=...)")
+            sides.append(side)
         left, right = with_distinct_names(sides)
         return self._cogroup(
             [left, right], [other], "joined", join=how, left=left.name, right=right.name
@@ -163,7 +181,7 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
 
     def distinct(self) -> Dataset:
         """Keep one of the rows that are equal in all columns."""
-        return self._reduce("distinct_rows", None, distinct=True)
+        return self._reduce("distinct_rows", distinct=True)
 
     def keep(
         self,
@@ -174,7 +192,8 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     ) -> Dataset:
         """Keep the first or the last row of each key, by an order like that of `sort_by`."""
         order = {} if order_by is None else {"order_by": names_of(order_by)}
-        return self._reduce("kept", key, keep=which, **order)
+        rows = self if key is None else self._keyed(key, "keep(key=...)")
+        return rows._reduce("kept", keep=which, **order)
 
     def sort_by(self, *order: Names) -> Dataset:
         """Sort the rows over all part files: ``"revenue desc nulls first", "day"``."""
@@ -197,10 +216,10 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         """
         kind = None if partitioner is None else function_text(partitioner, "partitioner")
         options = without_none({"partitions": partitions, "partitioner": kind})
-        rows = self._reduce("repartitioned", all_names_of(key) or None)
-        assert rows._stage is not None
-        stage = structs.replace(rows._stage, shuffle={**rows._stage.shuffle, **options})
-        return replace(rows, _stage=stage)
+        columns = all_names_of(key)
+        rows = self._keyed(columns, "repartition") if columns else self
+        stage = StageBuilder("repartitioned", rows._as_inputs(), {}, options, frozenset(options))
+        return replace(rows, _inputs=(), _stage=stage)
 
     def with_shuffle(self, **settings: Any) -> Dataset:
         """Set keys of ``[shuffle]`` for the shuffle of the last step."""
@@ -226,7 +245,7 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     def _as_one_input(self) -> InputBuilder:
         """Return the rows as one input; several inputs are first combined by a stage."""
         inputs = self._as_inputs()
-        return inputs[0] if len(inputs) == 1 else self._reduce("rows", None)._as_inputs()[0]
+        return inputs[0] if len(inputs) == 1 else self._reduce("rows")._as_inputs()[0]
 
     def _with_inputs(self, inputs: tuple[InputBuilder, ...]) -> Dataset:
         return replace(self, _inputs=inputs, _stage=None)
@@ -235,12 +254,14 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         """Set options of the inputs of the next step."""
         return self._with_inputs(tuple(each.with_options(**options) for each in self._as_inputs()))
 
-    def _reduce(self, name: str, key: Names | None, **reduce: Any) -> Dataset:
+    def _keyed(self, columns: Names, method: str) -> Dataset:
+        """Set the key of the next step, which messages say that ``method`` has set."""
+        key = names_of(columns)
+        return self._with_inputs(tuple(each.with_key(key, method) for each in self._as_inputs()))
+
+    def _reduce(self, name: str, **reduce: Any) -> Dataset:
         """Return what a stage makes of the rows, by their key."""
-        inputs = self._as_inputs()
-        if key is not None:
-            inputs = tuple(each.with_options(key=names_of(key)) for each in inputs)
-        return self._add_stage(name, inputs, reduce)
+        return self._add_stage(name, self._as_inputs(), reduce)
 
     def _cogroup(
         self, inputs: Sequence[InputBuilder], others: Sequence[Dataset], name: str, **reduce: Any
@@ -259,7 +280,7 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         """Sort or limit the rows, as part of the last stage if that is possible."""
         stage = self._stage
         if stage is None or "limit" in stage.reduce or order.keys() & stage.reduce.keys():
-            return self._reduce(name, None, **order)
+            return self._reduce(name, **order)
         return replace(self, _stage=structs.replace(stage, reduce={**stage.reduce, **order}))
 
     @property
@@ -272,12 +293,18 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         settings = {key: value for key, value in self._settings.items() if key not in shuffle}
         return replace(self, _inputs=inputs, _stage=None, _settings=settings)
 
+    def _words(self) -> PythonWords:
+        last = self._stage or self._reduce("rows")._stage
+        assert last is not None
+        return words_of(last, self._settings)
+
     def _spec(self, output: Mapping[str, Any]) -> JobSpec:
-        last = self._stage or self._reduce("rows", None)._stage
+        last = self._stage or self._reduce("rows")._stage
         assert last is not None
         return decode_job(document_of(last, output, self._settings))
 
 
+@with_clear_errors
 class GroupedDataset(msgspec.Struct, frozen=True):
     """The rows of a dataset, grouped by columns."""
 
@@ -292,7 +319,7 @@ class GroupedDataset(msgspec.Struct, frozen=True):
         requested = {**(aggregates or {}), **named}
         aggregate = {"aggregate": requested} if requested else {}
         reduce = {"group_by": list(self._columns), **aggregate}
-        return self._rows._reduce("grouped", None, **reduce)
+        return self._rows._reduce("grouped", **reduce)
 
     if not TYPE_CHECKING:  # type checkers would accept any name
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from mrflight.config.row_steps import RowStep
 from mrflight.errors import JobFileError
+from mrflight.frontend.python_words import PythonWords
 
 _SETTINGS = ("job", "shuffle", "cluster", "storage")
 _IS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -31,6 +32,8 @@ class InputBuilder(msgspec.Struct, frozen=True, eq=False):
     table: str | None = None
     """The table's name in its sql. It is the input's name when the query was added, which may have
     changed since."""
+    key_by: str | None = None
+    """The method, and its argument, that has set the key, for messages."""
 
     @property
     def section(self) -> dict[str, Any]:
@@ -51,6 +54,10 @@ class InputBuilder(msgspec.Struct, frozen=True, eq=False):
         """Add a step after the maps that are there."""
         return self.with_options(steps=[*self.options.get("steps", ()), to_builtins(step)])
 
+    def with_key(self, columns: list[str], method: str) -> InputBuilder:
+        """Set the key; messages say that ``method`` did, such as ``join(on=...)``."""
+        return replace(self.with_options(key=columns), key_by=method)
+
     def with_options(self, **options: Any) -> InputBuilder:
         """Set these keys, too."""
         return replace(self, options={**self.options, **options})
@@ -69,6 +76,15 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
     inputs: tuple[InputBuilder, ...]
     reduce: Mapping[str, Any]
     shuffle: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    repartitioned: frozenset[str] = frozenset()
+    """The keys of ``shuffle`` that `Dataset.repartition` has set, for messages."""
+
+    @property
+    def key_from(self) -> str:
+        """What sets the key of inputs that have none of their own, or what would, for messages."""
+        methods = {"group_by": "group_by", "join": "join(on=...)", "keep": "keep(key=...)"}
+        found = [words for key, words in methods.items() if self.reduce.get(key)]
+        return found[0] if found else "repartition" if self.repartitioned else "key_by"
 
     @property
     def section(self) -> dict[str, Any]:
@@ -103,6 +119,37 @@ def document_of(
     for key, value in settings.items():
         _set(document, key, value)
     return document
+
+
+def words_of(last: StageBuilder, settings: Iterable[str]) -> PythonWords:
+    """Return what the user has written for a job that writes the result of a stage."""
+    names: dict[int, str] = {}
+    _inputs(last, {}, names)
+    inputs: set[str] = set()
+    said: dict[str, str] = {}
+    entries: set[str] = set()
+    for prefix, stage in _stages_of(last, names).items():
+        said |= {f"{prefix}shuffle.{key}": f"repartition({key}=...)" for key in stage.repartitioned}
+        entries.update(stage.reduce.get("aggregate", ()))
+        for each in stage.inputs:
+            inputs.add(each.name)
+            said[f"{prefix}inputs.{each.name}.key"] = each.key_by or stage.key_from
+            for option in each.options.values():
+                entries.update(option if isinstance(option, Mapping) else ())
+    return PythonWords(said, frozenset(inputs), frozenset(settings), frozenset(entries))
+
+
+def _stages_of(last: StageBuilder, names: Mapping[int, str]) -> dict[str, StageBuilder]:
+    """Return all stages by the prefix of their keys, ``stages.NAME.`` or nothing."""
+    found = {"": last}
+    missing = [last]
+    while missing:
+        for each in missing.pop().inputs:
+            if each.stage is None or (prefix := f"stages.{names[id(each.stage)]}.") in found:
+                continue
+            found[prefix] = each.stage
+            missing.append(each.stage)
+    return found
 
 
 def name_of_files(path: str) -> str:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from mrflight.config.pickled_functions import function_text, split_pickled
+from mrflight.config.pickled_functions import function_text, shown_function
 from mrflight.config.row_steps import (
     Call,
     Drop,
@@ -19,6 +19,7 @@ from mrflight.config.row_steps import (
     WithColumns,
 )
 from mrflight.errors import JobFileError
+from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.dataset_builder import InputBuilder
 from mrflight.frontend.dataset_writer import Names, all_names_of
 from mrflight.frontend.expressions import (
@@ -35,6 +36,7 @@ Columns = Expression | Sequence[Expression] | Mapping[str, Expression]
 """One expression, several, or some by the names of their columns."""
 
 
+@with_clear_errors
 class DatasetMapper(ABC):
     """The methods of a `Dataset` that map its rows, each by itself, without a shuffle.
 
@@ -54,8 +56,8 @@ class DatasetMapper(ABC):
         inputs = self._as_inputs()
         if not inputs[0].is_mapped:
             return self._with_inputs(tuple(each.with_options(map=text) for each in inputs))
-        shown = (split_pickled(text) or (text,))[0]
-        return self._add_step(Call(call=f"map({shown})", table=inputs[0].name, function=text))
+        call = f"map({shown_function(text)})"
+        return self._add_step(Call(call=call, table=inputs[0].name, function=text))
 
     def filter(self, *conditions: Expression) -> Self:
         """Keep the rows for which all conditions are true: ``"weight > 3 and url like 'a%'"``.

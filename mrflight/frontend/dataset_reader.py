@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobError, JobFileError
+from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.dataset_writer import TO_CALLER
+from mrflight.frontend.python_words import PythonWords
 from mrflight.system.progress import progress_here
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mrflight.frontend.batches import Batches
 
 
+@with_clear_errors
 class DatasetReader(ABC):
     """The methods of a `Dataset` that return its rows, or what is known of them.
 
@@ -37,7 +40,7 @@ class DatasetReader(ABC):
         from mrflight.frontend.batches import Batches, ProgressBeforeRows
 
         report = ProgressBeforeRows(progress_here(shown=progress))
-        return Batches(self._spec(TO_CALLER), report)
+        return Batches(self._spec(TO_CALLER), report, self._words())
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Iterate over `batches`."""
@@ -52,7 +55,8 @@ class DatasetReader(ABC):
 
         from mrflight.frontend.batches import Batches
 
-        with Batches(self._spec(TO_CALLER), progress_here(shown=progress)) as batches:
+        report = progress_here(shown=progress)
+        with Batches(self._spec(TO_CALLER), report, self._words()) as batches:
             first, *others = batches
             return pa.Table.from_batches([first, *others], first.schema)
 
@@ -163,6 +167,9 @@ class DatasetReader(ABC):
     @abstractmethod
     def _without_keys(self) -> DatasetReader:
         """Return the rows without what was set for how the next step partitions them."""
+
+    @abstractmethod
+    def _words(self) -> PythonWords: ...
 
     @abstractmethod
     def _spec(self, output: Mapping[str, Any]) -> JobSpec: ...

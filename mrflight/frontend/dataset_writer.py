@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mrflight.config.spec import JobSpec
+from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.result import JobResult
 
 Names = str | Sequence[str]
@@ -23,6 +24,7 @@ TO_CALLER: Mapping[str, Any] = MappingProxyType({"table": ""})
 """The section ``[output]`` of a job whose rows are not written: see `NO_OUTPUT`."""
 
 
+@with_clear_errors
 class DatasetWriter(ABC):
     """The methods of a `Dataset` that describe or run its job."""
 
@@ -37,10 +39,11 @@ class DatasetWriter(ABC):
 
     def explain(self, table: str | PathLike[str] | None = None, **output: Any) -> str:
         """Return the plan as text, without starting anything; an output is checked if given."""
+        from mrflight.frontend.dataset_html import PlanText
         from mrflight.planner.explain import explain  # loads Arrow
 
         spec = self._spec(TO_CALLER) if table is None else self.job(table, **output)
-        return "\n".join(explain(spec, Path.cwd()))
+        return PlanText("\n".join(explain(spec, Path.cwd())))
 
     def write_delta(
         self,

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from mrflight.config.spec import InputFormat
 from mrflight.errors import JobFileError
+from mrflight.frontend.clear_errors import clear_errors
 from mrflight.frontend.dataset import Dataset
 from mrflight.frontend.dataset_builder import InputBuilder, name_of_files, without_none
 from mrflight.frontend.dataset_writer import Names, names_of
@@ -23,6 +24,7 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
+@clear_errors
 def read(
     path: str | PathLike[str] | Sequence[str | PathLike[str]] | ArrowStream,
     *,
@@ -62,9 +64,15 @@ def read(
     options |= {"csv": None if csv is None else dict(csv)}
     options |= {"json": None if json is None else dict(json), "hive": None if hive else False}
     options |= {"bad_rows": None if bad_rows == "fail" else bad_rows}
-    return Dataset((InputBuilder(name or default_name, without_none(options)),))
+    rows = InputBuilder(
+        name or default_name,
+        without_none(options),
+        key_by=None if key is None else "read(key=...)",
+    )
+    return Dataset((rows,))
 
 
+@clear_errors
 def scan_table(
     table: str | PathLike[str],
     columns: Names | None = None,

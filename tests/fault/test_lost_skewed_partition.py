@@ -238,7 +238,7 @@ def test_if_slices_miss_rows_all_stages_run_again(
     rows: pa.Table,
     slices: list[ReduceTaskPlan],
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No server knows what others were asked for: only the sum of all slices shows the loss."""
     checked = 0
@@ -254,6 +254,6 @@ def test_if_slices_miss_rows_all_stages_run_again(
     result = mrflight.run(write_job(tmp_path, job))
     assert checked == (3 if groups else 2)  # groups are checked twice: slices, and then reduces
     assert slices
-    assert "all maps and reduces run again" in caplog.text
+    assert "all maps and reduces run again" in capsys.readouterr().err
     expected = len(rows["key"].unique()) if groups else len(rows)
     assert result.rows_out == expected

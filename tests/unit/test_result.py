@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from mrflight.result import Attempts, JobResult, StageSeconds
+from mrflight.result import Attempts, JobResult, MergeCounts, StageSeconds
 
 RESULT = JobResult(
     job_id="20261120T101112-0123456789ab",
@@ -59,6 +59,38 @@ def test_the_summary_has_the_rows_that_were_skipped() -> None:
         "1,234,567 rows in, 2 bad rows of visits skipped, 1 bad row of joined.users skipped, "
         "1,000 rows out"
     )
+
+
+def test_a_result_is_printed_as_a_short_table() -> None:
+    assert str(RESULT) == repr(RESULT)
+    assert repr(RESULT).splitlines() == [
+        "JobResult: committed",
+        "  table     out/clicks, version 4",
+        "  rows      1,234,567 in, 1,000 out",
+        "  shuffled  3.0 MiB in 20 partitions",
+        "  time      3.46 s: start 0.50, map 1.50, reduce 1.25, commit 0.12",
+        "  memory    at most 2.5 GiB",
+        "  attempts  7 maps, 20 reduces, 1 failed",
+        "  job       20261120T101112-0123456789ab",
+    ]
+
+
+def test_a_merge_and_what_it_read_are_printed() -> None:
+    merged = msgspec.structs.replace(
+        RESULT, input_versions={"visits": 3}, merged=MergeCounts(rows_updated=2, files_rewritten=1)
+    )
+    lines = repr(merged).splitlines()
+    assert "  read      visits, version 3" in lines
+    assert "  merged    2 rows updated, 0 deleted; 1 file rewritten, 0 removed" in lines
+
+
+def test_a_notebook_shows_a_result_as_a_table() -> None:
+    failed = JobResult(job_id="x", state="failed", error="no column '<b>'\n  in map 3")
+    html = failed._repr_html_()
+    assert html.startswith("<table>\n<caption")
+    assert ">Job failed</caption>" in html
+    assert "no column &#x27;&lt;b&gt;&#x27;\n  in map 3</td>" in html
+    assert html.count("<tr>") == html.count("</tr>") == 7
 
 
 def test_folders_have_no_version() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import threading
 import tomllib
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, UserFunctionError
+from mrflight.frontend.dataset_html import PlanText
 from mrflight.planner.stages import build_stages, result_stages
 from mrflight.runtime.preload import modules_for
 
@@ -361,14 +363,14 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
         (lambda: VISITS.agg(), "agg needs an aggregate; write .agg(n="),
         (lambda: VISITS.group_by(), "group_by needs a column; to aggregate all rows write read("),
         (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on sets both keys; give either"),
-        (lambda: VISITS.job("out", tabel="x"), "output.tabel: unknown key; did you mean 'table'"),
+        (lambda: VISITS.job("out", tabel="x"), "tabel: unknown key; did you mean 'table'"),
         (
             lambda: VISITS.repartition(partitions="many").job("out"),  # type: ignore[arg-type]
-            "shuffle.partitions: 'many' is not 'auto' or a number",
+            "repartition(partitions=...): 'many' is not 'auto' or a number",
         ),
         (
             lambda: VISITS.keep("best").map("a:b").distinct().job("out"),  # type: ignore[arg-type]
-            "stages.kept.reduce.keep: 'best' is not 'first' or 'last'",
+            "keep: 'best' is not 'first' or 'last'",
         ),
         (
             lambda: VISITS.with_settings({"cluster.workres": 2}).job("out"),
@@ -384,7 +386,7 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
         ),
     ],
 )
-def test_a_mistake_is_reported_with_its_key(make: Callable[[], object], message: str) -> None:
+def test_a_mistake_is_reported(make: Callable[[], object], message: str) -> None:
     with pytest.raises(JobFileError) as refused:
         make()
     assert str(refused.value).startswith(message)
@@ -420,6 +422,33 @@ def test_an_old_name_of_a_method_warns(
 )
 def test_the_default_name_of_rows_comes_from_their_path(path: str | list[str], name: str) -> None:
     assert list(mrflight.read(path).job("out").inputs) == [name]
+
+
+def test_a_notebook_shows_the_steps_of_a_dataset() -> None:
+    users = USERS.map(len).filter("id > 1").key_by("id")
+    rows = CLICKS.join(users, left_on="url", right_on="id", how="left").sort_by("clicks desc")
+    html = rows.repartition(partitions=3)._repr_html_()
+    assert ">Dataset repartitioned (nothing has run yet: " in html
+    text = re.sub("<[^>]*>", "|", html.partition("</caption>")[2])
+    assert [part for part in text.split("|") if part.strip()] == [
+        *("visits", "path: visits/*.csv"),
+        *("grouped", "of visits\ngroup_by: url\naggregate: clicks = sum(weight)"),
+        *("users", "path: users.parquet\nmap: len\nfilter(&quot;id &gt; 1&quot;)\nkey: id"),
+        *("joined", "of grouped by url, users by id\njoin: left\nsort_by: clicks desc"),
+        *("repartitioned", "of joined\npartitions: 3"),
+    ]
+
+
+def test_a_notebook_shows_a_stage_that_is_read_twice_once() -> None:
+    html = CLICKS.join(CLICKS.map("clicks:of <b>"), on="url")._repr_html_()
+    assert html.count(">grouped<") == 1
+    assert ">map: clicks:of &lt;b&gt;\nkey: url</td>" in html
+
+
+def test_a_plan_is_shown_in_lines() -> None:
+    plan = PlanText("job:  <x>\nstage: 1")
+    assert repr(plan) == str(plan) == plan
+    assert plan._repr_html_().endswith(">job:  &lt;x&gt;\nstage: 1</pre>")
 
 
 @pytest.mark.parametrize(
