@@ -83,6 +83,7 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
     def key_from(self) -> str:
         """What sets the key of inputs that have none of their own, or what would, for messages."""
         methods = {"group_by": "group_by", "join": "join(on=...)", "keep": "keep(key=...)"}
+        methods |= {"function": "reduce(key=...)"}
         found = [words for key, words in methods.items() if self.reduce.get(key)]
         return found[0] if found else "repartition" if self.repartitioned else "key_by"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from mrflight.errors import InconsistentMapOutputError
+from mrflight.errors import InconsistentMapOutputError, UserFunctionRaisedError
 from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
 from mrflight.scheduler.recovery.protocol import NO_RECOVERY, Recovery
 from mrflight.system.deadlines import Deadline
@@ -86,7 +86,7 @@ class TaskSet(Generic[T, R]):
         self._speculates = speculates
         self._counted: set[int] = set()
         """The tasks that the progress report has counted as done."""
-        self._ended: SimpleQueue[Attempt] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[Attempt, Future[R]]] = SimpleQueue()
         self._futures: dict[Attempt, Future[R]] = {}
         self._stopped: dict[Future[R], Attempt] = {}
         self._began_s: dict[Attempt, float] = {}
@@ -110,7 +110,7 @@ class TaskSet(Generic[T, R]):
         while self._attempts.unfinished:
             wake_at = min(look_at, deadline.at)
             with suppress(Empty):
-                self._take(self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
+                self._take(*self._ended.get(timeout=max(0.0, wake_at - time.monotonic())))
             self._check(deadline)
             if time.monotonic() >= look_at:
                 if self._spec.recovery.is_stale():
@@ -124,15 +124,25 @@ class TaskSet(Generic[T, R]):
     def _start(self, task: int) -> None:
         attempt = self._attempts.start(task)
         log.debug("%s: attempt %d", self._tasks[task].name, attempt.number + 1)
-        future = self._spec.submit(self._tasks[task], attempt.number)
-        self._futures[attempt] = future
-        future.add_done_callback(lambda _: self._ended.put(attempt))
+        self._submit(attempt)
 
-    def _take(self, attempt: Attempt) -> None:
+    def _submit(self, attempt: Attempt) -> None:
+        future = self._spec.submit(self._tasks[attempt.task], attempt.number)
+        self._futures[attempt] = future
+        future.add_done_callback(lambda ended: self._ended.put((attempt, ended)))
+
+    def _start_next(self, task: int) -> None:
+        """Start another attempt, before those that no worker has begun yet."""
+        waiting = [attempt for attempt, future in self._futures.items() if future.cancel()]
+        self._start(task)
+        for attempt in waiting:
+            self._submit(attempt)
+
+    def _take(self, attempt: Attempt, future: Future[R]) -> None:
         """Take the result or the failure of an attempt that has ended."""
-        future = self._futures.pop(attempt, None)
-        if future is None:  # it was stopped
+        if self._futures.get(attempt) is not future:  # it was stopped, or submitted again
             return
+        del self._futures[attempt]
         try:
             result = self._results[attempt.task] = future.result()
         except Exception as error:
@@ -157,7 +167,11 @@ class TaskSet(Generic[T, R]):
             f"{self._tasks[attempt.task].name}: attempt {attempt.number + 1} of "
             f"{self._attempts.max_failures} failed and is retried: {_in_one_line(error)}"
         )
-        if not self._attempts.is_running(attempt.task):
+        if self._attempts.is_running(attempt.task):
+            return
+        if isinstance(error, UserFunctionRaisedError):
+            self._start_next(attempt.task)  # if it raises the same again, the job ends
+        else:
             self._start(attempt.task)
 
     @contextmanager

@@ -170,15 +170,15 @@ def test_sql_of_inputs_of_one_name_gives_what_duckdb_gives(
     [
         (
             lambda rows: rows.join(rows, on="url"),
-            "reduce.join: the result would have 2 columns 'weight'; rename or drop one in a map",
+            "join: the result would have 2 columns 'weight'; rename or drop one in a map",
         ),
         (
             lambda rows: rows.sql("select url as x, weight as x from visits", key="url"),
-            "reduce.sql: ",
+            "sql: ",
         ),
         (
             lambda rows: rows.reduce(len),
-            "inputs.visits.key: the hash partitioner needs key columns; set key = [...], "
+            "reduce(key=...): the hash partitioner needs key columns; name the columns, "
             "because a reduce needs all rows of a key together",
         ),
     ],
@@ -250,7 +250,7 @@ def test_files_of_several_paths(visits: mrflight.Dataset) -> None:
     assert "\ninput more:     parquet, 2 files, " in rows.explain()
     assert rows.collect()["weight"].to_pylist() == [-1, *range(ROWS)]
     for output, message in (
-        (".", "more.parquet, which inputs.more.path reads, lies in "),
+        (".", r"more.parquet, which read\(path\) reads, lies in "),
         ("more.parquet/out", "/out lies in "),
     ):
         with pytest.raises(JobError, match=message):
@@ -306,7 +306,7 @@ def test_rows_of_a_reader_are_taken_by_one_job(visits: mrflight.Dataset, tmp_pat
     counted = both.group_by("n").agg(times="count(*)").collect()
     assert (counted.num_rows, set(counted["times"].to_pylist()), read) == (1_000, {2}, 10)
     assert list((tmp_path / "spill").iterdir()) == []
-    with pytest.raises(JobError, match=r"^inputs\.rows: a job has taken the rows of this pyarrow"):
+    with pytest.raises(JobError, match=r"^rows: a job has taken the rows of this pyarrow"):
         rows.explain()
 
 

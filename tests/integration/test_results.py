@@ -270,7 +270,7 @@ def test_a_stage_reads_what_such_a_function_returns(visits: Dataset) -> None:
 def test_mistakes_are_told_before_anything_runs(visits: Dataset) -> None:
     with pytest.raises(JobFileError, match=r"^head: the number of rows must be 0 or more, not -1"):
         visits.head(-1)
-    with pytest.raises(JobError, match=r"^reduce\.join: the result would have 2 columns 'n'"):
+    with pytest.raises(JobError, match=r"^join: the result would have 2 columns 'n'"):
         visits.join(visits, on="user").collect()
 
 

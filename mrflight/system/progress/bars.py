@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-_WIDE = 120
-"""A terminal of so many columns has room for long bars."""
+_MIN_BAR, _MAX_BAR = 8, 40
+"""The columns of a bar; a wide terminal has room for long ones beside the rates and notes."""
 
 
 class Bars(ProgressReport):
@@ -111,7 +111,7 @@ def _make_table(console: Console) -> Progress:
 
     return Progress(
         TextColumn("{task.description:>8}", markup=False),
-        BarColumn(bar_width=40 if console.width >= _WIDE else 16),
+        BarColumn(bar_width=min(max(console.width // 3 - 10, _MIN_BAR), _MAX_BAR)),
         TextColumn("{task.fields[count]}", markup=False, style="progress.download"),
         TimeElapsedColumn(),
         StatusColumn(),

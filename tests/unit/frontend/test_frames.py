@@ -315,10 +315,10 @@ def test_what_is_neither_a_path_nor_a_table(given: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "arrow"}, "inputs.rows.format only applies to files, and inputs.rows is a pya"),
-        ({"types": {"id": "int8"}}, "inputs.rows.types only applies to files"),
-        ({"hive": False}, "inputs.rows.hive only applies to files"),
-        ({"version": 1}, "inputs.rows.version only applies to files"),
+        ({"format": "arrow"}, "read(format=...) only applies to files, and rows is a pya"),
+        ({"types": {"id": "int8"}}, "read(types=...) only applies to files"),
+        ({"hive": False}, "read(hive=...) only applies to files"),
+        ({"version": 1}, "read(version=...) only applies to files"),
     ],
 )
 def test_options_that_only_files_have(options: Any, message: str) -> None:

@@ -17,6 +17,7 @@ from mrflight.errors import (
     JobError,
     JobFailedError,
     MrflightError,
+    UserFunctionRaisedError,
     WorkerLostError,
 )
 from mrflight.runtime.local.executor import LocalExecutor
@@ -291,6 +292,37 @@ def test_a_failed_task_is_retried(
     assert repeated == {1: 2, 3: 4}
     assert len(report.lines) == 4
     assert sum(line.startswith("task 3: attempt 2 of 4 failed") for line in report.lines) == 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_a_users_function_raised_is_tried_again_before_other_tasks(
+    again: bool, report: RecordedProgress
+) -> None:
+    bug = UserFunctionRaisedError("the map f raised:\nTraceback\nKeyError: 'x'")
+    begun: list[tuple[int, int]] = []
+    first: list[Future[int]] = []
+
+    def submit(task: ScriptedTask, attempt: int) -> Future[int]:
+        begun.append((task.number, attempt))
+        if len(begun) <= 3:  # no worker begins a task until all are submitted
+            first.append(Future())
+            if len(first) == 3:
+                first[1].set_exception(bug)
+            return first[-1]
+        return ended(bug if again and attempt == 1 else task.number)
+
+    stages = StageRunner(NoExecutor(), report)
+    if again:
+        with pytest.raises(UserFunctionRaisedError, match="KeyError") as raised:
+            stages.run("map", TaskSetSpec(tasks(3), submit))
+        assert raised.value.__notes__ == ["task 1, attempt 2"]
+    else:
+        assert stages.run("map", TaskSetSpec(tasks(3), submit)) == [0, 1, 2]
+    assert begun == [(0, 0), (1, 0), (2, 0), (1, 1), (0, 0), (2, 0)]
+    assert report.lines == [
+        "task 1: attempt 1 of 4 failed and is retried: the map f raised: KeyError: 'x'"
+    ]
+    assert (stages.started, stages.failed) == ({"map": 4}, {"map": 1 + again})
 
 
 def test_a_failure_is_reported_in_one_line(report: RecordedProgress) -> None:
