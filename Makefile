@@ -42,9 +42,15 @@ demo: install
 	$(python) examples/clicks/generate.py
 	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
 
-# The servers that tests start, and the environment of HopsFS's client. What there are no tools for is left out: its tests are skipped and
-# say what to install, and fail in CI.
-services: $(if $(go),$(minio)) $(if $(maven),$(hdfs)) $(hopsfs)
+# The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
+# names. What there are no tools for is left out: its tests are skipped and say what to install, and
+# fail in CI.
+SERVICES ?= minio hdfs hopsfs
+minio_file := $(if $(go),$(minio))
+hdfs_file := $(if $(maven),$(hdfs))
+hopsfs_file := $(hopsfs)
+
+services: $(foreach service,$(SERVICES),$($(service)_file))
 
 $(minio): tests/services/minio.txt
 	@echo "MinIO is built, which takes some minutes, once"
@@ -64,14 +70,15 @@ $(hopsfs): pyproject.toml constraints.txt $(installed)
 	@touch $@
 
 # Tests that kill and stop wait most of the time, so there are more workers than cores.
-# tests/support/schedule.py divides the tests; with ARGS they run in one process, in order.
+# tests/support/schedule.py divides the tests; with ARGS they run in one process, in order, and
+# only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install services
+test: install $(if $(strip $(ARGS)),,services)
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else
-	$(python) -m pytest $(ARGS)
+	$(python) -m pytest --build-services $(ARGS)
 endif
 
 # What a change seldom breaks and takes long to show: the tests marked slow and those of tests/extended (a soak

@@ -21,6 +21,7 @@ from tests.support import driver, ray_files  # noqa: E402
 from tests.support.ray_run import all_gone, placed_on_ray  # noqa: E402
 
 pytest_plugins = [
+    "tests.services.building",
     "tests.services.fixtures",
     "tests.support.places",
     "tests.support.schedule",

@@ -1,0 +1,57 @@
+"""Builds the servers that the chosen tests ask for; a plugin of ``tests/conftest.py``.
+
+``make test ARGS=...`` gives ``--build-services``. Without it, tests whose server is not built are
+skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+from collections.abc import Iterable
+
+import pytest
+
+from tests.services.built import CACHE
+
+NEEDS = {"needs_minio": "minio", "needs_hdfs": "hdfs", "needs_hopsfs": "hopsfs"}
+"""The fixtures that need something built, with what `make services` calls it."""
+
+PLACES = {"s3": "minio", "hdfs": "hdfs"}
+"""The parameters of the fixture `place`, which finds its server only when it runs."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--build-services",
+        action="store_true",
+        help="build the servers that the chosen tests ask for, if they are not built",
+    )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build before the first test, whose timeout would not be enough for it."""
+    if session.config.getoption("--build-services") and not session.config.option.collectonly:
+        needed = services_of(session.items)
+        if needed and (code := _make(needed)):
+            pytest.exit(f"make services SERVICES='{' '.join(needed)}' failed", code)
+
+
+def services_of(items: Iterable[pytest.Item]) -> list[str]:
+    """Return the names of the services that tests ask for."""
+    needed: set[str] = set()
+    for item in items:
+        needed |= {NEEDS[each] for each in getattr(item, "fixturenames", ()) if each in NEEDS}
+        spec = getattr(item, "callspec", None)
+        if spec is not None and spec.params.get("place") in PLACES:
+            needed.add(PLACES[spec.params["place"]])
+    return sorted(needed)
+
+
+def _make(services: list[str]) -> int:
+    """Run ``make services``; the workers of pytest-xdist wait for each other."""
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = ["make", "--no-print-directory", "services", f"SERVICES={' '.join(services)}"]
+        return subprocess.run(command, cwd=CACHE.parent, check=False).returncode
