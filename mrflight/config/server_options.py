@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> Non
         default=default_port,
         help=f"port to listen on; 0 takes a free one{port or ', and is the default'}",
     )
-    where.add_argument("--socket", type=Path, help="listen on this unix socket, not on a port")
+    where.add_argument(
+        "--socket", type=Path, metavar="PATH", help="listen on this unix socket, not on a port"
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="loopback address to listen on; default 127.0.0.1"
     )

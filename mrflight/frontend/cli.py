@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from mrflight import driver
 from mrflight.config import server_options
-from mrflight.frontend import clean, explain, maintain, status
+from mrflight.frontend import clean, completion, explain, maintain, status
 from mrflight.frontend.installation import PrintVersion
 from mrflight.frontend.tune import command as tune
 from mrflight.system.command_line import Command, CommandParser
@@ -26,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code."""
     open_missing_streams()
     given = sys.argv[1:] if arguments is None else arguments
-    options = command_parser().parse_args(given)
-    options.given = given
+    parser = command_parser()
+    options = parser.parse_args(given)
+    options.given, options.parser = given, parser
     code: int = options.do(options)
     return code
 
@@ -89,6 +90,7 @@ _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (status.COMMAND, status.run),
     (clean.COMMAND, clean.run),
     (maintain.COMMAND, maintain.run),
+    (completion.COMMAND, completion.run),
 )
 
 

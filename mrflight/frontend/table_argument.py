@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the table, described by ``what``, and the options of its store."""
-    parser.add_argument("table", help=what)
+    parser.add_argument("table", metavar="TABLE", help=what)
     parser.add_argument(
         "--storage",
         action="append",

@@ -61,6 +61,11 @@ class _HelpFormatter(argparse.HelpFormatter):
         )
         return "\n\n".join(paragraphs)
 
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += 2  # the names of commands are indented, which it forgets
+
 
 class CommandParser(argparse.ArgumentParser):
     """A parser whose help is an answer like any other: see `print_answer`."""

@@ -109,6 +109,7 @@ def _choices(kind: Any) -> list[Any]:
 EXPLAIN = ["explain", "explain_stage"]
 COMMANDS = [
     *("run", "explain", "tune", "serve metadata", "serve data", "status", "clean", "maintain"),
+    "completion",
 ]
 
 
