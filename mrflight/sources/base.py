@@ -109,24 +109,33 @@ def pack_splits(parts: Sequence[Split]) -> Split:
 
 
 def split_runs(
-    path: str, version: FileVersion, sizes: Sequence[int], split_bytes: int
+    path: str,
+    version: FileVersion,
+    sizes: Sequence[int],
+    split_bytes: int,
+    needed: Sequence[bool] | None = None,
 ) -> list[Split]:
     """Return runs of row groups or record batches, each as long as ``split_bytes`` allows.
 
-    ``sizes`` are their bytes. There is at least one split, which may be empty.
+    ``sizes`` are their bytes. Those that are not needed are in no run; by default all are. There is
+    at least one split, which may be empty.
     """
-    bounds = [*_run_starts(sizes, split_bytes), len(sizes)]
+    bounds = [*_run_starts(sizes, split_bytes, needed), len(sizes)]
+    runs = [(start, stop) for start, stop in pairwise(bounds) if not needed or needed[start]]
     return [
         Split(path, start, stop, sum(sizes[start:stop]), version=version)
-        for start, stop in pairwise(bounds)
+        for start, stop in runs or [(0, 0)]
     ]
 
 
-def _run_starts(sizes: Sequence[int], split_bytes: int) -> Iterator[int]:
+def _run_starts(
+    sizes: Sequence[int], split_bytes: int, needed: Sequence[bool] | None
+) -> Iterator[int]:
     yield 0
     filled = 0
     for i, size in enumerate(sizes):
-        if i > 0 and filled + size > split_bytes:
+        is_other = needed is not None and needed[i] != needed[i - 1]
+        if i > 0 and (is_other or filled + size > split_bytes):
             yield i
             filled = 0
         filled += size
@@ -232,6 +241,8 @@ class Source(msgspec.Struct, frozen=True):
     rows."""
     differences: tuple[str, ...] = ()
     """What files of different schemas have as null or in a wider type."""
+    skipped_row_groups: int = 0
+    """The number of row groups that are not read, because the input needs none of their rows."""
     selected_fraction: float = 1.0
     """The fraction of the files' columns that is read."""
     bad_rows: BadRowPolicy | None = None
@@ -245,6 +256,14 @@ class Source(msgspec.Struct, frozen=True):
     def rows_bytes(self) -> int:
         """Roughly how many bytes the rows take in memory."""
         return round(self.size_bytes * self.decompression_ratio * self.selected_fraction)
+
+    def without_row_groups(self, skipped: int) -> Source:
+        """Return the source, whose splits lack so many row groups already."""
+        if not skipped:
+            return self
+        splits = tuple(each for each in self.splits if each.stop > each.start) or self.splits[:1]
+        size_bytes = sum(split.size_bytes for split in splits)
+        return replace(self, splits=splits, size_bytes=size_bytes, skipped_row_groups=skipped)
 
     def select(self, columns: Sequence[str]) -> Source:
         """Return the source with these columns only, which are some of its own in their order."""

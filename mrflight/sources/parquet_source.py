@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +14,11 @@ import pyarrow.parquet as pq
 
 from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split, split_runs
 from mrflight.sources.found_input import FoundInput, InputFile
+from mrflight.sources.needed_parts import (
+    Bounds,
+    bounds_of_row_groups,
+    needed_parts,
+)
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.schema_check import (
     Cast,
@@ -77,14 +84,20 @@ class ParquetReader(FileReader):
 
 def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of a parquet input. Reads every file's footer."""
+    heads = list(found.each(partial(_read_head, found, _bounded_columns(found)), found.files))
+    urls = [found.location(file).url for file in found.files]
+    agreed = agree_on_schema(
+        found, [(url, head.schema) for url, head in zip(urls, heads, strict=True)]
+    )
+    needed = needed_parts(found, agreed.schema)
     splits: list[Split] = []
-    schemas = []
-    heads = found.each(partial(_footer, found), found.files)
-    for file, (schema, sizes) in zip(found.files, heads, strict=True):
-        schemas.append((found.location(file).url, schema))
-        splits += split_runs(file.path, file.version, sizes, split_bytes)
-    agreed = agree_on_schema(found, schemas)
-    return Source(
+    skipped = 0
+    are_needed = iter(needed.among([each for head in heads for each in head.bounds]))
+    for file, head in zip(found.files, heads, strict=True):
+        of_file = list(islice(are_needed, len(head.sizes)))
+        splits += split_runs(file.path, file.version, head.sizes, split_bytes, of_file)
+        skipped += of_file.count(False)
+    whole = Source(
         name=found.name,
         reader=ParquetReader(agreed.schema, agreed.origins, root=found.root),
         files=tuple(file.path for file in found.files),
@@ -93,14 +106,33 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
         decompression_ratio=DECOMPRESSION_RATIO,
         differences=agreed.differences,
     )
+    return whole.without_row_groups(skipped)
 
 
-def _footer(found: FoundInput, file: InputFile) -> tuple[pa.Schema, list[int]]:
-    """Return the schema of a file and the sizes of its row groups."""
+class _Head(NamedTuple):
+    """What the footer of a file says."""
+
+    schema: pa.Schema
+    sizes: list[int]
+    """The bytes of each row group."""
+    bounds: list[Bounds]
+    """The bounds of the columns with conditions in each row group."""
+
+
+def _read_head(found: FoundInput, names: Sequence[str], file: InputFile) -> _Head:
     location = found.location(file)
     with translate_read_errors("parquet", location), location.open_input() as stream:
         parquet = open_row_groups(stream)
-        return parquet.schema_arrow, row_group_sizes(parquet, file.size_bytes)
+        sizes = row_group_sizes(parquet, file.size_bytes)
+        bounds = bounds_of_row_groups(parquet.metadata, names)
+        return _Head(parquet.schema_arrow, sizes, bounds)
+
+
+def _bounded_columns(found: FoundInput) -> list[str]:
+    """Return the columns that have conditions, by the schema of the first file."""
+    if not found.spec.has_sql:
+        return []
+    return list(needed_parts(found, _read_head(found, (), found.files[0]).schema).columns)
 
 
 def open_row_groups(

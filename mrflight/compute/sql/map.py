@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
+from mrflight.compute.sql.bounds import bounded_columns, conditions_on_bounds, has_bounds
 from mrflight.compute.sql.engine import add_table, new_session, quoted, translate_errors
 from mrflight.compute.sql.plan_cache import Planned, plan_query
 from mrflight.compute.sql.plans import (
     conditions_on,
     explain_not_row_wise,
     result_schema,
+    scan_conditions,
     used_columns,
 )
 from mrflight.compute.sql.row_steps import QueryOfRows, RowSteps
@@ -103,6 +105,26 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
                 return _hold(conditions, self.table, values)
         except (JobFileError, ColumnNotFoundError):
             return [True] * values.num_rows
+
+    def bounded_columns(self, schema: pa.Schema) -> set[str]:
+        """Return the columns whose bounds can tell that rows are not in the result.
+
+        There are none if the query is wrong: then the map tells why.
+        """
+        try:
+            found = map(bounded_columns, scan_conditions(self._plan(schema)[0]))
+            return {name for each in found for name in each if has_bounds(schema.field(name).type)}
+        except (JobFileError, ColumnNotFoundError):
+            return set()
+
+    def can_match_bounds(self, schema: pa.Schema, bounds: pa.RecordBatch) -> list[bool]:
+        """Return for each row of a `bounds_table` whether rows within can be in the result.
+
+        ``bounds`` are those of some columns of `bounded_columns`.
+        """
+        conditions = scan_conditions(self._plan(schema)[0])
+        with translate_errors(self.key_path, {self.table: bounds.schema}):
+            return _hold(conditions_on_bounds(conditions, bounds), self.table, bounds)
 
     def stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result in canonical batches: at least one if there is any input.

@@ -168,20 +168,24 @@ PURE = {
 
 
 def conditions_on(rows: DataFrame, columns: Collection[str]) -> list[Expr]:
-    """Return those conditions of a query on its only table that need no other columns.
+    """Return those of `scan_conditions` that need no other columns."""
+    from datafusion import Expr
+
+    return [Expr(term) for term in scan_conditions(rows) if _needs_only(term, columns)]
+
+
+def scan_conditions(rows: DataFrame) -> list[Any]:
+    """Return the conditions of a query on the rows of its only table, as raw expressions.
 
     A row is in the result only if all of them are true.
     """
-    from datafusion import Expr
-
     scanned = [
         node
         for node in _nodes(rows.optimized_logical_plan())
         if type(node).__name__ == "Filter"
         and type(node.input()[0].to_variant()).__name__ == "TableScan"
     ]
-    terms = [term for node in scanned for term in _terms(node.predicate())]
-    return [Expr(term) for term in terms if _needs_only(term, columns)]
+    return [term for node in scanned for term in _terms(node.predicate())]
 
 
 def _terms(condition: Any) -> Iterator[Any]:
