@@ -1,7 +1,7 @@
 """Check the times that ``mrflight tune`` predicts from samples against runs on the whole input.
 
     python -m experiments.tune [--rounds 3] [--budget "2 min"] [--cases clicks,sessions,q18]
-        [--share 0.2] [--out FOLDER]
+        [--scale 1] [--share 0.2] [--out FOLDER]
 
 Each case is a job of the examples on more data. In each round the whole job runs, then the job is
 tuned on a part of its input, and then the whole job runs again, so that a machine that becomes
@@ -29,31 +29,39 @@ EXAMPLES = REPOSITORY / "examples"
 
 
 class Case(NamedTuple):
-    """A job, and how its input is written."""
+    """A job, and its input."""
 
     job: str
     """The job file, below the examples."""
-    generate: list[str]
-    """The options of the example's generator."""
     folder: str
     """The folder of the input, beside the job file."""
 
 
 CASES = {
-    "clicks": Case("clicks/job.toml", ["--rows", "15000000", "--keys", "unique"], "visits"),
-    "sessions": Case("sessions/job.toml", ["--events", "3000000", "--users", "30000"], "logs"),
-    "q18": Case("tpch/q18.toml", ["1"], "data"),
-    "q3": Case("tpch/q3.toml", ["1"], "data"),
+    "clicks": Case("clicks/job.toml", "visits"),
+    "sessions": Case("sessions/job.toml", "logs"),
+    "q18": Case("tpch/q18.toml", "data"),
+    "q3": Case("tpch/q3.toml", "data"),
 }
 
 
-def prepare(case: Case) -> Path:
+def generator_options(case: Case, scale: float) -> list[str]:
+    """Return the size of the input as options of the example's generator."""
+    if case.folder == "visits":  # a key per row, as in the thesis
+        return ["--rows", str(round(15_000_000 * scale)), "--keys", "unique"]
+    if case.folder == "logs":
+        events, users = round(3_000_000 * scale), round(30_000 * scale)
+        return ["--events", str(events), "--users", str(users)]
+    return [str(scale)]
+
+
+def prepare(case: Case, scale: float, data: Path) -> Path:
     """Return the job file of a copy of the example, with its input."""
     example = EXAMPLES / Path(case.job).parent
-    folder = WORK / "tune" / example.name
+    folder = data / example.name
     ignored = shutil.ignore_patterns("out", "visits", "logs", "data", "__pycache__")
     shutil.copytree(example, folder, ignore=ignored, dirs_exist_ok=True)
-    generator = [sys.executable, str(folder / "generate.py"), *case.generate]
+    generator = [sys.executable, str(folder / "generate.py"), *generator_options(case, scale)]
     subprocess.run([*generator, "--out", str(folder / case.folder)], check=True)
     return folder / Path(case.job).name
 
@@ -64,7 +72,7 @@ def input_bytes(job: Path, case: Case) -> int:
 
 def run_whole(job: Path, settings: dict[str, Any]) -> dict[str, float]:
     """Return the seconds of the job on all of its input, by phase."""
-    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+    with tempfile.TemporaryDirectory(dir=job.parent) as folder:
         changes = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
         changes.append(f"output.table={folder}/out")
         command = mrflight_job.driver_command(job, changes, sys.executable)
@@ -158,13 +166,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", default="2 min")
     parser.add_argument("--cases", default="clicks,sessions,q18", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the inputs")
     parser.add_argument("--share", type=float, default=0.2, help="of the input that is sampled")
+    parser.add_argument("--data", type=Path, default=WORK / "tune", help="where inputs are kept")
     parser.add_argument("--out", type=Path, default=WORK / "tune")
     options = parser.parse_args()
     cases: dict[str, list[dict[str, Any]]] = {}
     for _ in range(options.rounds):
         for name in options.cases.split(","):
-            job = prepare(CASES[name])
+            job = prepare(CASES[name], options.scale, options.data)
             cases.setdefault(name, []).append(measure(job, CASES[name], options))
             report.write(options.out, "tune", {"cases": cases}, page(cases))
 

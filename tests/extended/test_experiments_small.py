@@ -11,7 +11,7 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""
 
-WITH_DATA = ("ratios", "tpch", "ordering", "executors", "ray_faults", "map_parts")
+WITH_DATA = ("ratios", "tpch", "ordering", "executors", "ray_faults", "map_parts", "tune")
 
 
 class TestSmallExperiments:
@@ -38,6 +38,14 @@ class TestSmallExperiments:
                     *("--s3-files", 20, "--latency-ms", 1),
                 ],
                 ["small_files.json", "small_files.md"],
+            ),
+            (
+                "tune",
+                [
+                    *("--scale", "0.01", "--rounds", 1, "--budget", "1 s"),
+                    *("--cases", "clicks,sessions,q18"),
+                ],
+                ["tune.json", "tune.md"],
             ),
             (
                 "join",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mrflight.config.spec import JobSpec
 from mrflight.frontend.tune.design import changed_keys
 from mrflight.frontend.tune.experiment import Outcome
+from mrflight.frontend.tune.growth import result_growth
 from mrflight.frontend.tune.job_facts import JobFacts
-from mrflight.frontend.tune.recommendation import result_growth
 from mrflight.frontend.tune.trial import Amount, Setting, Trial
 from mrflight.units import format_bytes, format_count
 
@@ -27,6 +27,7 @@ def notes(spec: JobSpec, facts: JobFacts, outcome: Outcome) -> list[str]:
         *_on_keys(outcome),
         *_on_memory(outcome),
         *_on_output(spec, facts),
+        *_on_cluster(spec),
         *_on_trials(facts, outcome),
     ]
 
@@ -90,6 +91,16 @@ def _on_output(spec: JobSpec, facts: JobFacts) -> Iterator[str]:
         yield f"Partitions are those of {facts.partition_key}; other stages keep theirs."
 
 
+def _on_cluster(spec: JobSpec) -> Iterator[str]:
+    if spec.cluster.executor == "ray":
+        yield (
+            "Other workers and other memory were not tried, because Ray decides what there is; the "
+            "table has those of this machine."
+        )
+    elif spec.cluster.metadata is not None:
+        yield "Other memory was not tried, because a standing cluster has its own."
+
+
 def _on_trials(facts: JobFacts, outcome: Outcome) -> Iterator[str]:
     if outcome.recommendation.noise > _NOISY:
         yield (
@@ -101,6 +112,12 @@ def _on_trials(facts: JobFacts, outcome: Outcome) -> Iterator[str]:
         yield (
             f"By the model {_changes(contradicted, facts)} would be faster. It was not when it ran "
             "on the sample, so it is not recommended."
+        )
+    found = outcome.recommendation
+    if found.candidate not in (found.before, found.after) and found.after == found.before:
+        yield (
+            f"{_changes(found.candidate, facts)} may be faster, but did not run often enough to be "
+            "told from noise. A longer --budget runs it again."
         )
     if outcome.skipped:
         skipped = ", ".join(_name(trial, facts, outcome.samples.full) for trial in outcome.skipped)

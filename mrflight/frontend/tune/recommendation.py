@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 import msgspec
 from msgspec.structs import replace
 
 from mrflight.frontend.tune.design import Samples
+from mrflight.frontend.tune.growth import whole_shuffle
 from mrflight.frontend.tune.job_facts import JobFacts
 from mrflight.frontend.tune.time_model import TimeModel, check_on_largest, fit, noise
 from mrflight.frontend.tune.trial import Run, Setting, Trial, scaled
@@ -27,6 +28,9 @@ _MEMORY_SHARE = 0.8
 
 _SERVER_HEADROOM = 1.2
 """Data servers get so many times the memory of what they hold."""
+
+_CONFIRMED = 2
+"""What is recommended ran so many times at least."""
 
 _TUNED = ("partitions", "workers", "compression")
 _MIB = 2**20
@@ -61,6 +65,8 @@ class Recommendation(msgspec.Struct, frozen=True):
     """The least gain that counts."""
     error: float
     """The fraction by which the times of the whole input may be wrong."""
+    candidate: Setting
+    """The best settings by the model, which are recommended once they ran often enough."""
     contradicted: Setting | None
     """Settings that the model prefers, and that saved too little when they ran on the sample."""
     spills: bool
@@ -73,11 +79,8 @@ class Recommendation(msgspec.Struct, frozen=True):
     @property
     def runner_up(self) -> Setting:
         """The settings to compare with those of the job: the best ones, if only by a little."""
-        best = replace(self.after, memory_bytes=self.before.memory_bytes)
-        if best != self.before:
-            return best
-        if self.contradicted is not None:
-            return self.contradicted
+        if self.candidate != self.before:
+            return self.candidate
         tuned = [choice for choice in self.choices if choice.name in _TUNED]
         top = max(tuned, key=lambda choice: choice.gain, default=None)
         return self.before if top is None else changed(self.before, top.name, top.value)
@@ -113,7 +116,8 @@ class _Comparison:
         choices = self._choices()
         shuffled = whole_shuffle(self._runs, self._base, self._samples.whole.sampled_bytes)
         wanted = self._wanted_memory(shuffled)
-        best, contradicted = self._best_that_holds(choices)
+        candidate, contradicted = self._find_candidate(choices)
+        best = candidate if self._is_confirmed(candidate) else self._base
         best = self._with_memory(best, wanted)
         return Recommendation(
             self._base,
@@ -125,6 +129,7 @@ class _Comparison:
             self._noise,
             self._least_gain,
             self._error(),
+            candidate,
             contradicted,
             self._scaled_memory is not None,
             shuffled,
@@ -152,30 +157,32 @@ class _Comparison:
         return [run.total_s for run in self._runs if run.trial == trial]
 
     def _seconds(self, setting: Setting) -> float:
-        """Return the time on the full sample by the model, and by how it misses each change."""
+        """Return the time on the full sample by the model, and by how it misses the changes."""
         return self._model.seconds(setting, self._samples.full).total * self._residual(setting)
 
     def _residual(self, setting: Setting) -> float:
         """Return how much more the changes do on the sample than the model says, as a factor.
 
-        So the gain of a change is the measured one, where it was measured, and the model says how
+        So the gain of changes is the measured one, where it was measured, and the model says how
         that differs on the whole input.
         """
-        missed = 1.0
-        for name in setting.changes(self._base):
-            missed *= self._residuals.get(changed(self._base, name, setting.of(name)), 1.0)
-        return missed
+        if setting in self._residuals:
+            return self._residuals[setting]
+        return math.prod(self._residuals.get(each, 1.0) for each in self._alone(setting))
+
+    def _alone(self, setting: Setting) -> list[Setting]:
+        """Return a setting for each of the changes."""
+        changes = setting.changes(self._base)
+        return [changed(self._base, name, setting.of(name)) for name in changes]
 
     def _find_residuals(self) -> dict[Setting, float]:
-        """Return the factor for each change that ran alone."""
+        """Return the factor for all settings that ran on the full sample."""
         full, before = self._samples.full, fmean(self._measured(self._base))
         modelled = self._model.seconds(self._base, full).total
-        alone = {run.trial.setting for run in self._runs if run.trial.amount == full}
         return {
             each: (fmean(self._measured(each)) / self._model.seconds(each, full).total)
             / (before / modelled)
-            for each in alone
-            if len(each.changes(self._base)) == 1
+            for each in {run.trial.setting for run in self._runs if run.trial.amount == full}
         }
 
     def _on_whole(self, setting: Setting) -> StageSeconds:
@@ -225,11 +232,11 @@ class _Comparison:
         }
         return {self._base.partitions: self._on_whole(self._base), **tried}
 
-    def _best_that_holds(self, choices: Sequence[Choice]) -> tuple[Setting, Setting | None]:
-        """Return the best settings, but no others that saved too little when they ran together.
+    def _find_candidate(self, choices: Sequence[Choice]) -> tuple[Setting, Setting | None]:
+        """Return the best settings by all that is known, and others that did not hold.
 
         That is all changes that save enough, or else one of them. The second value is the best
-        settings by the model if they did not hold.
+        settings by the model if they saved too little when they ran together.
         """
         worthy = [c for c in choices if c.name in _TUNED and c.gain > self._least_gain]
         worthy.sort(key=lambda choice: choice.gain)
@@ -237,18 +244,26 @@ class _Comparison:
         for choice in worthy:  # of one setting, the best value comes last
             together = changed(together, choice.name, choice.value)
         alone = [changed(self._base, each.name, each.value) for each in reversed(worthy)]
-        for setting in (together, *alone):
-            if self._holds(setting):
-                return setting, None if setting == together else together
-        return self._base, together
+        if self._holds(together):
+            return together, None
+        return (alone[0] if alone else self._base), together
 
     def _holds(self, setting: Setting) -> bool:
-        """Return whether the changes saved on the sample what they should, as far as they ran."""
-        before, after = self._measured(self._base), self._measured(setting)
+        """Return whether the changes saved together what they should, as far as they ran."""
+        after = self._measured(setting)
         if not after:
             return True
-        expected = 1 - self._seconds(setting) / self._seconds(self._base)
-        return 1 - fmean(after) / fmean(before) >= expected - self._least_gain
+        modelled = self._model.seconds(setting, self._samples.full).total
+        expected = modelled * math.prod(self._residuals[each] for each in self._alone(setting))
+        base = self._seconds(self._base)
+        measured_gain = 1 - fmean(after) / fmean(self._measured(self._base))
+        return measured_gain >= 1 - expected / base - self._least_gain
+
+    def _is_confirmed(self, setting: Setting) -> bool:
+        """Return whether the settings ran often enough, and still save enough."""
+        often = all(len(self._measured(each)) >= _CONFIRMED for each in (setting, self._base))
+        gain = 1 - self._on_whole(setting).total / self._on_whole(self._base).total
+        return often and gain > self._least_gain
 
     def _wanted_memory(self, shuffled: int) -> int:
         """Return the memory with which the data servers can hold all that is shuffled."""
@@ -262,39 +277,3 @@ class _Comparison:
         if self._scaled_memory is None or not setting.memory_bytes < wanted <= available:
             return setting
         return replace(setting, memory_bytes=-(-wanted // _MIB) * _MIB)
-
-
-def whole_shuffle(runs: Sequence[Run], base: Setting, whole_bytes: int) -> int:
-    """Return what the whole input shuffles, in proportion to the growth between the samples."""
-    return round(_grow(runs, base, whole_bytes, lambda run: run.bytes_shuffled))
-
-
-def result_growth(runs: Sequence[Run], base: Setting) -> float | None:
-    """Return the power of the input that the rows of the result grow with, between two samples.
-
-    1 if they grow in proportion, and 0 if they do not grow; None if there are no two sizes.
-    """
-    smaller, larger = _ends(runs, base)
-    sizes = [run.trial.amount.sampled_bytes for run in (smaller, larger)]
-    if sizes[0] == sizes[1] or not (smaller.rows_out and larger.rows_out):
-        return None
-    return math.log(larger.rows_out / smaller.rows_out) / math.log(sizes[1] / sizes[0])
-
-
-def _grow(
-    runs: Sequence[Run], base: Setting, whole_bytes: int, measure: Callable[[Run], int]
-) -> float:
-    """Return a measure of the whole input on the line through those of two samples."""
-    smaller, larger = _ends(runs, base)
-    sizes = [run.trial.amount.sampled_bytes for run in (smaller, larger)]
-    if sizes[0] == sizes[1]:
-        return measure(larger) * whole_bytes / max(1, sizes[1])
-    slope = (measure(larger) - measure(smaller)) / (sizes[1] - sizes[0])
-    return measure(larger) + max(0.0, slope) * (whole_bytes - sizes[1])
-
-
-def _ends(runs: Sequence[Run], base: Setting) -> tuple[Run, Run]:
-    """Return a run of the smallest sample, and one of the largest, with the job's settings."""
-    plain = [run for run in runs if run.trial.setting == base and run.error is None]
-    in_order = sorted(plain, key=lambda run: run.trial.amount.sampled_bytes)
-    return in_order[0], in_order[-1]

@@ -74,11 +74,6 @@ class TimeModel(msgspec.Struct, frozen=True):
             phases["reduce"] *= effect.reduce_ratio
         return StageSeconds(total=sum(phases.values()), **phases)
 
-    def knows(self, setting: Setting) -> bool:
-        """Return whether the effects of all its changes were measured."""
-        changed = [name for name in setting.changes(self.base) if name in OTHER_SETTINGS]
-        return all((name, setting.of(name)) in self.effects for name in changed)
-
 
 def fit(runs: Iterable[Run], base: Setting) -> TimeModel:
     """Fit the model to runs, of which at least one has the settings of the job."""
@@ -109,15 +104,6 @@ def noise(runs: Sequence[Run]) -> float:
         squares += sum((each / mean - 1) ** 2 for each in same)
         freedom += len(same) - 1
     return math.sqrt(squares / freedom) if freedom else math.nan
-
-
-def misfit(model: TimeModel, runs: Sequence[Run]) -> float:
-    """Return by which fraction of the time the model misses the runs, as their root mean square."""
-    known = [run for run in runs if run.error is None and model.knows(run.trial.setting)]
-    missed = [
-        model.seconds(run.trial.setting, run.trial.amount).total / run.total_s - 1 for run in known
-    ]
-    return math.sqrt(fmean(each**2 for each in missed)) if missed else math.nan
 
 
 def check_on_largest(runs: Sequence[Run], base: Setting) -> float:

@@ -18,6 +18,7 @@ from mrflight.frontend.tune import report
 from mrflight.frontend.tune.design import changed_keys
 from mrflight.frontend.tune.experiment import Experiment, Outcome
 from mrflight.frontend.tune.job_facts import TunedJob
+from mrflight.frontend.tune.recommendation import recommend
 from mrflight.frontend.tune.trial import Run, Trial
 from mrflight.result import StageSeconds
 
@@ -191,6 +192,20 @@ def test_what_the_model_prefers_must_hold_when_it_runs(folder: Path) -> None:
     assert "It was not when it ran on the sample" in report.report(job, outcome)
 
 
+def test_what_ran_once_is_not_recommended(folder: Path) -> None:
+    def seconds(trial: Trial) -> StageSeconds:
+        return StageSeconds(map=1.0 if trial.setting.compression == "lz4" else 2.0, reduce=0.01)
+
+    job, outcome = tune(folder, Machine(seconds))
+    assert changes(job, outcome) == {"shuffle.compression": "lz4"}
+    once = tuple({run.trial: run for run in outcome.runs}.values())
+    found = recommend(job.facts, outcome.samples, once)
+    outcome = replace(outcome, runs=once, recommendation=found)
+    assert changes(job, outcome) == {}
+    text = report.report(job, outcome)
+    assert "shuffle.compression = lz4 may be faster, but did not run often enough" in text
+
+
 def test_the_whole_input_is_predicted_from_samples(folder: Path) -> None:
     job, outcome = tune(folder, Machine(steady, spread=0.02), sample=4 * MIB)
     samples, found = outcome.samples, outcome.recommendation
@@ -269,6 +284,23 @@ def test_the_small_input_of_a_join_is_read_whole(folder: Path) -> None:
     assert "The time to write to s3://bucket/out is not in the estimate." in text
     assert "The trials merged into an empty table." in text
     assert "The job has one partition whatever is set" in text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "workers", "note"),
+    [
+        ('executor = "ray"', {2}, "Other workers and other memory were not tried, because Ray"),
+        ('metadata = "grpc+tcp://127.0.0.1:1"', {1, 2, 4}, "Other memory was not tried, because"),
+    ],
+)
+def test_what_the_cluster_decides_is_not_tried(
+    folder: Path, cluster: str, workers: set[int], note: str
+) -> None:
+    machine = Machine(steady)
+    job, outcome = tune(folder, machine, JOB.replace("[cluster]", f"[cluster]\n{cluster}"))
+    assert {trial.setting.workers for trial in machine.trials} == workers
+    assert len({trial.setting.memory_bytes for trial in machine.trials}) == 1
+    assert note in report.report(job, outcome)
 
 
 def test_both_large_inputs_of_a_join_are_sampled(folder: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mrflight.frontend.tune.time_model import check_on_largest, fit, misfit, noise
+from mrflight.frontend.tune.time_model import check_on_largest, fit, noise
 from mrflight.frontend.tune.trial import Amount, Run, Setting, Trial
 from mrflight.result import StageSeconds
 
@@ -62,7 +62,6 @@ def test_the_whole_input_is_predicted(coefficients: Coefficients) -> None:
     slow = replace(BASE, compression="zstd")
     expected = times_of(slow, amount(1000), coefficients)
     assert model.seconds(slow, amount(1000)).map == pytest.approx(expected.map, rel=0.02)
-    assert misfit(model, grid(coefficients)) < 0.01
 
 
 def test_noise_does_not_make_the_prediction_useless() -> None:
@@ -110,7 +109,6 @@ def test_runs_that_failed_are_left_out() -> None:
     runs = grid((0.3, 0.01, 0, 0.01, 0.002, 0.02))
     failed = Run(Trial(replace(BASE, workers=8), amount(100)), error="too little memory")
     assert fit([*runs, failed], BASE) == fit(runs, BASE)
-    assert not fit([*runs, failed], BASE).knows(replace(BASE, workers=8))
 
 
 @pytest.mark.parametrize(
