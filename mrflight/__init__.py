@@ -58,7 +58,11 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'mrflight' has no attribute {name!r}")
+        hint = "; mrflight.read reads files of every format, and tables in memory"
+        is_reader = name.startswith(("read_", "scan_", "from_"))
+        raise AttributeError(
+            f"module 'mrflight' has no attribute {name!r}" + (hint if is_reader else "")
+        )
     return getattr(import_module(_HOME[name]), name)
 
 

@@ -171,7 +171,7 @@ def _check_sections(found: FoundInput) -> None:
     for format in ("csv", "json"):
         if format != found.format and getattr(found.spec, format) != getattr(unset, format):
             raise JobFileError(
-                f"{found.key(format)} is only for {format} files, and {found.root.url} has the "
+                f"{found.key(format)} is only for {format} files, and {found.place} has the "
                 f"format {found.format}; remove the section"
             )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
-from mrflight.errors import OutputError
+from mrflight.errors import InputError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
@@ -51,16 +51,17 @@ def files(folder: Location) -> set[str]:
     return {relative_path(folder, info.path) for info in folder.walk() if info.is_file}
 
 
-def open_input(folder: Location, sql: str | None = None) -> Source:
-    spec = InputSpec(path=folder.url, sql=sql)
-    return open_source("f", spec, Path("/"), folder.options, 1 << 20)
+def open_input(*paths: Location, sql: str | None = None) -> Source:
+    spec = InputSpec(path=[path.url for path in paths], sql=sql)
+    return open_source("f", spec, Path("/"), paths[0].options, 1 << 20)
 
 
-def rows_of(folder: Location) -> list[int]:
-    """Return the rows as a job with this input reads them."""
-    source = open_input(folder)
+def rows_of(*paths: Location) -> list[int]:
+    """Return the rows as a job with these paths reads them, sorted within each."""
+    source = open_input(*paths)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
-    return sorted(n for batch in batches for n in batch.column("n").to_pylist())
+    rows = [n for batch in batches for n in batch.column("n").to_pylist()]
+    return sorted(rows) if len(paths) == 1 else rows
 
 
 def test_a_folder_is_created_appended_to_once_and_overwritten(place: Location) -> None:
@@ -81,10 +82,26 @@ def test_a_folder_is_created_appended_to_once_and_overwritten(place: Location) -
     assert rows_of(folder) == rows_of(folder.child("k=a%20b")) == [4]
     assert open_input(folder).reader.schema.field("k").type == pa.string()
     for value, skipped in (("a b", 0), ("a%20b", 1)):
-        chosen = open_input(folder, f"select n from f where k = '{value}'")
+        chosen = open_input(folder, sql=f"select n from f where k = '{value}'")
         assert chosen.skipped_folders == skipped
     part = "k=a%20b/part-00000-0-20260101T000000-three.csv"
     assert files(folder) == {part, "_mrflight/00000004.json"}
+
+
+def test_several_paths_are_one_input(place: Location) -> None:
+    folders = [place.child(name) for name in ("a", "b")]
+    for number, folder in enumerate(folders):
+        sink = open_folder(folder, "error", "one")
+        sink.commit_and_cleanup(parts(sink, number))
+    in_vain = open_folder(folders[1], "append", "killed")
+    parts(in_vain, 7)
+    (name,) = (name for name in files(folders[0]) if name.startswith("part"))
+    for first in ("*.csv", name, "**"):
+        assert rows_of(folders[1], folders[0].child(first)) == [1, 0]
+    with pytest.raises(InputError, match="is found by two paths, "):
+        rows_of(folders[0], folders[0].child(name))
+    with pytest.raises(InputError, match=r"nothing matches .*/b/x\.csv"):
+        rows_of(folders[0], folders[1].child("x.csv"))
 
 
 @pytest.mark.parametrize("format", ["delta", "csv"])

@@ -43,7 +43,10 @@ def test_a_public_name_exists(name: str) -> None:
 
 
 def test_unknown_names_are_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'mrflight' has no attribute 'rnu'"):
+    hint = "'from_pandas'; mrflight.read reads files of every format, and tables in memory"
+    with pytest.raises(AttributeError, match=hint):
+        mrflight.from_pandas  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'mrflight' has no attribute 'rnu'$"):
         mrflight.rnu  # noqa: B018 - the access raises
 
 

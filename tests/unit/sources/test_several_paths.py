@@ -76,13 +76,15 @@ def test_files_come_in_the_order_of_the_paths(
         (["a", "empty"], "inputs.v.path: the folder FOLDER/empty has no files to read"),
         (["a", "table"], "inputs.v.path: FOLDER/table is a Delta table, which cannot be one of s"),
         (["a", "s3://bucket/a"], "inputs.v.path: FOLDER/a and s3://bucket/a are in different st"),
+        (["x.json", "y.json"], "inputs.v.path: FOLDER/x.json and 1 other path has no json object"),
         (["a", "x.json"], "inputs.v.path: the files have several formats: FOLDER/a/1.csv (csv), "),
         (["a", "k=1"], "inputs.v.path: FOLDER/a/1.csv lies in folders of no column, and FOLDER/k"),
     ],
 )
 def test_paths_that_do_not_make_one_input(tmp_path: Path, paths: list[str], message: str) -> None:
     lay_out(tmp_path, *FILES, "k=1/m=1/1.csv")
-    (tmp_path / "x.json").write_text("{}\n")
+    for name in ("x.json", "y.json"):
+        (tmp_path / name).touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "table" / "_delta_log").mkdir(parents=True)
     with pytest.raises(InputError) as refused:
