@@ -32,6 +32,7 @@ from mrflight.sources.listing import (
 from mrflight.sources.missing_files import why_nothing
 from mrflight.sources.partition_columns import (
     find_partition_columns,
+    named_by_all,
     partition_of_file,
     without_unneeded,
 )
@@ -61,7 +62,7 @@ def find_input(
     have the same file, or if their format is unclear, and JobFileError.
     """
     roots = _roots(name, spec, base, options)
-    paths = _look_at_all(name, spec, roots)
+    paths = list(side_by_side(partial(_look_at, name, spec), roots, _at_once(roots)))
     for path in paths:
         if path.kind == "delta":
             return _only_table(name, spec, path.root)
@@ -70,7 +71,8 @@ def find_input(
                 f"inputs.{name}.path: {path.root.url} is not a Delta table: it has no _delta_log "
                 "folder"
             )
-    if needed is not None and all(path.kind == "folder" for path in paths):
+    has_columns = any(partition_of_file(f"{root.path}/", named_by_all(roots)) for root in roots)
+    if needed is not None and all(path.kind == "folder" for path in paths) and not has_columns:
         return _find_needed(name, spec, roots, needed)
     listed = side_by_side(partial(_list_path, name, spec), paths, _at_once(roots))
     written, files = zip(*listed, strict=True)
@@ -82,21 +84,19 @@ def find_input(
 def find_first_file(
     name: str, spec: InputSpec, base: Path, options: Mapping[str, str]
 ) -> FoundInput | None:
-    """Return a folder or glob with one of its files, found by few listings; None for all else.
-
-    Of several paths only the first is looked at.
-    """
-    (root, *_) = _roots(name, spec, base, options)
-    ((_, kind, _),) = _look_at_all(name, spec, [root])
-    first = None
+    """Return an input with one file of its first path, found by few listings; None without one."""
+    roots = _roots(name, spec, base, options)
+    root, kind, first = _look_at(name, spec, roots[0])
     with _translate_listing_errors(name, root):
         if kind == "folder":
             first = first_file(root, spec)
         elif kind == "glob":
             first = next(list_glob(root, spec), None)
+        elif kind != "file":
+            return None
     if first is None:
         return None
-    return _describe(name, spec, [root], [ListedFile(root, first)], parse_types(spec.types, name))
+    return _describe(name, spec, roots, [ListedFile(root, first)], parse_types(spec.types, name))
 
 
 class _Path(NamedTuple):
@@ -127,10 +127,6 @@ def _roots(name: str, spec: InputSpec, base: Path, options: Mapping[str, str]) -
 
 def _at_once(roots: Sequence[Location]) -> int:
     return roots[0].store.requests_at_once
-
-
-def _look_at_all(name: str, spec: InputSpec, roots: Sequence[Location]) -> list[_Path]:
-    return list(side_by_side(partial(_look_at, name, spec), roots, _at_once(roots)))
 
 
 def _look_at(name: str, spec: InputSpec, root: Location) -> _Path:
@@ -221,13 +217,14 @@ def _describe(
 
     ``types`` are those of partition columns that are known; for others the values decide.
     """
+    named = named_by_all(roots)
     files = tuple(
         InputFile(
             info.path,
             FileVersion(info.size, info.mtime_ns),
-            partition_of_file(info.path, root) if spec.hive else (),
+            partition_of_file(info.path, named) if spec.hive else (),
         )
-        for root, info in _in_order(name, roots, listed)
+        for _, info in _in_order(name, roots, listed)
     )
     format = _common_format(name, spec, roots[0], files)
     columns = find_partition_columns(name, roots[0], files, types)

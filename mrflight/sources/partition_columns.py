@@ -20,14 +20,15 @@ from mrflight.sources.listing import NeededPartitions
 from mrflight.storage import Location
 
 
-def partition_of_file(path: str, root: Location) -> PartitionTexts:
-    """Return the values of the folders of a file that was found by the path ``root``.
+def named_by_all(roots: Sequence[Location]) -> frozenset[str]:
+    """Return the folders that all paths of an input name: the user's choice, and no columns."""
+    return frozenset.intersection(*(frozenset(root.path.split("/")) for root in roots))
 
-    A folder that the path of the input itself names is the user's choice, and no column.
-    """
+
+def partition_of_file(path: str, named: frozenset[str]) -> PartitionTexts:
+    """Return the values of the folders of a file, without those that all paths name."""
     if "=" not in path:
         return ()
-    named = set(root.path.split("/"))
     return partition_of(part for part in path.split("/")[:-1] if part not in named)
 
 

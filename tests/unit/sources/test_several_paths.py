@@ -122,6 +122,31 @@ def test_folders_of_several_paths_are_chosen_by_the_types_of_all(
         assert any("y=x" in folder for folder in disk_lists.listed) == (3 in numbers)
 
 
+@pytest.mark.parametrize(
+    ("paths", "columns"),
+    [
+        (["p/y=2023", "p/y=2024/m=2"], ["y", "m"]),
+        (["p/y=2023/m=1/a.parquet", "p/y=2024/m=2/a.parquet"], ["y", "m"]),
+        (["p/y=2024/m=1", "p/y=2024/m=2/*"], ["m"]),
+        (["p/y=2024/m=2/a.parquet"], []),
+    ],
+)
+def test_folders_that_not_all_paths_name_are_columns(
+    tmp_path: Path, paths: list[str], columns: list[str]
+) -> None:
+    for y in (2023, 2024):
+        lay_out(tmp_path, *(f"p/y={y}/m={m}/a.parquet" for m in (1, 2)))
+    rows = read(open_paths(tmp_path, *paths))
+    assert [list(row) for row in rows] == [["n", *columns]] * len(rows)
+    for row in rows:
+        named = dict(part.split("=") for part in row["n"].split("/")[1:-1])
+        assert {key: str(row[key]) for key in columns} == {key: named[key] for key in columns}
+    if "y" in columns:
+        source = open_paths(tmp_path, *paths, sql="select n from v where y = 2024")
+        assert {row["n"] for row in read(source)} == {"p/y=2024/m=2/a.parquet"}
+        assert source.skipped_folders >= 1
+
+
 def test_folders_that_jobs_wrote(tmp_path: Path) -> None:
     first = pa.table({"n": [1], "k": pa.array([7], pa.int32())})
     for name, rows in (("p", first), ("q", first.set_column(0, "n", pa.array([2])))):
