@@ -56,6 +56,15 @@ class Drop(_Step, frozen=True, tag="drop"):
     columns: tuple[str, ...]
 
 
+class Compute(_Step, frozen=True, tag="compute"):
+    """Adds the values of an expression as a column with its text as a name, if there is none yet.
+
+    Its integers have 64 bits, however narrow the columns are.
+    """
+
+    text: str
+
+
 class Query(_Step, frozen=True, tag="sql"):
     """Maps the rows by a query of its own."""
 
@@ -69,7 +78,7 @@ class Call(_Step, frozen=True, tag="map"):
     """``module:function``, or a pickled callable."""
 
 
-ExpressionStep = Filter | Select | WithColumns | Rename | Drop
+ExpressionStep = Filter | Select | WithColumns | Rename | Drop | Compute
 """The steps that are made of expressions. Several in a row are one query."""
 
 RowStep = ExpressionStep | Query | Call

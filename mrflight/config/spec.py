@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import holds_secret
@@ -194,6 +195,11 @@ class ReduceSection(_Section, frozen=True):
         return bool(self.aggregate) and not self.group_by
 
     @property
+    def has_sql(self) -> bool:
+        """True if the reduce may need DataFusion."""
+        return self.sql is not None or any(map(may_have_expression, self.aggregate.values()))
+
+    @property
     def orders(self) -> bool:
         """True if rows are assigned to partitions by their order."""
         return bool(self.sort_by) or self.limit is not None
@@ -303,7 +309,7 @@ class JobSpec(_Section, frozen=True):
     def has_sql(self) -> bool:
         """True if the job needs DataFusion."""
         in_inputs = any(section.has_sql for section in self.all_inputs)
-        in_reduces = any(each is not None and each.sql is not None for each in self.all_reduces)
+        in_reduces = any(each is not None and each.has_sql for each in self.all_reduces)
         return in_inputs or in_reduces or self.output.delete_when is not None
 
     @property

@@ -8,8 +8,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.layout import canonical_schema
+from mrflight.config.aggregates import parse_aggregate
 from mrflight.errors import JobError
-from mrflight.tasks.operators.aggregates import check_aggregates, parse_aggregate
+from mrflight.tasks.operators.aggregates import check_aggregates
 
 _MEASURES = ("count", "min", "max", "mean")
 

@@ -17,7 +17,7 @@ from mrflight.errors import MrflightError, SchemaMismatchError
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import plan_result
 from mrflight.planner.job_plan import JobPlan
-from mrflight.planner.map_plan import plan_map
+from mrflight.planner.row_maps import plan_map
 from mrflight.result import describe_bad_rows
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.storage.option_checks import prepare_storage
@@ -123,7 +123,7 @@ def _mapped_schemas(plan: JobPlan) -> dict[tuple[str, str], pa.Schema]:
         for name, source in plan.sources[stage.name].items():
             section = stage.spec.inputs[name]
             if section.functions:
-                row_map = plan_map(name, section, plan.folder)
+                row_map = plan_map(stage.spec, source, plan.folder)
                 batches = Mapper(source.reader, source.splits[0], row_map).batches()
                 schemas[stage.name, name] = next(batches).schema
     return schemas

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from mrflight.compute.sql.map import SqlMap
+from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.functions import FunctionRef
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobError
 from mrflight.sources.base import Source
 from mrflight.tasks.mapper import RowMap, chained, mapped_schema, maps_of
-from mrflight.tasks.operators.aggregates import parse_aggregate
 from mrflight.tasks.operators.partial_columns import needed_columns
 
 

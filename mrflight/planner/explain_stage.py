@@ -12,6 +12,7 @@ from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.expressions import shown_expression
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
+from mrflight.config.row_steps import Compute
 from mrflight.config.sort_key import SortKey
 from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.planner.job_plan import Sources
@@ -142,6 +143,9 @@ class StageExplanation(msgspec.Struct, frozen=True):
             yield "  filter", _shorten(shown_expression(condition))
             del maps[0]
         for each in maps:
+            if computed := _computed(each):
+                yield "  computes", _shorten(", ".join(computed))
+                continue
             is_sql = isinstance(each, SqlMap) and isinstance(each.query, str)
             yield ("  sql" if is_sql else "  map"), _shorten(str(each))
 
@@ -292,6 +296,13 @@ def _reduce_kind(spec: JobSpec, function: FunctionRef | None, cogroup: CoGroup |
 
 def _order(keys: tuple[SortKey, ...]) -> str:
     return ", ".join(map(str, keys))
+
+
+def _computed(row_map: FunctionRef | SqlMap) -> list[str]:
+    """Return the expressions in aggregates that the map computes."""
+    if not isinstance(row_map, SqlMap) or isinstance(row_map.query, str):
+        return []
+    return [step.text for step in row_map.query.steps if isinstance(step, Compute)]
 
 
 def _shorten(statement: str) -> str:

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference
-from mrflight.compute.sql.input_maps import keyed_maps, step_maps
-from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.sort_key import ascending, columns_of, parse_sort_keys
@@ -21,7 +19,7 @@ from mrflight.planner.keys import key_of, rows_of
 from mrflight.planner.stages import IN_ORDER
 from mrflight.sources.base import Source, Split, pack_splits
 from mrflight.sources.packing import pack
-from mrflight.tasks.mapper import RowMap, chained, mapped_schema
+from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.tasks import MapTask, SampleTask, WriteLimits
@@ -188,19 +186,6 @@ def _check_inputs_agree(spec: JobSpec, sources: Sequence[Source]) -> None:
                 f"their rows go into one shuffle: {difference}; set types, select columns, or map "
                 "one of them"
             )
-
-
-def plan_map(name: str, section: InputSpec, folder: str) -> RowMap | None:
-    """Return what maps the rows of an input; UserFunctionError if a function's name is invalid."""
-    maps: list[FunctionRef | SqlMap] = [*keyed_maps(name, section)]
-    if section.map is not None:
-        maps.append(FunctionRef.parse(section.map, f"inputs.{name}.map", folder))
-    for each in step_maps(section.steps):
-        if isinstance(each, SqlMap):
-            maps.append(each)
-        else:
-            maps.append(FunctionRef.parse(each.function, each.call, folder))
-    return chained(maps)
 
 
 def _plan_partitioner(stage: StageContext, name: str, section: InputSpec) -> PartitionerSpec:

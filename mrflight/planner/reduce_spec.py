@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey, ascending, parse_sort_keys
 from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import key_of
-from mrflight.tasks.operators.aggregates import parse_aggregate
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.reducer import ReduceSpec
 

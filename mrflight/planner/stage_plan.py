@@ -19,12 +19,12 @@ from mrflight.planner.keys import ONLY_SIDE, key_of
 from mrflight.planner.map_plan import (
     ShuffleInput,
     StageContext,
-    plan_map,
     plan_shuffle_input,
 )
 from mrflight.planner.merge_plan import plan_merge
 from mrflight.planner.partition_count import PartitionCount, count_partitions
 from mrflight.planner.reduce_spec import plan_reduce_spec
+from mrflight.planner.row_maps import plan_map
 from mrflight.sources.base import Source
 from mrflight.sources.packing import weight
 from mrflight.tasks.mapper import maps_of
@@ -149,7 +149,7 @@ def plan_stage(
     """
     _check_numbers(spec)
     cogroup = plan_cogroup(spec)
-    row_maps = {name: plan_map(name, section, folder) for name, section in spec.inputs.items()}
+    row_maps = {source.name: plan_map(spec, source, folder) for source in sources}
     pruned = [prune_columns(spec, source, row_maps[source.name]) for source in sources]
     sources = [source for source, _ in pruned]
     row_maps |= {source.name: row_map for source, row_map in pruned}

@@ -13,18 +13,14 @@ from msgspec.structs import replace
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference, empty_table
 from mrflight.compute.sorting import check_sortable
+from mrflight.config.aggregates import Aggregate
 from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_rows
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import UserFunctionError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.system.shared_payload import SharedPayload
-from mrflight.tasks.operators.aggregates import (
-    MAPPED_ROW,
-    Aggregate,
-    check_aggregates,
-    check_distinct,
-)
+from mrflight.tasks.operators.aggregates import MAPPED_ROW, check_aggregates, check_distinct
 from mrflight.tasks.operators.combiner import MapCombiner, combine_groups
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from mrflight.tasks.operators.aggregates import parse_aggregate
+from mrflight.config.aggregates import parse_aggregate
 from mrflight.tasks.operators.grouping import group
 
 if TYPE_CHECKING:

@@ -10,13 +10,9 @@ import pytest
 
 from mrflight.compute.key_types import has_canonical_bytes
 from mrflight.compute.types import canonical_type
+from mrflight.config.aggregates import FUNCTIONS, Aggregate
 from mrflight.errors import JobFileError, KeyTypeError
-from mrflight.tasks.operators.aggregates import (
-    FUNCTIONS,
-    Aggregate,
-    check_aggregates,
-    check_distinct,
-)
+from mrflight.tasks.operators.aggregates import check_aggregates, check_distinct
 from mrflight.tasks.operators.grouping import group
 from tests.support.driver import drive, write_job
 

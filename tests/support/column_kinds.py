@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from mrflight.config.aggregates import FUNCTIONS, Aggregate
 from mrflight.errors import JobFileError
-from mrflight.tasks.operators.aggregates import FUNCTIONS, Aggregate, check_aggregates
+from mrflight.tasks.operators.aggregates import check_aggregates
 
 EXACT = Context(prec=200)
 

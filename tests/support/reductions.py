@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.tasks.operators.aggregates import APPROXIMATIONS, FUNCTIONS, Aggregate
+from mrflight.config.aggregates import APPROXIMATIONS, FUNCTIONS, Aggregate
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
 

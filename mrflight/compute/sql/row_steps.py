@@ -14,6 +14,7 @@ import pyarrow as pa
 from mrflight.compute.sql.engine import query, quoted, translate_errors
 from mrflight.compute.sql.expressions import column, parse_expression, shown_expression
 from mrflight.config.row_steps import (
+    Compute,
     Drop,
     ExpressionStep,
     Filter,
@@ -106,12 +107,33 @@ def _plan_drop(rows: DataFrame, step: Drop) -> DataFrame:
     return _select(rows, [(name, column(name)) for name in kept], step.call)
 
 
+def _plan_compute(rows: DataFrame, step: Compute) -> DataFrame:
+    schema = pa.schema(rows.schema())
+    if step.text in schema.names:
+        return rows
+    narrow = {
+        field.name
+        for field in schema
+        if pa.types.is_integer(field.type) and field.type.bit_width < 64
+    }
+    apart = "#" * (1 + max(len(name) - len(name.lstrip("#")) for name in schema.names))
+    kept = {name: f"{apart}{name}" if name in narrow else name for name in schema.names}
+    wide = rows.select(
+        *(column(name).alias(kept[name]) for name in schema.names),
+        *(column(name).cast(pa.int64()).alias(name) for name in schema.names if name in narrow),
+    ).alias(quoted(step.table))
+    value = parse_expression(wide, step.text, step.call)
+    pairs = [(name, column(kept[name])) for name in schema.names]
+    return _select(wide, [*pairs, (step.text, value)], step.call)
+
+
 _PLANS: dict[type, Callable[..., DataFrame]] = {
     Filter: _plan_filter,
     Select: _plan_select,
     WithColumns: _plan_with_columns,
     Rename: _plan_rename,
     Drop: _plan_drop,
+    Compute: _plan_compute,
 }
 
 

@@ -1,13 +1,6 @@
-"""The aggregates of a job file: their names and the types that they take.
-
-aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
-"""
+"""Checks aggregates: whether their columns exist and have types that they take."""
 
 from __future__ import annotations
-
-import math
-import re
-from typing import Literal, NamedTuple, get_args
 
 import pyarrow as pa
 from pyarrow import types
@@ -15,109 +8,16 @@ from pyarrow import types
 from mrflight.compute import kernel
 from mrflight.compute.key_types import has_canonical_bytes
 from mrflight.compute.types import canonical_type
+from mrflight.config.aggregates import (
+    APPROXIMATIONS,
+    QUANTILES,
+    VARIANCES,
+    Aggregate,
+    AggregateFunction,
+)
 from mrflight.errors import ColumnNotFoundError, JobFileError, KeyTypeError, SchemaMismatchError
 
-AggregateFunction = Literal[
-    "sum",
-    "min",
-    "max",
-    "count",
-    "mean",
-    "count_distinct",
-    "first",
-    "last",
-    "var",
-    "var_pop",
-    "stddev",
-    "stddev_pop",
-    "median",
-    "quantile",
-    "approx_median",
-    "approx_quantile",
-    "bool_and",
-    "bool_or",
-]
-FUNCTIONS: tuple[str, ...] = get_args(AggregateFunction)
-
-SYNONYMS = {
-    "avg": "mean",
-    "any_value": "first",
-    "std": "stddev",
-    "stddev_samp": "stddev",
-    "variance": "var",
-    "var_samp": "var",
-    "quantile_cont": "quantile",
-}
-"""Other names that SQL, Polars or pandas have for these functions."""
-
-VARIANCES = ("var", "var_pop", "stddev", "stddev_pop")
-QUANTILES = ("median", "quantile")
-APPROXIMATIONS = ("approx_median", "approx_quantile")
-_WITH_FRACTION = ("quantile", "approx_quantile")
-
 MAPPED_ROW = "a mapped row"
-
-_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*", re.DOTALL)
-_DISTINCT = re.compile(r"distinct\s+(.+)", re.DOTALL | re.IGNORECASE)
-
-
-class Aggregate(NamedTuple):
-    """One output column: ``name = function(column)``; column None is ``count(*)``.
-
-    Every function but ``count(*)`` ignores nulls. For a group without values a count is 0, and the
-    other functions return null. ``first`` and ``last`` use the order of the input.
-    """
-
-    name: str
-    function: AggregateFunction
-    column: str | None
-    fraction: float = 0.5
-    """Which quantile; other functions do not use it."""
-
-    @property
-    def is_count(self) -> bool:
-        """True if the result for no values is 0 rather than null."""
-        return self.function in ("count", "count_distinct")
-
-    @property
-    def needs_all_rows(self) -> bool:
-        """True if results of parts of a group cannot be combined, whatever the column."""
-        return self.function == "count_distinct" or self.function in QUANTILES
-
-
-def parse_aggregate(name: str, text: str) -> Aggregate:
-    """Parse an aggregate such as ``sum(weight)``. The JobFileError lists the functions."""
-    match = _CALL.fullmatch(text)
-    function, column = (match[1].lower(), match[2]) if match else ("", "")
-    function = SYNONYMS.get(function, function)
-    if function == "count" and (distinct := _DISTINCT.fullmatch(column)):
-        function, column = "count_distinct", distinct[1]
-    is_star = column == "*"
-    if function not in FUNCTIONS or (is_star and function != "count"):
-        raise JobFileError(
-            f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with "
-            f"one of {', '.join((*FUNCTIONS, *SYNONYMS))}, or count(*)"
-        )
-    fraction = 0.5
-    if function in _WITH_FRACTION:
-        column, fraction = _split_fraction(name, text, column)
-    column = column[1:-1] if len(column) > 1 and column[0] == column[-1] == '"' else column
-    return Aggregate(name, function, None if is_star else column, fraction)  # type: ignore[arg-type]
-
-
-def _split_fraction(name: str, text: str, arguments: str) -> tuple[str, float]:
-    """Return the column and the fraction of a quantile."""
-    column, comma, last = arguments.rpartition(",")
-    try:
-        fraction = float(last)
-    except ValueError:
-        fraction = math.nan
-    if not comma or not column.strip() or not 0 <= fraction <= 1:
-        raise JobFileError(
-            f"reduce.aggregate.{name}: {text!r} needs a column and a fraction from 0 to 1: "
-            "'quantile(column, 0.9)'"
-        )
-    return column.strip(), fraction
 
 
 def check_aggregates(

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import describe_difference, empty_batch, empty_table
+from mrflight.config.aggregates import Aggregate
 from mrflight.errors import SchemaMismatchError
-from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.partial_aggregates import PartialAggregates, plan_partials
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.operators.spill_partitions import RowBuffer

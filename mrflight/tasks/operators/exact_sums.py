@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.types import comparable
+from mrflight.config.aggregates import Aggregate
 from mrflight.errors import JobError
-from mrflight.tasks.operators.aggregates import Aggregate
 
 _WIDE = Context(prec=80)
 """More digits than a decimal256 has."""

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from mrflight.config.aggregates import Aggregate
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import (
     PartialAggregates,

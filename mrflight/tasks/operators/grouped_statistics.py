@@ -8,7 +8,7 @@ from mrflight.compute.moments import merge_moments, moments_of, variance
 from mrflight.compute.quantiles import quantiles, sort_groups
 from mrflight.compute.row_groups import RowGroups
 from mrflight.compute.t_digest import digests_of, estimate_quantiles, merge_digests
-from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.config.aggregates import Aggregate
 from mrflight.tasks.operators.partial_columns import PartFunction
 
 

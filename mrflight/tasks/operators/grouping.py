@@ -16,7 +16,7 @@ from pyarrow import types
 
 from mrflight.compute.arrays import to_arrow
 from mrflight.compute.types import canonical_floats, comparable
-from mrflight.tasks.operators.aggregates import Aggregate
+from mrflight.config.aggregates import Aggregate
 from mrflight.tasks.operators.exact_sums import fit_sum, is_whole, mean_of, summable
 from mrflight.tasks.operators.grouped_statistics import GroupedStatistics
 from mrflight.tasks.operators.partial_columns import STATISTICS, PartFunction

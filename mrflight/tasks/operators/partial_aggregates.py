@@ -22,7 +22,7 @@ from pyarrow import types
 
 from mrflight.compute.t_digest import estimate_quantiles
 from mrflight.compute.types import canonical_floats
-from mrflight.tasks.operators.aggregates import VARIANCES, Aggregate
+from mrflight.config.aggregates import VARIANCES, Aggregate
 from mrflight.tasks.operators.exact_sums import (
     divide_decimals,
     fit_sum,

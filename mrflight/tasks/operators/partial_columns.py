@@ -11,7 +11,7 @@ from pyarrow import types
 from mrflight.compute.moments import MOMENTS, moments_of
 from mrflight.compute.quantiles import quantile_type
 from mrflight.compute.t_digest import DIGEST, digests_of
-from mrflight.tasks.operators.aggregates import (
+from mrflight.config.aggregates import (
     APPROXIMATIONS,
     QUANTILES,
     VARIANCES,

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from mrflight.compute.sorting import sort_indices
+from mrflight.config.aggregates import Aggregate
 from mrflight.config.sort_key import ascending
 from mrflight.errors import JobError
-from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.spill_partitions import GracePartitioner
 from mrflight.tasks.reducer import ReduceSpec
 from tests.support.reductions import (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mrflight.tasks.operators.aggregates import APPROXIMATIONS, Aggregate
+from mrflight.config.aggregates import APPROXIMATIONS, Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory

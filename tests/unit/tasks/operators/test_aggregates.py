@@ -5,21 +5,19 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
-from mrflight.tasks.operators.aggregates import (
+from mrflight.config.aggregates import (
     APPROXIMATIONS,
     FUNCTIONS,
     QUANTILES,
     SYNONYMS,
     VARIANCES,
-    Aggregate,
-    check_aggregates,
     parse_aggregate,
 )
+from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
+from mrflight.tasks.operators.aggregates import check_aggregates
 from mrflight.tasks.operators.grouping import group
 
 examples = settings(max_examples=200, derandomize=True)
@@ -60,69 +58,6 @@ def call_of(function: str, column: str) -> str:
     return f"{function}({column}{', 0.9' if function.endswith('quantile') else ''})"
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_function_is_called_with_a_column(function: str) -> None:
-    fraction = 0.9 if function.endswith("quantile") else 0.5
-    wanted = Aggregate("x", function, "weight", fraction)  # type: ignore[arg-type]
-    assert parse_aggregate("x", call_of(function, "weight")) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "function", "column"),
-    [
-        ("count(*)", "count", None),
-        (" SUM ( weight ) ", "sum", "weight"),
-        ('sum("weight")', "sum", "weight"),
-        ("max(a b)", "max", "a b"),
-        ("max(a(b))", "max", "a(b)"),
-        ('first("a)")', "first", "a)"),
-        ('min(")', "min", '"'),
-        ("count(straße)", "count", "straße"),
-        ("AVG(weight)", "mean", "weight"),
-        ("any_value(weight)", "first", "weight"),
-        ("count(DISTINCT  weight)", "count_distinct", "weight"),
-        ('count("distinct weight")', "count", "distinct weight"),
-        ("count(distinct)", "count", "distinct"),
-        ("std(weight)", "stddev", "weight"),
-        ('quantile("a, b",.25)', "quantile", "a, b"),
-    ],
-)
-def test_a_call_names_its_column(text: str, function: str, column: str | None) -> None:
-    parsed = parse_aggregate("x", text)
-    assert (parsed.function, parsed.column) == (function, column)
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_quoted_star_is_a_column_of_that_name(function: str) -> None:
-    assert parse_aggregate("x", call_of(function, '"*"')).column == "*"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "sum", "sum()", "sum(", "mode(weight)", "sum(*)", "sum(a) + 1", "(a)", "1(a)"]
-)
-def test_an_invalid_call_is_refused_with_the_valid_ones(text: str) -> None:
-    with pytest.raises(JobFileError) as refused:
-        parse_aggregate("clicks", text)
-    message = str(refused.value)
-    assert message.startswith(f"reduce.aggregate.clicks: {text!r} is not an aggregate; ")
-    assert all(function in message for function in (*FUNCTIONS, *SYNONYMS))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "quantile(a)",
-        "quantile(a, b)",
-        "quantile(a, 1.1)",
-        "approx_quantile(a, nan)",
-        "quantile(,1)",
-    ],
-)
-def test_a_quantile_needs_a_fraction(text: str) -> None:
-    with pytest.raises(JobFileError, match="needs a column and a fraction from 0 to 1"):
-        parse_aggregate("x", text)
-
-
 @pytest.mark.parametrize("function", [name for name in SYNONYMS if name != "std"])
 def test_a_synonym_gives_what_duckdb_gives(function: str) -> None:
     given = pa.table({"k": [1, 1, 1, 2, 3, 3], "v": pa.array([None, 7, 7, None, 4, 4], pa.int64())})
@@ -133,17 +68,6 @@ def test_a_synonym_gives_what_duckdb_gives(function: str) -> None:
         expected = database.execute(query).fetchall()
     result = group(given, ["k"], [parse_aggregate("x", call)]).sort_by("k")
     assert [(row["k"], row["x"]) for row in result.to_pylist()] == expected
-
-
-@examples
-@given(st.text(max_size=20))
-def test_any_text_is_an_aggregate_or_a_job_file_error(text: str) -> None:
-    try:
-        parsed = parse_aggregate("x", text)
-    except JobFileError:
-        return
-    assert parsed.function in FUNCTIONS
-    assert parsed.column is None or parsed.column
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

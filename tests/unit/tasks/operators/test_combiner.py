@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mrflight.config.aggregates import Aggregate
 from mrflight.errors import SchemaMismatchError
 from mrflight.tasks.operators import combiner
-from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.combiner import combine_groups
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import infer_partials

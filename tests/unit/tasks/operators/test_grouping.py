@@ -16,13 +16,8 @@ from hypothesis import strategies as st
 
 from mrflight.compute.quantiles import quantile_type
 from mrflight.compute.t_digest import estimate_type
+from mrflight.config.aggregates import APPROXIMATIONS, QUANTILES, VARIANCES, Aggregate
 from mrflight.errors import JobError
-from mrflight.tasks.operators.aggregates import (
-    APPROXIMATIONS,
-    QUANTILES,
-    VARIANCES,
-    Aggregate,
-)
 from mrflight.tasks.operators.exact_sums import may_overflow
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import plan_partials

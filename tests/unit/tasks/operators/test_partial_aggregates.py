@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mrflight.compute.moments import MOMENTS
 from mrflight.compute.t_digest import DIGEST
+from mrflight.config.aggregates import Aggregate
 from mrflight.errors import JobError
-from mrflight.tasks.operators.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import (
     PartialAggregates,

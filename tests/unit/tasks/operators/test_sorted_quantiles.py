@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.sort_key import ascending
-from mrflight.tasks.operators.aggregates import parse_aggregate
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.reducer import ReduceSpec
 from tests.support.reductions import LITTLE, MUCH, reduce
