@@ -66,6 +66,11 @@ class CsvOptions(_Section, frozen=True):
     """The character that a line begins with if it is a comment."""
     encoding: str = "utf-8"
     """The encoding of the files, by a name that Python knows."""
+    thousands: str | None = None
+    """The character between groups of digits of a number."""
+    allow_missing_columns: bool = False
+    """True if a row may have fewer fields than the header, and a file fewer columns than the first
+    one; they are null."""
 
 
 class JsonOptions(_Section, frozen=True):

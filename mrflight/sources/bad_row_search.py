@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from mrflight.sources.lines import Chunk
 
@@ -27,21 +27,20 @@ def find_bad_rows(rows: Mapping[int, bytes], decode: Callable[[Chunk], object]) 
     return bad
 
 
-def first_bad_line(chunk: Chunk, decode: Callable[[Chunk], object]) -> tuple[int, bytes] | None:
-    """Return the index and the bytes of the first line on which ``decode`` fails.
+def first_bad_row(rows: Sequence[bytes], decode: Callable[[Chunk], object]) -> int | None:
+    """Return the index of the first row on which ``decode`` fails; None if every row decodes.
 
-    Returns None if every line decodes. pyarrow's messages do not always name the row, so this
-    halves the chunk until one line is left, which costs about as much as a few reads of it.
+    pyarrow's messages do not always name the row, so this halves the chunk until one row is left,
+    which costs about as much as a few reads of it.
     """
-    lines = chunk.lines()
-    good, bad = 0, len(lines) + 1
+    good, bad = 0, len(rows) + 1
     while bad - good > 1:
         middle = (good + bad) // 2
-        if decodes(b"".join(lines[:middle]), decode):
+        if decodes(b"".join(rows[:middle]), decode):
             good = middle
         else:
             bad = middle
-    return (good, lines[good]) if good < len(lines) else None
+    return good if good < len(rows) else None
 
 
 def decodes(data: bytes, decode: Callable[[Chunk], object]) -> bool:

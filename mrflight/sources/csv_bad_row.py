@@ -54,14 +54,15 @@ class CsvExpectation(msgspec.Struct, frozen=True):
                 f"{what} does not end on its line: {text}; close the quote, or "
                 f"set inputs.{self.input_name}.csv.newlines_in_values = true"
             )
-        if len(fields) != len(self.columns):
+        is_short = len(fields) < len(self.columns)
+        if len(fields) > len(self.columns) or (is_short and not self.options.allow_missing_columns):
             return (
                 f"{_count(len(fields), 'field')} for "
                 f"{_count(len(self.columns), 'column')}: {text}; correct the line, or quote "
                 f"a value that contains the delimiter {self.options.delimiter!r}"
             )
         for column, type in self.types.items():
-            if column not in self.columns:
+            if column not in self.columns[: len(fields)]:
                 continue
             value = fields[self.columns.index(column)]
             if not self._converts(record, column, type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -21,13 +21,19 @@ _KNOWN_DIRECTIVES = "YymdejbBhaAHIklMSpTRDFsznt%"
 """The directives that pyarrow parses. It reads any zone of %Z as UTC, and has no %f."""
 
 
-def parse_options(options: CsvOptions, *, newlines_in_values: bool) -> pc.ParseOptions:
+def parse_options(
+    options: CsvOptions,
+    *,
+    newlines_in_values: bool,
+    invalid_row_handler: Callable[[pc.InvalidRow], str] | None = None,
+) -> pc.ParseOptions:
     """Return how lines are divided into values."""
     return pc.ParseOptions(
         delimiter=options.delimiter,
         quote_char=options.quote or False,
         escape_char=options.escape or False,
         newlines_in_values=newlines_in_values,
+        invalid_row_handler=invalid_row_handler,
     )
 
 
@@ -103,6 +109,7 @@ def check_options(found: FoundInput) -> None:
     for format in options.timestamp_formats:
         _check_timestamp_format(found, format)
     check_encoding(options.encoding, found.key("csv.encoding"))
+    _check_thousands(found)
     if options.comment is not None and options.newlines_in_values:
         raise JobFileError(
             f"{found.key('csv.comment')} and {found.key('csv.newlines_in_values')} exclude each "
@@ -139,6 +146,28 @@ def _check_characters(found: FoundInput) -> None:
                 f"{character!r}; they must differ"
             )
         users.setdefault(character, key)
+
+
+def _check_thousands(found: FoundInput) -> None:
+    options, thousands = found.spec.csv, found.spec.csv.thousands
+    if thousands is None:
+        return
+    key = found.key("csv.thousands")
+    if len(thousands) != 1 or thousands.isalnum() or thousands in "+-\r\n":
+        raise JobFileError(
+            f"{key} must be one character, and no letter, digit, sign or line end, not "
+            f"{thousands!r}"
+        )
+    for other in ("decimal", "quote", "escape"):
+        if getattr(options, other) == thousands:
+            raise JobFileError(
+                f"{key} and {found.key(f'csv.{other}')} are both {thousands!r}; they must differ"
+            )
+    if thousands == options.delimiter and not options.quote:
+        raise JobFileError(
+            f"{key} and {found.key('csv.delimiter')} are both {thousands!r}, and without "
+            "csv.quote such numbers cannot be told from several values"
+        )
 
 
 def _check_timestamp_format(found: FoundInput, format: str) -> None:

@@ -90,7 +90,8 @@ def _header_of(
         _check_names(file, record, options, input_name)
         return CsvHeader(tuple(record.values), record.end)
     names = options.column_names or [f"f{i}" for i in range(len(record.values))]
-    if len(names) != len(record.values):
+    is_short = len(record.values) < len(names)
+    if len(record.values) > len(names) or (is_short and not options.allow_missing_columns):
         raise JobFileError(
             f"inputs.{input_name}.csv.column_names has {len(names)} entries, but the first row of "
             f"{file.url} has {len(record.values)} fields"

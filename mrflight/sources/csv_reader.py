@@ -105,7 +105,7 @@ def read_stream(
 
     Raises BadRowError with the line on which a bad row begins, unless ``bad_rows`` takes it.
     """
-    if bad_rows is not None:
+    if bad_rows is not None or expected.options.thousands or expected.options.allow_missing_columns:
         chunks = read_record_chunks(file, begin, RecordSplitter(expected.options))
         yield from decode_chunks(((expected, chunk) for chunk in chunks), bad_rows)
         return

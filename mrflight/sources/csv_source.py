@@ -97,7 +97,7 @@ def _select_columns(found: FoundInput, headers: _Headers) -> Sequence[str]:
     expected = set(selected)
     for file, other in others:
         names = set(other.columns)
-        if missing := expected - names:
+        if (missing := expected - names) and not found.spec.csv.allow_missing_columns:
             column = next(column for column in selected if column in missing)
             raise _header_mismatch(found, file, first, column)
         if found.spec.columns is None and (new := names - expected):

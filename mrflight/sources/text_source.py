@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from mrflight.errors import BadRowError
-from mrflight.sources.bad_row_search import find_bad_rows, first_bad_line
+from mrflight.sources.bad_row_search import find_bad_rows, first_bad_row
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
 from mrflight.sources.formats import compression_of
@@ -193,11 +193,12 @@ def _bad_row(
     chunk: Chunk, decoder: Decoder, expected: Expectation, error: ValueError
 ) -> BadRowError:
     """Return the error for a chunk; raise InputError instead if the file of the row has changed."""
-    found = first_bad_line(chunk, decoder.decode)
-    if found is None:
+    rows = decoder.rows(chunk)
+    bad = first_bad_row(rows, decoder.decode)
+    if bad is None:
         return BadRowError(f"{chunk.file.url} cannot be read as {expected.format}: {error}")
-    index, record = found
+    index = sum(row.count(b"\n") for row in rows[:bad])
     file = chunk.part_of(index)[0].file
     check_unchanged(file.location)
-    explanation = expected.explain(record, str(error))
+    explanation = expected.explain(rows[bad], str(error))
     return BadRowError(f"{file.url}, line {line_number(chunk, index)}: {explanation}")

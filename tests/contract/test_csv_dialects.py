@@ -24,6 +24,7 @@ COLUMNS = ["share", "word", "seen"]
 
 
 def dialects() -> st.SearchStrategy[CsvOptions]:
+    """Draw a dialect that can be read without loss."""
     return st.builds(
         CsvOptions,
         delimiter=st.sampled_from([",", ";", "|", "\t"]),
@@ -36,11 +37,29 @@ def dialects() -> st.SearchStrategy[CsvOptions]:
         timestamp_formats=st.just(["%d.%m.%Y %H:%M:%S"]),
         comment=st.sampled_from([None, "#"]),
         encoding=st.sampled_from(ENCODINGS),
-    ).filter(lambda it: it.delimiter != it.decimal and (it.quote or it.escape))
+        thousands=st.sampled_from([None, None, ".", ",", " ", "'"]),
+        allow_missing_columns=st.booleans(),
+        newlines_in_values=st.sampled_from([False, False, True]),
+    ).filter(is_possible)
 
 
-def in_dialect(table: pa.Table, options: CsvOptions, *, quotes_all: bool) -> bytes:
-    """Return what Python's csv module writes, after lines to skip and between comments."""
+def is_possible(options: CsvOptions) -> bool:
+    if options.newlines_in_values and options.comment:
+        return False
+    if options.thousands in (options.decimal, options.quote):
+        return False
+    if options.thousands == options.delimiter and not options.quote:
+        return False
+    return options.delimiter != options.decimal and bool(options.quote or options.escape)
+
+
+def in_dialect(
+    table: pa.Table, fields: list[int], options: CsvOptions, *, quotes_all: bool
+) -> bytes:
+    """Return what Python's csv module writes, after lines to skip and between comments.
+
+    ``fields`` are the numbers of fields of the rows.
+    """
     out = io.StringIO()
     comment = "" if options.comment is None else f"{options.comment} not \"a' line\n"
     quoting = csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL
@@ -56,22 +75,30 @@ def in_dialect(table: pa.Table, options: CsvOptions, *, quotes_all: bool) -> byt
     if options.header:
         out.write(comment)
         rows.writerow(table.column_names)
-    for share, word, seen in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    columns = (column.to_pylist() for column in table.columns)
+    for count, share, word, seen in zip(fields, *columns, strict=True):
         out.write(comment)
-        number = "" if share is None else str(share).replace(".", options.decimal)
-        rows.writerow([number, word, f"{seen:%d.%m.%Y %H:%M:%S}"])
+        number = "" if share is None else number_in_dialect(share, options)
+        rows.writerow([number, word, seen and f"{seen:%d.%m.%Y %H:%M:%S}"][:count])
     notes = "a \"line\", 'of' notes\n" * options.skip_rows
     return (notes + out.getvalue() + comment).encode(options.encoding)
 
 
-@hypothesis_settings(max_examples=60)
+def number_in_dialect(number: float, options: CsvOptions) -> str:
+    text = f"{number:,}" if options.thousands else str(number)
+    marks = {",": options.thousands or "", ".": options.decimal}
+    return "".join(marks.get(character, character) for character in text)
+
+
+@hypothesis_settings(max_examples=40)
 @given(
     options=dialects(),
     values=st.lists(
         st.tuples(
-            st.one_of(st.sampled_from(["-", "", "NA", 'a\\"b', "it's"]), ONE_LINE),
+            st.one_of(st.sampled_from(["-", "", "NA", 'a\\"b', "it's", "#1\n#2"]), ONE_LINE),
             st.none() | st.floats(-1e9, 1e9).map(lambda x: round(x, 3)),
             st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1)),
+            st.integers(2, 3),
         ),
         min_size=1,
         max_size=20,
@@ -81,25 +108,32 @@ def in_dialect(table: pa.Table, options: CsvOptions, *, quotes_all: bool) -> byt
 )
 def test_any_dialect_split_anywhere(
     options: CsvOptions,
-    values: list[tuple[str, float | None, datetime]],
+    values: list[tuple[str, float | None, datetime, int]],
     split_bytes: int,
     quotes_all: bool,
 ) -> None:
     options = msgspec.structs.replace(options, column_names=None if options.header else COLUMNS)
+    encoding, line_end = options.encoding, "\n" if options.newlines_in_values else " "
     words = [
-        word.encode(options.encoding, "ignore").decode(options.encoding) for word, *_ in values
+        word.encode(encoding, "ignore").decode(encoding).replace("\n", line_end)
+        for word, *_ in values
+    ]
+    fields = [count if options.allow_missing_columns else 3 for *_, count in values]
+    times = [
+        seen.replace(microsecond=0) if count == 3 else None
+        for (*_, seen, _), count in zip(values, fields, strict=True)
     ]
     table = pa.table(
         {
-            "share": pa.array([share for _, share, _ in values], "double"),
+            "share": pa.array([share for _, share, *_ in values], "double"),
             "word": pa.array(words, "string"),
-            "seen": pa.array([seen.replace(microsecond=0) for *_, seen in values], "timestamp[s]"),
+            "seen": pa.array(times, "timestamp[s]"),
         }
     )
     types = {field.name: str(field.type) for field in table.schema}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.csv")
-        path.write_bytes(in_dialect(table, options, quotes_all=quotes_all))
+        path.write_bytes(in_dialect(table, fields, options, quotes_all=quotes_all))
         source = open_at(Path(folder), "x.csv", split_bytes, types=types, csv=options)
         nulls = options.null_values or ()
         words = [None if word in nulls else word for word in words]
