@@ -119,6 +119,8 @@ class StageExplanation(msgspec.Struct, frozen=True):
             yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
         if source.differences:
             yield "  union", "; ".join(source.differences)
+        if source.skipped_files:
+            yield "  files", f"{source.skipped_files:,} others not needed"
         if source.skipped_row_groups:
             yield "  row groups", f"{source.skipped_row_groups:,} not needed"
         if source.bad_rows is not None:

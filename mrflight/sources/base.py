@@ -241,6 +241,9 @@ class Source(msgspec.Struct, frozen=True):
     rows."""
     differences: tuple[str, ...] = ()
     """What files of different schemas have as null or in a wider type."""
+    skipped_files: int = 0
+    """The number of files of a Delta table that are not opened, because the input needs none of
+    their rows."""
     skipped_row_groups: int = 0
     """The number of row groups that are not read, because the input needs none of their rows."""
     selected_fraction: float = 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +14,8 @@ from mrflight.errors import InputError
 from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split, split_runs
 from mrflight.sources.delta_version import check_not_vacuumed, open_version
 from mrflight.sources.found_input import FoundInput
-from mrflight.sources.parquet_source import ParquetReader, open_row_groups, row_group_sizes
+from mrflight.sources.needed_parts import logged_bounds, needed_parts
+from mrflight.sources.parquet_source import Head, ParquetReader, cut_needed, read_head
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_check import select_columns
 from mrflight.storage import Location
@@ -73,6 +73,8 @@ class VersionToRead(msgspec.Struct, frozen=True):
     schema: pa.Schema
     """The selected columns."""
     files: list[ActiveFile]
+    skipped_files: int = 0
+    """The number of other files, of which the input needs no row."""
 
 
 def open_delta(found: FoundInput, split_bytes: int) -> Source:
@@ -82,13 +84,19 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     """
     root, version = found.root, read_version(found)
     names = version.schema.names
+    needed = needed_parts(found, version.schema)
+    read = partial(_read_head, root, list(needed.columns))
     try:
-        cut = partial(file_splits, root, columns=names, split_bytes=split_bytes)
-        splits = tuple(chain.from_iterable(found.each(cut, version.files)))
+        heads = list(found.each(read, version.files))
     except InputError as error:
         check_not_vacuumed(found, version.number, error)
         raise
-    return Source(
+    cut, skipped = cut_needed(heads, needed, split_bytes)
+    constants = {
+        head.path: file.constants(names) for head, file in zip(heads, version.files, strict=True)
+    }
+    splits = tuple(structs.replace(split, constants=constants[split.path]) for split in cut)
+    whole = Source(
         name=found.name,
         reader=ParquetReader(version.schema, root=root),
         files=tuple(stored_file(root, file.path).path for file in version.files),
@@ -96,7 +104,9 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         splits=splits or (Split(root.path, 0, 0, 0),),
         decompression_ratio=DECOMPRESSION_RATIO,
         version=version.number,
+        skipped_files=version.skipped_files,
     )
+    return whole.without_row_groups(skipped)
 
 
 def read_version(found: FoundInput) -> VersionToRead:
@@ -111,7 +121,7 @@ def read_version(found: FoundInput) -> VersionToRead:
         table = open_version(found)
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
-        files = active_files(table)
+        actions = pa.table(table.get_add_actions(flatten=False))
     except deltalake.exceptions.DeltaError as error:
         first = str(error).partition("\n")[0]  # a stack trace may follow
         raise InputError(f"{root.url} cannot be read as a Delta table: {first}") from error
@@ -121,12 +131,18 @@ def read_version(found: FoundInput) -> VersionToRead:
         ) from error
     columns = select_columns(found, schema, root.url)
     selected = pa.schema([(name, schema.field(name).type) for name in columns])
-    return VersionToRead(table.version(), selected, files)
+    needed = needed_parts(found, selected)
+    are_needed = needed.among(logged_bounds(actions, list(needed.columns)))
+    files = _active_files(actions.filter(pa.array(are_needed, pa.bool_())))
+    return VersionToRead(table.version(), selected, files, actions.num_rows - len(files))
 
 
 def active_files(table: DeltaTable) -> list[ActiveFile]:
     """Return the data files of the loaded version, sorted by path."""
-    actions = pa.table(table.get_add_actions(flatten=False))
+    return _active_files(pa.table(table.get_add_actions(flatten=False)))
+
+
+def _active_files(actions: pa.Table) -> list[ActiveFile]:
     files = [
         ActiveFile(
             action["path"],
@@ -166,14 +182,19 @@ def file_splits(
     root: Location, file: ActiveFile, columns: Collection[str], split_bytes: int
 ) -> Sequence[Split]:
     """Return the splits of one file; raise InputError if its size is not the one in the log."""
+    head = _read_head(root, (), file)
+    runs = split_runs(head.path, head.version, head.sizes, split_bytes)
+    return [structs.replace(run, constants=file.constants(columns)) for run in runs]
+
+
+def _read_head(root: Location, names: Sequence[str], file: ActiveFile) -> Head:
+    """Read the footer of a file; raise InputError if its size is not the one in the log."""
     location = stored_file(root, file.path)
     # In a copy of a table, the files' times are not those in the log, so only the size counts.
     version = FileVersion(file.size_bytes)
     with translate_read_errors("parquet", location), location.open_input() as stream:
         check_size(stream.size(), file.size_bytes, location, root)
-        sizes = row_group_sizes(open_row_groups(stream), version.size_bytes)
-    runs = split_runs(location.path, version, sizes, split_bytes)
-    return [structs.replace(run, constants=file.constants(columns)) for run in runs]
+        return read_head(stream, location.path, version, names)
 
 
 def check_size(size_bytes: int, logged_bytes: int, location: Location, table: Location) -> None:

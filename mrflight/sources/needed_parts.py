@@ -74,3 +74,40 @@ def _bounds_in(group: pq.RowGroupMetaData, number: int) -> tuple[Any, Any]:
         return statistics.min, statistics.max
     except UnicodeDecodeError:  # a long text may be cut within a character
         return _UNKNOWN
+
+
+def logged_bounds(actions: pa.Table, names: Sequence[str]) -> list[Bounds]:
+    """Return the bounds of some columns in each file of a Delta table, by the entries of its log.
+
+    The log has timestamps in milliseconds, and decimals perhaps as floats, so it bounds neither.
+    """
+    found: list[dict[str, tuple[Any, Any]]] = [{} for _ in range(actions.num_rows)]
+    for name in names:
+        sides = [side.to_pylist() for side in _logged_sides(actions, name)]
+        for of_file, *pair in zip(found, *sides, strict=True):
+            of_file[name] = tuple(pair) if len(pair) == 2 else _UNKNOWN
+    return list(found)
+
+
+def _logged_sides(actions: pa.Table, name: str) -> list[pa.ChunkedArray]:
+    """Return the smallest and the largest values of a column; none if they are not known."""
+    in_folders = _logged_values(actions, "partition", name)
+    if in_folders is not None:
+        return [in_folders, in_folders]
+    sides = [_logged_values(actions, side, name) for side in ("min", "max")]
+    return [side for side in sides if side is not None and _is_exact(side.type)]
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return not (pa.types.is_timestamp(kind) or pa.types.is_decimal(kind))
+
+
+def _logged_values(actions: pa.Table, struct: str, name: str) -> pa.ChunkedArray | None:
+    """Return the values of a column in a struct of the log's entries; None if it has none."""
+    if struct not in actions.column_names:
+        return None
+    import pyarrow.compute as pc
+
+    values = actions[struct]
+    number = values.type.get_field_index(name) if pa.types.is_struct(values.type) else -1
+    return None if number < 0 else pc.struct_field(values, number)

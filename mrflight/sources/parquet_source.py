@@ -16,6 +16,7 @@ from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.needed_parts import (
     Bounds,
+    NeededParts,
     bounds_of_row_groups,
     needed_parts,
 )
@@ -28,6 +29,7 @@ from mrflight.sources.schema_check import (
 )
 from mrflight.sources.schema_union import agree_on_schema, explain_lost_values
 from mrflight.storage import Location
+from mrflight.storage.store import FileVersion
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 128 << 10
@@ -84,19 +86,10 @@ class ParquetReader(FileReader):
 
 def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of a parquet input. Reads every file's footer."""
-    heads = list(found.each(partial(_read_head, found, _bounded_columns(found)), found.files))
-    urls = [found.location(file).url for file in found.files]
-    agreed = agree_on_schema(
-        found, [(url, head.schema) for url, head in zip(urls, heads, strict=True)]
-    )
-    needed = needed_parts(found, agreed.schema)
-    splits: list[Split] = []
-    skipped = 0
-    are_needed = iter(needed.among([each for head in heads for each in head.bounds]))
-    for file, head in zip(found.files, heads, strict=True):
-        of_file = list(islice(are_needed, len(head.sizes)))
-        splits += split_runs(file.path, file.version, head.sizes, split_bytes, of_file)
-        skipped += of_file.count(False)
+    read = partial(_read_head, found, _bounded_columns(found))
+    heads = list(found.each(read, found.files))
+    agreed = agree_on_schema(found, [(found.root.at(h.path).url, h.schema) for h in heads])
+    splits, skipped = cut_needed(heads, needed_parts(found, agreed.schema), split_bytes)
     whole = Source(
         name=found.name,
         reader=ParquetReader(agreed.schema, agreed.origins, root=found.root),
@@ -109,23 +102,44 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
     return whole.without_row_groups(skipped)
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
     """What the footer of a file says."""
 
+    path: str
+    version: FileVersion
     schema: pa.Schema
     sizes: list[int]
     """The bytes of each row group."""
     bounds: list[Bounds]
-    """The bounds of the columns with conditions in each row group."""
+    """The bounds of some columns in each row group."""
 
 
-def _read_head(found: FoundInput, names: Sequence[str], file: InputFile) -> _Head:
+def read_head(stream: pa.NativeFile, path: str, version: FileVersion, names: Sequence[str]) -> Head:
+    """Read the footer of an open file, with the bounds of the named columns."""
+    parquet = open_row_groups(stream)
+    sizes = row_group_sizes(parquet, version.size_bytes)
+    bounds = bounds_of_row_groups(parquet.metadata, names)
+    return Head(path, version, parquet.schema_arrow, sizes, bounds)
+
+
+def cut_needed(
+    heads: Sequence[Head], needed: NeededParts, split_bytes: int
+) -> tuple[list[Split], int]:
+    """Return splits of the row groups that are needed, and the number of the others."""
+    are_needed = iter(needed.among([each for head in heads for each in head.bounds]))
+    splits: list[Split] = []
+    skipped = 0
+    for head in heads:
+        of_file = list(islice(are_needed, len(head.sizes)))
+        splits += split_runs(head.path, head.version, head.sizes, split_bytes, of_file)
+        skipped += of_file.count(False)
+    return splits, skipped
+
+
+def _read_head(found: FoundInput, names: Sequence[str], file: InputFile) -> Head:
     location = found.location(file)
     with translate_read_errors("parquet", location), location.open_input() as stream:
-        parquet = open_row_groups(stream)
-        sizes = row_group_sizes(parquet, file.size_bytes)
-        bounds = bounds_of_row_groups(parquet.metadata, names)
-        return _Head(parquet.schema_arrow, sizes, bounds)
+        return read_head(stream, file.path, file.version, names)
 
 
 def _bounded_columns(found: FoundInput) -> list[str]:

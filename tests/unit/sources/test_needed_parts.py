@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import datafusion
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,6 +118,71 @@ def test_conditions_on_folders_and_on_row_groups_go_together(tmp_path: Path) -> 
     assert (source.skipped_folders, source.skipped_row_groups) == (1, 8)
 
 
+ALL_FILES = [0, 1, 2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a Delta table of five files, of which each is in its own partition."""
+    folder = tmp_path_factory.mktemp("table")
+    for part in range(5):
+        rows = ROWS.slice(20 * part, 20).select(["n", "text", "day", "at", "cost", "float", "few"])
+        kind = pa.array([f"part {part % 2}" if part < 4 else None] * 20)
+        rows = rows.append_column("part", kind).append_column("year", pa.array([2020 + part] * 20))
+        write_deltalake(str(folder / "t"), rows, mode="append", partition_by=["part", "year"])
+    return folder / "t"
+
+
+@pytest.mark.parametrize(
+    ("condition", "files"),
+    [
+        ("n > 85", [4]),
+        ("text in ('001', '002', '003', '041')", [0, 2]),
+        ("day < date '2024-01-05'", [0]),
+        ("cost < 1.5", ALL_FILES),
+        ("at < timestamp '2024-01-05'", ALL_FILES),
+        ("float < 1.5", ALL_FILES),
+        ("part = 'part 1'", [1, 3, 4]),  # the last one has a null
+        ("part is null or n = 3", ALL_FILES),
+        ("year >= 2023 and part <> 'x'", [3, 4]),
+        ("n < 0", []),
+    ],
+)
+def test_only_files_of_a_table_that_a_condition_can_need_are_opened(
+    tmp_path: Path, table: Path, condition: str, files: list[int]
+) -> None:
+    whole = mrflight.read_table(table)
+    shutil.copytree(table, tmp_path / "t")
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        if int(file.parent.name.removeprefix("year=")) - 2020 not in files:
+            file.unlink()
+    assert opened(tmp_path, "t", filter=condition).skipped_files == 5 - len(files)
+    found = mrflight.read_table(tmp_path / "t", filter=condition)
+    assert found.sort_by("n").equals(rows_of(whole, condition))
+    scanned = mrflight.scan_table(tmp_path / "t", filter=condition).head(1000)
+    assert scanned.sort_by("n").equals(rows_of(whole, condition))
+
+
+def rows_of(table: pa.Table, condition: str) -> pa.Table:
+    """Return rows by DataFusion alone."""
+    session = datafusion.SessionContext()
+    session.from_arrow(table, "rows")
+    found = session.sql(f"select * from rows where {condition} order by n").to_arrow_table()
+    return found.cast(table.schema)
+
+
+def test_times_in_a_log_are_cut_to_milliseconds(tmp_path: Path) -> None:
+    """The log says that the largest one is before the time of the condition."""
+    time = datetime(2024, 1, 1, microsecond=123456)
+    table = pa.table({"at": pa.array([time], pa.timestamp("us"))})
+    write_deltalake(str(tmp_path / "t"), table)
+    condition = "at > timestamp '2024-01-01T00:00:00.123400'"
+    assert mrflight.read_table(tmp_path / "t", filter=condition).num_rows == 1
+    assert opened(tmp_path, "t", filter=condition).skipped_row_groups == 0
+    later = "at > timestamp '2024-01-01T00:00:00.123456'"
+    assert opened(tmp_path, "t", filter=later).skipped_row_groups == 1
+
+
 def test_files_with_other_types_or_without_statistics_are_read(tmp_path: Path) -> None:
     rows = ROWS.select(["n"])
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=GROUP_ROWS)
@@ -172,7 +240,7 @@ def conditions(draw: st.DrawFn) -> str:
     return f" {draw(st.sampled_from(['and', 'or']))} ".join(terms)
 
 
-@settings(max_examples=20, derandomize=True, deadline=None)
+@settings(max_examples=12, derandomize=True, deadline=None)
 @given(st.data())
 def test_files_with_statistics_give_the_rows_of_files_without(data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 30))
