@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.compute.key_types import has_canonical_bytes
 from mrflight.compute.types import canonical_type
-from mrflight.config.aggregates import FUNCTIONS, Aggregate
+from mrflight.config.aggregates import APPROXIMATIONS, FUNCTIONS, QUANTILES, VARIANCES, Aggregate
 from mrflight.errors import JobFileError, KeyTypeError
 from mrflight.tasks.operators.aggregates import check_aggregates, check_distinct
 from mrflight.tasks.operators.grouping import group
@@ -170,6 +170,10 @@ TAKEN = {
     "count_distinct": 23,
     "first": 27,
     "last": 27,
+    **dict.fromkeys(VARIANCES, 9),
+    **dict.fromkeys((*QUANTILES, *APPROXIMATIONS), 15),
+    "bool_and": 1,
+    "bool_or": 1,
 }
 """The number of `LEAVES` that an aggregate takes. Only count takes nested types."""
 
