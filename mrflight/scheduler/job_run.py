@@ -177,7 +177,7 @@ class JobRun:
         """Write what workers read of this process, while they and the servers start."""
         if not self.spec.has_frames:
             return plan
-        from mrflight.planner.frames import FrameFiles, write_frames
+        from mrflight.scheduler.frames import FrameFiles, write_frames
 
         return write_frames(plan, FrameFiles(self._scratch, self.progress, self.deadline))
 

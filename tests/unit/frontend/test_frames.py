@@ -33,7 +33,7 @@ from mrflight.errors import (
 )
 from mrflight.frontend import frames
 from mrflight.frontend.frames import frame_of
-from mrflight.planner.frames import FrameFiles
+from mrflight.scheduler.frames import FrameFiles
 from mrflight.sources import open_source
 from mrflight.sources.base import Source, pack_splits
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
