@@ -95,13 +95,28 @@ def test_what_a_job_raises_is_told_as_by_run(job: Path, capsys: pytest.CaptureFi
     assert err.startswith("mrflight: the map clicks:weigh, given ")
 
 
-def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        (TUNE, signal.SIGINT),
+        # What it starts ignores SIGINT then, as with nohup.
+        pytest.param(
+            ("sh", "-c", 'trap "" INT; exec "$0" "$@"', *TUNE),
+            signal.SIGTERM,
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["interrupted", "terminated in the background"],
+)
+def test_an_interrupt_leaves_nothing(
+    tmp_path: Path, command: tuple[str, ...], number: signal.Signals
+) -> None:
     table = old_table(tmp_path, "parquet")
     job = gated_job(tmp_path, "parquet", "append")
     before = tree(table)
     with nothing_left_over(job.folder / "tmp"):
-        with job.gated(command=TUNE) as tuning:
-            tuning.process.send_signal(signal.SIGINT)
+        with job.gated(command=command) as tuning:
+            tuning.process.send_signal(number)
             done = tuning.end()
         assert done.code == 130
         assert done.stderr.endswith("mrflight: interrupted\n")
@@ -112,14 +127,16 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 def test_what_is_recommended_is_written_into_the_job_file(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each of 2,000 partitions has a part file, although all rows fit into one."""
-    text = JOB.replace("partitions = 7", "# many\npartitions = 2000  # too many")
+    """Each of 500 partitions has a part file, although all rows fit into one.
+
+    On a machine that is busy with other work, nothing may be certain enough to be recommended.
+    """
+    text = JOB.replace("partitions = 7", "# many\npartitions = 500  # too many")
     job.write_text(text)
     code = cli.main(["tune", str(job), "--budget", "1 min", "--write", "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
-    found = json.loads(out)
-    assert job.read_text() == edited(text, found["recommended"])
-    if found["noise"] < 0.2:
-        assert found["recommended"]["shuffle.partitions"] in (500, 1000)
-        assert f"{job}: shuffle.partitions" in err
+    recommended = json.loads(out)["recommended"]
+    assert job.read_text() == edited(text, recommended)
+    told = f"{', '.join(recommended)} written" if recommended else "is left as it is"
+    assert err.endswith(f"{told}\n")

@@ -116,8 +116,8 @@ def _on_trials(facts: JobFacts, outcome: Outcome) -> Iterator[str]:
     found = outcome.recommendation
     if found.candidate not in (found.before, found.after) and found.after == found.before:
         yield (
-            f"{_changes(found.candidate, facts)} may be faster, but did not run often enough to be "
-            "told from noise. A longer --budget runs it again."
+            f"{_changes(found.candidate, facts)} may be faster, but the runs until now do not tell "
+            "that from noise. A longer --budget repeats them."
         )
     if outcome.skipped:
         skipped = ", ".join(_name(trial, facts, outcome.samples.full) for trial in outcome.skipped)

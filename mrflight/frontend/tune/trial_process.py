@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -116,7 +115,7 @@ def _run_process(command: Sequence[str], limit_s: float) -> tuple[int, str, str]
 
 def _end(process: subprocess.Popen[str]) -> None:
     """Interrupt a driver and wait until it has cleaned up; end it by force if it does not."""
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     try:
         process.communicate(timeout=_CLEAN_UP_S)
     except subprocess.TimeoutExpired:

@@ -203,7 +203,7 @@ def test_what_ran_once_is_not_recommended(folder: Path) -> None:
     outcome = replace(outcome, runs=once, recommendation=found)
     assert changes(job, outcome) == {}
     text = report.report(job, outcome)
-    assert "shuffle.compression = lz4 may be faster, but did not run often enough" in text
+    assert "shuffle.compression = lz4 may be faster, but the runs until now" in text
 
 
 def test_the_whole_input_is_predicted_from_samples(folder: Path) -> None:
