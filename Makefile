@@ -12,8 +12,10 @@ link := $(venv)/editable/mrflight
 minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
 hopsfs := .services/hopsfs/.installed
+spark := .services/spark/.installed
 go := $(shell command -v go 2>/dev/null)
-maven := $(and $(shell command -v java 2>/dev/null),$(shell command -v mvn 2>/dev/null))
+java := $(shell command -v java 2>/dev/null)
+maven := $(and $(java),$(shell command -v mvn 2>/dev/null))
 kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
@@ -45,10 +47,11 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs
+SERVICES ?= minio hdfs hopsfs spark
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
 hopsfs_file := $(hopsfs)
+spark_file := $(if $(java),$(spark))
 
 services: $(foreach service,$(SERVICES),$($(service)_file))
 
@@ -69,12 +72,19 @@ $(hopsfs): pyproject.toml constraints.txt $(installed)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hopsfs]'
 	@touch $@
 
+# PySpark wants older versions of what mrflight uses.
+$(spark): tests/services/spark.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 # Tests that kill and stop wait most of the time, so there are more workers than cores.
 # tests/support/schedule.py divides the tests; with ARGS they run in one process, in order, and
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,services)
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else
@@ -91,7 +101,7 @@ on_ray := $(addprefix tests/, \
 	fault/test_matrix.py fault/test_matrix_drivers.py fault/test_lost_stage_output.py \
 	fault/test_draining_data_server.py fault/test_commit_of_killed_driver.py)
 
-test-all: test
+test-all: test $(spark_file)
 	$(python) -m pytest $(workers) -m slow tests
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray $(on_ray)

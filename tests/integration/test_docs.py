@@ -1,4 +1,4 @@
-"""The README and the tutorial do what they say: files written, commands run, outputs compared."""
+"""Pages do what they say: their files are written, their commands run, their output compared."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from tests.support.pages import follow
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
+COMMANDS = {"tutorial/first-job.md": 8, "how-to/recipes.md": 6}
+"""The pages that are complete, with the number of their commands."""
 FOLDER = "/home/ann/first-job"
-"""The folder in which the reader of the tutorial works."""
+"""The folder in which the reader of a page works."""
 
 
 def pattern_of(line: str, folder: Path) -> str:
-    """A line of the tutorial's output, with any times and sizes."""
+    """A line of a page's output, with any times and sizes."""
     text = re.escape(line.replace(FOLDER, str(folder)))
     return re.sub(r"\d+\\?\.\d+(?=\\ (?:s|KiB|MiB)|,|;)", r"[\\d.,]+", text)
 
@@ -32,10 +34,11 @@ def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)  # it ends with a job that starts a Ray
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.timeout(240)  # the tutorial ends with a job that starts a Ray
+@pytest.mark.parametrize("page", COMMANDS)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     printed, commands = "", 0
-    for block, shown in follow(ROOT / "docs/tutorial/first-job.md", tmp_path, PROGRAMS):
+    for block, shown in follow(ROOT / "docs" / page, tmp_path, PROGRAMS):
         if block.language == "bash":
             printed = shown
             commands += 1
@@ -44,4 +47,4 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
                 assert re.search(rf"^{pattern_of(line, tmp_path)}$", printed, re.MULTILINE), (
                     f"{line!r} is not in:\n{printed}"
                 )
-    assert commands >= 8
+    assert commands == COMMANDS[page]

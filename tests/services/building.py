@@ -14,7 +14,7 @@ import pytest
 
 from tests.services.built import CACHE
 
-NEEDS = {"needs_minio": "minio", "needs_hdfs": "hdfs", "needs_hopsfs": "hopsfs"}
+NEEDS = {f"needs_{service}": service for service in ("minio", "hdfs", "hopsfs", "spark")}
 """The fixtures that need something built, with what `make services` calls it."""
 
 PLACES = {"s3": "minio", "hdfs": "hdfs"}

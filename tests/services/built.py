@@ -9,6 +9,7 @@ CACHE = Path(__file__).parents[2] / ".services"
 MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
+SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
 
 
 class NotBuiltError(Exception):
@@ -40,6 +41,15 @@ def hopsfs_python() -> Path:
     if not (CACHE / "hopsfs" / ".installed").exists():
         _ask_for("the environment of mrflight[hopsfs]", "")
     return HOPSFS_PYTHON
+
+
+def spark_python() -> Path:
+    """Return the Python of the environment that has PySpark."""
+    if which("java") is None:
+        _ask_for("PySpark", "Java 17")
+    if not (CACHE / "spark" / ".installed").exists():
+        _ask_for("PySpark", "")
+    return SPARK_PYTHON
 
 
 def _ask_for(server: str, tools: str) -> None:

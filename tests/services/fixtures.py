@@ -7,10 +7,17 @@ workers, and in a suite that is divided by file few of them ask for the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.services.built import NotBuiltError, hdfs_class_path, hopsfs_python, minio_program
+from tests.services.built import (
+    NotBuiltError,
+    hdfs_class_path,
+    hopsfs_python,
+    minio_program,
+    spark_python,
+)
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
 from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
@@ -76,3 +83,12 @@ def name_node(needs_hopsfs: None, hdfs: Hdfs) -> Iterator[NameNodeProxy]:
     """The HDFS, where HopsFS's client finds it."""
     with name_node_proxy(hdfs.port) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def needs_spark() -> Path:
+    """Return the Python that has PySpark; skip the test without it, and fail it in CI."""
+    try:
+        return spark_python()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
