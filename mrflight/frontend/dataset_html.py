@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from mrflight.config.input_frame import InputFrame
 from mrflight.config.pickled_functions import shown_function
 from mrflight.frontend.dataset_builder import InputBuilder, StageBuilder
 from mrflight.result import html_table
 
 _MAX_CHARACTERS = 300
 """A longer value, such as a query, is shortened."""
+
+_METHODS = {"aggregate": "agg", "function": "reduce"}
+"""The methods of keys that have other names."""
 
 _HINT = "nothing has run yet: .show() prints the first rows, .collect() returns all rows"
 
@@ -56,7 +60,8 @@ def _add_stage(stage: StageBuilder, steps: dict[int, tuple[str, str]]) -> None:
         f"{each.name} by {', '.join(each.options['key'])}" if each.options.get("key") else each.name
         for each in stage.inputs
     )
-    lines = [f"of {of}", *_lines(stage.reduce), *_lines(stage.shuffle)]
+    reduce = {_METHODS.get(key, key): value for key, value in stage.reduce.items()}
+    lines = [f"of {of}", *_lines(reduce), *_lines(stage.shuffle)]
     steps[id(stage)] = (stage.name, "\n".join(lines))
 
 
@@ -73,5 +78,7 @@ def _text(value: object) -> str:
         return ", ".join(f"{name} = {_text(each)}" for name, each in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
+    if isinstance(value, InputFrame):
+        return value.kind
     text = shown_function(value) if isinstance(value, str) else str(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"

@@ -85,11 +85,14 @@ class _Cell:
         """Draw the bars, in place of those that were drawn before."""
         self._console.file = io.StringIO()  # it keeps a copy of what it records
         self._console.print(self.bars.table.get_renderable())
-        html = self._display.HTML(self._console.export_html(inline_styles=True, code_format=_PAGE))
+        drawn = {
+            "text/plain": self._console.export_text(clear=False),  # for consoles of a kernel
+            "text/html": self._console.export_html(inline_styles=True, code_format=_PAGE),
+        }
         if self._shown is None:
-            self._shown = self._display.display(html, display_id=True)
+            self._shown = self._display.display(drawn, raw=True, display_id=True)
         else:
-            self._shown.update(html)
+            self._shown.update(drawn, raw=True)
 
 
 def _write(line: str, stream: TextIO) -> None:

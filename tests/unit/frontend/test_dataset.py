@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -432,7 +433,7 @@ def test_a_notebook_shows_the_steps_of_a_dataset() -> None:
     text = re.sub("<[^>]*>", "|", html.partition("</caption>")[2])
     assert [part for part in text.split("|") if part.strip()] == [
         *("visits", "path: visits/*.csv"),
-        *("grouped", "of visits\ngroup_by: url\naggregate: clicks = sum(weight)"),
+        *("grouped", "of visits\ngroup_by: url\nagg: clicks = sum(weight)"),
         *("users", "path: users.parquet\nmap: len\nfilter(&quot;id &gt; 1&quot;)\nkey: id"),
         *("joined", "of grouped by url, users by id\njoin: left\nsort_by: clicks desc"),
         *("repartitioned", "of joined\npartitions: 3"),
@@ -443,6 +444,10 @@ def test_a_notebook_shows_a_stage_that_is_read_twice_once() -> None:
     html = CLICKS.join(CLICKS.map("clicks:of <b>"), on="url")._repr_html_()
     assert html.count(">grouped<") == 1
     assert ">map: clicks:of &lt;b&gt;\nkey: url</td>" in html
+
+
+def test_a_notebook_shows_the_kind_of_rows_in_memory() -> None:
+    assert ">frame: pyarrow.Table</td>" in mrflight.read(pa.table({"n": [1]}))._repr_html_()
 
 
 def test_a_plan_is_shown_in_lines() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from html import unescape
 from types import ModuleType
 from typing import Any
 
@@ -25,23 +26,25 @@ class Notebook(ModuleType):
         super().__init__("IPython")
         self.cells: list[list[str]] = []
         """What was drawn in each place."""
-        self.HTML = str
         self.shell: Any = Shell()
 
     def get_ipython(self) -> Any:
         return self.shell
 
-    def display(self, html: str, *, display_id: bool) -> Notebook.Place:
+    def display(self, drawn: dict[str, str], *, raw: bool, display_id: bool) -> Notebook.Place:
+        assert raw
         assert display_id
-        self.cells.append([html])
+        self.cells.append([drawn["text/html"]])
         return self.Place(self.cells[-1])
 
     class Place:
         def __init__(self, drawn: list[str]) -> None:
             self._drawn = drawn
 
-        def update(self, html: str) -> None:
-            self._drawn.append(html)
+        def update(self, drawn: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            assert text_of(drawn["text/plain"]) == text_of(unescape(drawn["text/html"]))
+            self._drawn.append(drawn["text/html"])
 
 
 @pytest.fixture
@@ -65,7 +68,9 @@ def run_stages(report: ProgressReport) -> None:
 
 
 def text_of(html: str) -> list[str]:
-    return [line.strip() for line in re.sub("<[^>]*>", "", html).splitlines() if line.strip()]
+    """The lines without tags; in these tests ``<`` of a text is followed by a digit."""
+    lines = re.sub("</?[a-z][^>]*>", "", html).splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def test_the_bars_are_drawn_in_one_place(
