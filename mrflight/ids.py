@@ -47,6 +47,9 @@ from typing import NamedTuple
 
 from mrflight.errors import ProtocolError
 
+MAX_JOB_NAME = 128
+"""The characters of a job's name that metadata servers keep."""
+
 _SHUFFLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WRITER_ID = re.compile(r"[A-Za-z0-9]{0,32}")
 
@@ -67,6 +70,11 @@ class MapAttempt(NamedTuple):
 def new_job_id() -> str:
     """Return a new job id, which is unique and sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(6)}"
+
+
+def shown_job_name(name: str) -> str:
+    """Return the name of a job as metadata servers take it: short, and all of it printable."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name[:MAX_JOB_NAME])
 
 
 def check_shuffle_id(shuffle_id: str) -> str:

@@ -137,7 +137,7 @@ class MetadataServer(flight.FlightServerBase):
     def _put_shuffle(self, request: PutShuffle) -> Message:
         token = request.token or new_writer_id()  # a plain client sends none
         placement = self._registry.put_shuffle(
-            request.id, request.reducers, request.replicas, token, request.lease_s
+            request.id, request.reducers, request.replicas, token, request.lease_s, request.job
         )
         return PutShuffleResponse(
             [

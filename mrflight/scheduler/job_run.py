@@ -166,7 +166,7 @@ class JobRun:
     def _shuffles(self) -> JobShuffles:
         return JobShuffles(
             self.metadata,
-            self.spec.shuffle.replicas,
+            self.spec,
             self.settings.timeouts,
             self.deadline,
             self.progress,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from mrflight.config.spec import JobSpec
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
@@ -15,7 +16,7 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
-from mrflight.ids import new_writer_id
+from mrflight.ids import new_writer_id, shown_job_name
 from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import NO_RETRY, Deadline, Timeouts
@@ -39,7 +40,7 @@ class JobShuffles(Closeable):
     def __init__(
         self,
         metadata: str,
-        replicas: int,
+        spec: JobSpec,
         timeouts: Timeouts,
         deadline: Deadline,
         progress: ProgressReport,
@@ -47,7 +48,8 @@ class JobShuffles(Closeable):
         is_standing: bool,
     ) -> None:
         self._metadata = metadata
-        self._replicas = replicas
+        self._replicas = spec.shuffle.replicas
+        self._job = shown_job_name(spec.job.name)
         self._timeouts = timeouts
         self._deadline = deadline
         self._progress = progress
@@ -102,7 +104,9 @@ class JobShuffles(Closeable):
 
         try:
             return retry_with_backoff(
-                lambda: client.create_shuffle(name, partitions, self._replicas, lease_s, token),
+                lambda: client.create_shuffle(
+                    name, partitions, self._replicas, lease_s, token, self._job
+                ),
                 retry_for_s,
                 (ServerUnavailableError, DeadlineExceededError, NoDataServersError),
                 report_once,

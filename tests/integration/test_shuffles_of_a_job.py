@@ -16,6 +16,7 @@ from mrflight.system.progress import progress_for
 from tests.support import stages_job
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
+from tests.support.plans import job
 
 LEASE_S = 2.0
 
@@ -66,6 +67,7 @@ def test_the_lease_is_renewed_before_the_maps_begin(
 
 
 def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster) -> None:
+    spec = job(job={"name": f"of \x1b[2J{200 * 'x'}"})
     with mrflight.connect(cluster.metadata) as client:
 
         def held() -> list[str]:
@@ -73,11 +75,13 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
 
         progress = progress_for(None)
         with JobShuffles(
-            cluster.metadata, 1, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
+            cluster.metadata, spec, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
         ) as shuffles:
             for name in ("maps", "maps-merged"):
                 shuffles.create(name, 2)
             assert held() == ["maps", "maps-merged"]
+            names = {shuffle.job for shuffle in client.status().shuffles}
+            assert names == {f"of ?[2J{121 * 'x'}"}  # what a terminal can show
             shuffles.drop()
             assert held() == []
             shuffles.create("maps-1", 2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ from mrflight.errors import (
     ShuffleExistsError,
     ShuffleNotFoundError,
 )
+from mrflight.frontend import cli
 from tests.support.driver import driver_command, write_job
 from tests.support.numbered_rows import batch, held
 from tests.support.oracle import rows
@@ -164,13 +167,48 @@ def test_two_jobs_at_once_do_not_see_each_other(cluster: mrflight.Cluster, tmp_p
         assert rows(table) == sorted(expected, key=repr)
 
 
-def test_status_shows_servers_and_shuffles(cluster: mrflight.Cluster) -> None:
-    shuffle = cluster.create_shuffle("shown", partitions=3)
-    command = [sys.executable, "-m", "mrflight.frontend.cli", "status", cluster.location]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "3 data servers" in shown
-    assert "shown: 3 partitions, 0 maps" in shown
+def test_status_shows_servers_and_shuffles(
+    cluster: mrflight.Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shuffles = [
+        cluster.create_shuffle("shown", partitions=3),
+        cluster.create_shuffle("named", partitions=1, job="clicks of ünsere"),
+    ]
+    assert cli.main(["status", cluster.location]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("3 data servers\n")
+    assert "\n2 shuffles\n  shown: 3 partitions, 0 maps, 0 rows, 0 B\n" in shown
+    assert "\n  named of job clicks of ünsere: 1 partition, 0 maps" in shown
+    assert cli.main(["status", cluster.location, "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    status = json.loads(line)
+    assert len(status["servers"]) == 3
+    assert [each["job"] for each in status["shuffles"]] == ["", "clicks of ünsere"]
+    for shuffle in shuffles:
+        shuffle.drop()
+
+
+def test_status_is_watched_until_it_is_interrupted(cluster: mrflight.Cluster) -> None:
+    command = [sys.executable, "-m", "mrflight", "status", cluster.location]
+    options = ["--watch", "--json", "--interval", "10 ms"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["shuffles"] == []
+        shuffle = cluster.create_shuffle("new", partitions=1)
+        while not json.loads(watch.stdout.readline())["shuffles"]:
+            pass
+        watch.send_signal(signal.SIGINT)
+        watch.stdout.read()
+    assert watch.returncode == 130
     shuffle.drop()
+
+
+@pytest.mark.parametrize("name", ["x" * 129, "a\nb", "\x1b[2J", "b\n"])
+def test_a_name_that_would_control_a_terminal_is_refused(
+    name: str, cluster: mrflight.Cluster
+) -> None:
+    with pytest.raises(ProtocolError, match="job"):
+        cluster.create_shuffle("named", partitions=1, job=name)
 
 
 def test_a_server_refuses_an_address_that_others_reach() -> None:

@@ -28,17 +28,19 @@ class Cluster(Closeable):
         replicas: int = 1,
         lease_s: float | None = None,
         token: str | None = None,
+        job: str = "",
     ) -> Shuffle:
         """Create a shuffle and place its partitions evenly over the data servers.
 
         It exists until it is dropped; with ``lease_s`` it is also dropped after that time without
         a call of its `Shuffle.health`. A client that got no answer can repeat the call with the
-        same ``token``, up to 32 random letters and digits, and gets the same shuffle.
+        same ``token``, up to 32 random letters and digits, and gets the same shuffle. ``job`` is a
+        name for people, which ``mrflight status`` shows.
         Raises ShuffleExistsError if there is a shuffle of this name, and NoDataServersError if
         fewer than ``replicas`` servers are registered.
         """
         token = token or new_writer_id()
-        self._metadata.put_shuffle(name, partitions, replicas, token, lease_s)
+        self._metadata.put_shuffle(name, partitions, replicas, token, lease_s, job)
         return Shuffle(self.location, name, partitions, self._connections.timeouts, token)
 
     def open_shuffle(self, name: str) -> Shuffle:

@@ -86,8 +86,9 @@ class MetadataClient:
         replicas: int,
         token: str = "",
         lease_s: float | None = None,
+        job: str = "",
     ) -> PutShuffleResponse:
-        request = PutShuffle(shuffle_id, partitions, replicas, token, lease_s)
+        request = PutShuffle(shuffle_id, partitions, replicas, token, lease_s, job)
         return self.ask(MetadataAction.PUT_SHUFFLE, request, PutShuffleResponse)
 
     def describe_shuffle(

@@ -51,6 +51,7 @@ class ShuffleCreated(Event, frozen=True):
     lease_s: float | None
     locations: list[str]
     placement: list[list[int]]
+    job: str = ""
 
 
 class ShuffleDropped(Event, frozen=True):

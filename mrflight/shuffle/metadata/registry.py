@@ -166,11 +166,13 @@ class Registry:
         replicas: int = 1,
         token: str = "",
         lease_s: float | None = None,
+        job: str = "",
     ) -> list[tuple[str, ...]]:
         """Create a shuffle with its partitions spread evenly over the live servers.
 
         Returns the locations of each partition. A repeated request with the same ``token`` gets the
         same shuffle. The shuffle is dropped after ``lease_s`` without a request for its `health`.
+        ``job`` is the name of its job, for `shuffles`.
         """
         _check_shuffle(shuffle_id, partitions, replicas, lease_s)
         with self._lock:
@@ -185,7 +187,7 @@ class Registry:
                 )
             locations = place_partitions(partitions, self._state.available_load(), replicas)
             indexed = IndexedPlacement.of(locations)
-            self._cluster.apply(ShuffleCreated(shuffle_id, token, replicas, lease_s, *indexed))
+            self._cluster.apply(ShuffleCreated(shuffle_id, token, replicas, lease_s, *indexed, job))
             return locations
 
     def describe_shuffle(
@@ -226,6 +228,7 @@ class Registry:
                     len(state.log.latest),
                     int(state.log.rows.sum()),
                     int(state.log.size_bytes.sum()),
+                    state.job,
                 )
                 for state in self._state.shuffles.values()
             ]

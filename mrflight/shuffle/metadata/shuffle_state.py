@@ -42,6 +42,8 @@ class ShuffleState:
     """The time of the last request that renewed the lease."""
     placement: Placement
     log: CommitLog
+    job: str = ""
+    """The name of the job that it is for; empty if its client gave none."""
 
     @classmethod
     def create(cls, event: ShuffleCreated, now_s: float) -> ShuffleState:
@@ -49,8 +51,16 @@ class ShuffleState:
         placement = Placement(
             [tuple(event.locations[i] for i in places) for places in event.placement]
         )
-        log = CommitLog.empty(len(placement))
-        return cls(event.id, event.token, event.replicas, event.lease_s, now_s, placement, log)
+        return cls(
+            event.id,
+            event.token,
+            event.replicas,
+            event.lease_s,
+            now_s,
+            placement,
+            CommitLog.empty(len(placement)),
+            event.job,
+        )
 
     def counts_for(self, map_id: int, version: int) -> npt.NDArray[np.bool_]:
         """Return, per partition, whether an attempt of a map written to ``version`` will count."""

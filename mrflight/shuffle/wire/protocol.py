@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from mrflight.errors import ProtocolError
+from mrflight.ids import MAX_JOB_NAME
 
 MAX_BODY_BYTES = 64 * 2**20
 """The size of an action's body. A commit of 100,000 partitions is about 2 MB."""
@@ -22,6 +23,10 @@ _MAX_REASON = 400  # characters; gRPC refuses answers whose headers have more th
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Location = Annotated[str, msgspec.Meta(max_length=512)]
 """Any host and port, or path of a unix socket, is shorter than this."""
+JobName = Annotated[
+    str, msgspec.Meta(max_length=MAX_JOB_NAME, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")
+]
+"""A name for people: no terminal is to be controlled by it."""
 
 
 class MetadataAction(StrEnum):
@@ -73,6 +78,8 @@ class PutShuffle(Message, frozen=True):
     shuffle."""
     lease_s: float | None = None
     """The shuffle is dropped after so long without a `health` request."""
+    job: JobName = ""
+    """The name of the job that it is for, which `status` shows."""
 
 
 class PartitionTarget(Message, frozen=True):
@@ -326,6 +333,7 @@ class ShuffleStatus(Message, frozen=True):
     maps: int
     rows: int
     size_bytes: int
+    job: str = ""
 
 
 class StatusResponse(Message, frozen=True):

@@ -66,7 +66,7 @@ HISTORY: list[AnyEvent] = [
     ServerGone("a"),
     ShuffleDropped("x"),
     ServerJoined("a", "2"),
-    ShuffleCreated("y", "t", 2, 3.5, ["a", "b"], [[0, 1]]),
+    ShuffleCreated("y", "t", 2, 3.5, ["a", "b"], [[0, 1]], "clicks"),
     ServerDraining("b"),
     ShuffleCreated("x", "", 1, None, ["a"], [[0]]),
     PartitionsPlaced("x", [0], [["b"]], [], moved=[0]),
