@@ -111,8 +111,9 @@ class InputSpec(_Section, frozen=True):
     others are inferred."""
     csv: CsvOptions = CsvOptions()
     json: JsonOptions = JsonOptions()
-    bad_rows: Literal["fail", "skip"] = "fail"
-    """What to do with rows of csv and json that cannot be read."""
+    bad_rows: str = "fail"
+    """What to do with rows of csv and json that cannot be read: ``fail``, ``skip``, or the folder
+    to which they are written."""
     schema: Literal["strict", "union"] = "strict"
     """``union``: a column that a file lacks is null, and one of several types has the widest."""
     hive: bool = True
@@ -130,6 +131,11 @@ class InputSpec(_Section, frozen=True):
         if self.path is None:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
+
+    @property
+    def bad_rows_folder(self) -> str | None:
+        """The folder to which bad rows are written; None if they are not."""
+        return None if self.bad_rows in ("fail", "skip") else self.bad_rows
 
     @property
     def is_mapped(self) -> bool:
@@ -324,9 +330,11 @@ class JobSpec(_Section, frozen=True):
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the inputs and the output, as the job file writes them."""
+        """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
-        return [*read, self.output.table] if self.has_output else read
+        folders = [each.bad_rows_folder for each in self.all_inputs]
+        written = [*filter(None, folders), *([self.output.table] if self.has_output else [])]
+        return [*read, *written]
 
     @property
     def has_output(self) -> bool:

@@ -35,7 +35,7 @@ def read(
     key: Names | None = None,
     csv: Mapping[str, Any] | None = None,
     json: Mapping[str, Any] | None = None,
-    bad_rows: Literal["fail", "skip"] = "fail",
+    bad_rows: str | PathLike[str] = "fail",
     schema: Literal["strict", "union"] = "strict",
     hive: bool = True,
     version: int | None = None,
@@ -63,7 +63,7 @@ def read(
     options |= {"schema": None if schema == "strict" else schema}
     options |= {"csv": None if csv is None else dict(csv)}
     options |= {"json": None if json is None else dict(json), "hive": None if hive else False}
-    options |= {"bad_rows": None if bad_rows == "fail" else bad_rows}
+    options |= {"bad_rows": None if bad_rows == "fail" else os.fspath(bad_rows)}
     rows = InputBuilder(
         name or default_name,
         without_none(options),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from mrflight.sinks.commit.base import Sink
 from mrflight.sources import open_source
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Source
-from mrflight.storage import locate
+from mrflight.storage import Location, locate
 
 
 def analyze(
@@ -30,9 +31,8 @@ def analyze(
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
-    for stage in plan.stages:
-        with with_key_prefix(stage):
-            _check_output_apart(spec, stage.spec, folder, plan.sources[stage.name])
+    output = locate(spec.output.table, folder, spec.storage)
+    _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
         sink.check_rows(schema)
@@ -59,7 +59,9 @@ def _plan_stages(
     stages: Sequence[Stage], folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> JobPlan:
     sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
-    return plan_job(stages, sources, str(folder), job_id, workers, memory)
+    plan = plan_job(stages, sources, str(folder), job_id, workers, memory)
+    _check_bad_rows_apart(stages[-1].spec, folder, plan)
+    return plan
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
@@ -76,31 +78,66 @@ def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
     source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
     if section.bad_rows == "fail":
         return source
-    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name)))
+    path = section.bad_rows_folder
+    written = None if path is None else locate(path, folder, stage.spec.storage)
+    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written))
 
 
-def _check_output_apart(
-    spec: JobSpec, stage: JobSpec, folder: Path, sources: Mapping[str, Source]
-) -> None:
-    """Raise JobFileError if the next run would read files of this run's output.
+class _Written(NamedTuple):
+    """A folder to which the job writes, and the key that names it."""
 
-    A table may be input and output as a whole: it is read before it is written.
-    """
-    output = locate(spec.output.table, folder, spec.storage)
-    for source in (each for each in sources.values() if stage.inputs[each.name].paths):
-        key = f"inputs.{source.name}.path"
-        roots = [locate(path, folder, spec.storage) for path in stage.inputs[source.name].paths]
-        if any(root.is_same(output) for root in roots):
-            continue
-        for root in roots:
-            if output.lies_in(root):
+    key: str
+    location: Location
+    may_be_input: bool = False
+    """True if an input may be the same folder: a table is read before it is written."""
+
+
+def _check_bad_rows_apart(spec: JobSpec, folder: Path, plan: JobPlan) -> None:
+    """Raise JobFileError if a folder of bad rows would be mixed with the inputs or the output."""
+    for stage in plan.stages:
+        for name, source in plan.sources[stage.name].items():
+            if source.bad_rows is None or source.bad_rows.folder is None:
+                continue
+            written = _Written(f"{stage.section}inputs.{name}.bad_rows", source.bad_rows.folder)
+            _check_apart(written, folder, plan)
+            if not spec.has_output:
+                continue
+            output = locate(spec.output.table, folder, spec.storage)
+            bad = written.location
+            if bad.is_same(output) or bad.lies_in(output) or output.lies_in(bad):
                 raise JobFileError(
-                    f"output.table: {output.url} lies in {root.url}, which {key} reads; the next "
-                    "run would read the output as input: choose another folder"
+                    f"{written.key}: {bad.url} and output.table, {output.url}, must not lie in one "
+                    "another; choose another folder"
                 )
-        inside = [file for file in map(roots[0].at, source.files) if file.lies_in(output)]
-        if inside:
+
+
+def _check_apart(written: _Written, folder: Path, plan: JobPlan) -> None:
+    """Raise JobFileError if the next run would read files that this run writes."""
+    for stage in plan.stages:
+        for name, source in plan.sources[stage.name].items():
+            paths = stage.spec.inputs[name].paths
+            roots = [locate(path, folder, stage.spec.storage) for path in paths]
+            if roots:
+                key = f"{stage.section}inputs.{name}.path"
+                _check_apart_from(written, key, roots, source.files)
+
+
+def _check_apart_from(
+    written: _Written, key: str, roots: Sequence[Location], files: Iterable[str]
+) -> None:
+    location = written.location
+    if written.may_be_input and any(root.is_same(location) for root in roots):
+        return
+    for root in roots:
+        if location.is_same(root) or location.lies_in(root):
+            what = "the output" if written.may_be_input else "bad rows"
             raise JobFileError(
-                f"output.table: {inside[0].url}, which {key} reads, lies in {output.url}; inputs "
-                "and results would be mixed there: choose another folder"
+                f"{written.key}: {location.url} lies in {root.url}, which {key} reads; the next "
+                f"run would read {what} as input: choose another folder"
             )
+    inside = [file for file in map(roots[0].at, files) if file.lies_in(location)]
+    if inside:
+        raise JobFileError(
+            f"{written.key}: {inside[0].url}, which {key} reads, lies in {location.url}; inputs "
+            "and results would be mixed there: choose another folder"
+        )

@@ -124,7 +124,9 @@ class StageExplanation(msgspec.Struct, frozen=True):
         if source.skipped_row_groups:
             yield "  row groups", f"{source.skipped_row_groups:,} not needed"
         if source.bad_rows is not None:
-            yield "  bad rows", "skipped and counted"
+            written = source.bad_rows.folder
+            kept = "counted" if written is None else f"written to {written.url}"
+            yield "  bad rows", f"skipped and {kept}"
         yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
 
     def _columns(self, name: str, reader: Reader | None) -> Iterator[Line]:

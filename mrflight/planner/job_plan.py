@@ -13,6 +13,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.planner.stage_plan import StagePlan, plan_stage
 from mrflight.planner.stages import Stage, with_key_prefix
+from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Reader, Source, Split
 
 Sources = Mapping[str, Source]
@@ -54,6 +55,12 @@ class JobPlan(msgspec.Struct, frozen=True):
             for name, source in self.sources[stage.name].items()
             if source.version is not None
         }
+
+    @property
+    def bad_row_policies(self) -> list[BadRowPolicy]:
+        """What is done with bad rows, for each input that skips them."""
+        found = (source.bad_rows for of in self.sources.values() for source in of.values())
+        return [policy for policy in found if policy is not None]
 
     def plan_stage(self, stage: Stage, intermediate: Sources) -> StagePlan:
         """Plan a stage; ``intermediate`` are its inputs that are results of other stages.

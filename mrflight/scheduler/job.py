@@ -135,6 +135,7 @@ class _CommittedJob:
         self._progress.begin("commit", 1)
         self._interrupts.commit_begins()
         version = sink.commit(replace(commit, tasks=self._sink_tasks(is_within_commit=True)))
+        self._job.bad_row_files.keep()
         self._metrics.merged = sink.merge_counts()
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.cleanup)

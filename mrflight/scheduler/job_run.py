@@ -37,6 +37,7 @@ from mrflight.system.signals import Interrupts
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.config.functions import FunctionRef
     from mrflight.planner.job_plan import JobPlan
+    from mrflight.scheduler.bad_row_files import BadRowFiles
     from mrflight.scheduler.stage_scheduler import StageScheduler
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,9 @@ class _FunctionCheck(msgspec.Struct, frozen=True):
 class JobRun:
     """One run of one job, once its processes are being started."""
 
+    bad_row_files: BadRowFiles
+    """Known once the job has begun."""
+
     def __init__(self, options: RuntimeOptions, runtime: JobRuntime, metrics: JobMetrics) -> None:
         metrics.job_id = new_job_id()
         self.spec = options.spec
@@ -127,7 +131,11 @@ class JobRun:
         The workers and the shuffles end with ``stack``. The workers import the users' functions
         meanwhile.
         """
+        from mrflight.scheduler.bad_row_files import BadRowFiles
+
         self._log_plan(plan)
+        self.bad_row_files = BadRowFiles(plan.bad_row_policies, self.metrics.job_id)
+        stack.callback(self.interrupts.clean_up, self.bad_row_files.clean_up)
         stack.callback(self._runtime.executor.close)  # once no worker writes any more
         shuffles = stack.enter_context(self._shuffles())
         stack.callback(self._end)
@@ -206,6 +214,7 @@ class JobRun:
             self.metrics,
             self.deadline,
             TaskMemory(self.settings.memory.reducer, self._runtime.scratch),
+            self.bad_row_files,
         )
         return StageScheduler(plan, context, self.spec.job.attempts)
 

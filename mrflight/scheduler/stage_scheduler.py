@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +16,7 @@ from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
 from mrflight.planner.stages import Stage, repartition_stage, with_key_prefix
 from mrflight.result import describe_bad_rows
+from mrflight.scheduler.bad_row_files import BadRowFiles
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
 from mrflight.scheduler.recovery.protocol import NO_RECOVERY
@@ -50,6 +51,7 @@ class JobContext(msgspec.Struct, frozen=True):
     deadline: Deadline
     task_memory: TaskMemory
     """The memory and the local folder of a reduce task."""
+    bad_row_files: BadRowFiles
 
 
 class StageScheduler:
@@ -111,7 +113,6 @@ class _StagesRun:
         )
         self._outputs: dict[str, StageResult] = {}
         self._rows_read = 0
-        self._bad_rows: dict[str, int] = {}
         self._bytes_shuffled = 0
 
     def write(self, part_writer: PartWriter) -> list[ReduceResult]:
@@ -128,7 +129,8 @@ class _StagesRun:
     def read(self) -> Generator[pa.RecordBatch]:
         """Run all stages, and read the partitions of the last one."""
         last = self._run_stages()
-        for bad in describe_bad_rows(self._bad_rows):
+        self._context.bad_row_files.keep()
+        for bad in describe_bad_rows(self._context.metrics.bad_rows):
             self._run.runner.notify(f"{bad} skipped")  # the caller gets rows and no result
         assert isinstance(last, StageOutput), "the last stage has no broadcast inputs"
         (output,) = last.sides
@@ -174,13 +176,22 @@ class _StagesRun:
             self._bytes_shuffled += size
             metrics = self._context.metrics
             metrics.rows_in, metrics.bytes_shuffled = self._rows_read, self._bytes_shuffled
-            # An input that is read once more has the same bad rows again.
-            self._bad_rows |= _count_bad_rows(output.tasks, results)
-            metrics.bad_rows = self._bad_rows
+            self._note_bad_rows(output.tasks, results)
             read = sum(result.rows_in for result in results)
             return f"{format_count(read, 'row')} read, {format_bytes(size)} shuffled"
 
         output.write(note)
+
+    def _note_bad_rows(self, tasks: Sequence[MapTask], results: Sequence[MapResult]) -> None:
+        """Note what the maps skipped. An input that is read again has the same bad rows again."""
+        counts: Counter[str] = Counter()
+        files: defaultdict[str, list[str]] = defaultdict(list)
+        for task, result in zip(tasks, results, strict=True):
+            if task.bad_rows is not None:
+                counts[task.bad_rows.input] += result.bad_rows
+                files[task.bad_rows.input] += filter(None, [result.bad_rows_file])
+        self._context.metrics.bad_rows |= counts
+        self._context.bad_row_files.counted |= files
 
     def _plan_stage(self, stage: Stage) -> StagePlan:
         """Return the plan of a stage, made with the actual output of the stages that it reads."""
@@ -243,12 +254,3 @@ class _StagesRun:
             raise SchemaMismatchError(
                 f"the key types of the inputs do not match: {error}; give them the same types"
             ) from error
-
-
-def _count_bad_rows(tasks: Sequence[MapTask], results: Sequence[MapResult]) -> dict[str, int]:
-    """Return the rows that maps skipped, for each input that skips bad rows."""
-    counts: Counter[str] = Counter()
-    for task, result in zip(tasks, results, strict=True):
-        if task.bad_rows is not None:
-            counts[task.bad_rows.input] += result.bad_rows
-    return dict(counts)

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["open_source"]
 
+_OTHER_WORDS = frozenset(
+    ("drop", "dropmalformed", "error", "failfast", "ignore", "null", "permissive", "raise", "warn")
+)
+"""What other systems call their ways with bad rows."""
+
 
 def open_source(
     name: str, spec: InputSpec, base: Path, options: Mapping[str, str], split_bytes: int
@@ -41,6 +46,7 @@ def open_source(
     from mrflight.sources.discovery import find_input
 
     _check_sample(name, spec)
+    _check_bad_rows(name, spec)
     needed = _needed_folders(name, spec, base, options)
     found = find_input(name, before_filter(spec), base, options, needed)
     if spec.version is not None or spec.timestamp is not None:
@@ -191,4 +197,15 @@ def _check_sample(name: str, spec: InputSpec) -> None:
         raise JobFileError(
             f"inputs.{name}.sample must be above 0 and at most 1, not {spec.sample:g}; 0.1 is a "
             "tenth of the input"
+        )
+
+
+def _check_bad_rows(name: str, spec: InputSpec) -> None:
+    """Raise JobFileError for a word that is probably not meant to be a folder."""
+    word = spec.bad_rows.lower()
+    if word in ("", *_OTHER_WORDS) or (word != spec.bad_rows and word in ("fail", "skip")):
+        folder = f"./{spec.bad_rows or 'bad'}"
+        raise JobFileError(
+            f"inputs.{name}.bad_rows is {spec.bad_rows!r}; write 'fail', 'skip', or the folder to "
+            f"which bad rows are written, such as {folder!r}"
         )

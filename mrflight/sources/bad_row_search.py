@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from mrflight.sources.lines import Chunk
 
 
-def find_bad_rows(rows: Mapping[int, bytes], decode: Callable[[Chunk], object]) -> list[int]:
-    """Return the numbers of the rows on which ``decode`` fails, in order.
+def find_bad_rows(rows: Mapping[int, bytes], decode: Callable[[Chunk], object]) -> dict[int, str]:
+    """Return the numbers of the rows on which ``decode`` fails, in order, and what it raises.
 
     Rows are decoded together, and in halves if that fails. So a few bad rows cost a few reads of
     all rows, and each of many bad rows about two short reads, which take 0.5 ms.
     """
-    bad: list[int] = []
+    bad: dict[int, str] = {}
     unknown = [list(rows)] if rows else []
     while unknown:
         numbers = unknown.pop()
-        if decodes(b"".join(map(rows.__getitem__, numbers)), decode):
+        failure = _failure(b"".join(map(rows.__getitem__, numbers)), decode)
+        if failure is None:
             continue
         if len(numbers) == 1:
-            bad += numbers
+            bad[numbers[0]] = str(failure)
             continue
         middle = len(numbers) // 2
         unknown += [numbers[middle:], numbers[:middle]]
@@ -36,17 +37,17 @@ def first_bad_row(rows: Sequence[bytes], decode: Callable[[Chunk], object]) -> i
     good, bad = 0, len(rows) + 1
     while bad - good > 1:
         middle = (good + bad) // 2
-        if decodes(b"".join(rows[:middle]), decode):
+        if _failure(b"".join(rows[:middle]), decode) is None:
             good = middle
         else:
             bad = middle
     return good if good < len(rows) else None
 
 
-def decodes(data: bytes, decode: Callable[[Chunk], object]) -> bool:
-    """Return whether ``decode`` accepts these lines."""
+def _failure(data: bytes, decode: Callable[[Chunk], object]) -> ValueError | None:
+    """Return what ``decode`` raises for these rows; None if it accepts them."""
     try:
         decode(Chunk.of(data))
-    except ValueError:  # the base of pyarrow's ArrowInvalid and of UnicodeDecodeError
-        return False
-    return True
+    except ValueError as error:  # the base of pyarrow's ArrowInvalid and of UnicodeDecodeError
+        return error
+    return None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import msgspec
+
+from mrflight.storage import Location
 
 
 class BadRowPolicy(msgspec.Struct, frozen=True):
@@ -10,14 +14,30 @@ class BadRowPolicy(msgspec.Struct, frozen=True):
 
     input: str
     """The name of the input, after that of its stage: ``visits`` or ``joined.visits``."""
+    folder: Location | None = None
+    """Where they are written; None if they are only counted."""
+
+
+class BadRow(msgspec.Struct, frozen=True):
+    """A row that cannot be read."""
+
+    file: str
+    line: int
+    """The number, from 1, of the line on which it begins."""
+    reason: str
+    text: str
+    """What the file has, without the line end. Bytes that are no text are escaped."""
 
 
 class BadRowLog:
     """Counts the rows that an attempt of a map skips."""
 
+    needs_rows = False
+    """True if the rows themselves are used, so that their lines have to be counted."""
+
     def __init__(self) -> None:
         self.rows = 0
 
-    def add(self, count: int) -> None:
-        """Count rows of a chunk that were found bad."""
+    def add(self, count: int, describe: Callable[[], Iterable[BadRow]]) -> None:
+        """Count some rows, which ``describe`` returns."""
         self.rows += count

@@ -28,7 +28,7 @@ from mrflight.sources.csv_dialect import (
 )
 from mrflight.sources.csv_header import HeaderReader, options_of_file
 from mrflight.sources.csv_records import TOO_LONG, RecordSplitter, read_record_chunks
-from mrflight.sources.lines import CHUNK_BYTES, count_newlines_before
+from mrflight.sources.lines import CHUNK_BYTES, count_lines, count_newlines_before
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes
 from mrflight.sources.text_source import RowsOfFile, decode_chunks, read_lines
@@ -107,7 +107,7 @@ def read_stream(
     """
     if bad_rows is not None or expected.options.thousands or expected.options.allow_missing_columns:
         chunks = read_record_chunks(file, begin, RecordSplitter(expected.options))
-        yield from decode_chunks(((expected, chunk) for chunk in chunks), bad_rows)
+        yield from decode_chunks(((expected, each) for each in count_lines(chunks)), bad_rows)
         return
     try:
         yield from _decode_stream(file, begin, expected)

@@ -71,7 +71,7 @@ def read_record_chunks(file: TextFile, begin: int, splitter: RecordSplitter) -> 
 
 
 def _chunk(file: TextFile, offset: int, data: bytes) -> Chunk:
-    return Chunk((Part(file, offset),), bytearray(data), len(data))
+    return Chunk((Part(file, offset, counted_from=offset),), bytearray(data), len(data))
 
 
 TOO_LONG = (

@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.errors import InputError
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes
@@ -34,6 +35,11 @@ _SMALL_CHUNK_BYTES = 256 << 10
 _USUAL_COMPRESSION = 16
 """Text that is compressed more than this is read in smaller chunks."""
 
+_MIN_COUNTED_BYTES = 1 << 20
+_MAX_COUNTED_FILES = 64
+_counted: dict[TextFile, tuple[int, int]] = {}
+"""How far this process has counted the line ends of large files, and how many there were."""
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -45,6 +51,10 @@ class Part(msgspec.Struct, frozen=True):
     """Where they begin in the decompressed file."""
     start: int = 0
     """Where they begin in the chunk."""
+    lines: int = 0
+    """The lines directly before ``offset`` that were counted as they were read."""
+    counted_from: int = 0
+    """Where those begin in the file."""
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -128,7 +138,7 @@ def read_chunks(
                     "not seem to be text with a newline after each line"
                 )
             offset, window, size = lines
-            yield Chunk((Part(file, offset),), window, size)
+            yield Chunk((Part(file, offset, counted_from=offset),), window, size)
 
 
 def _bytes_left(stream: pa.NativeFile, file: TextFile, begin: int) -> int:
@@ -139,6 +149,20 @@ def _bytes_left(stream: pa.NativeFile, file: TextFile, begin: int) -> int:
     if version is None:
         return CHUNK_BYTES
     return _USUAL_COMPRESSION * version.size_bytes + _LOOKAHEAD_BYTES
+
+
+def count_lines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Yield consecutive chunks of one file with the number of lines before each.
+
+    So the number of a line is known without another read of those before it.
+    """
+    lines, counted_from = 0, None
+    for chunk in chunks:
+        (part,) = chunk.parts
+        counted_from = part.offset if counted_from is None else counted_from
+        numbered = replace(part, lines=lines, counted_from=counted_from)
+        yield replace(chunk, parts=(numbered,))
+        lines += _count_newlines(chunk)
 
 
 def join_chunks(chunks: Iterable[tuple[K, Chunk]]) -> Iterator[tuple[K, Chunk]]:
@@ -159,7 +183,7 @@ def join_chunks(chunks: Iterable[tuple[K, Chunk]]) -> Iterator[tuple[K, Chunk]]:
             continue
         key = of_chunk
         (part,) = chunk.parts
-        parts.append(Part(part.file, part.offset, len(window)))
+        parts.append(replace(part, start=len(window)))
         has_mark = part.offset == 0 and chunk.window.startswith(_BYTE_ORDER_MARK)
         window += memoryview(chunk.window)[len(_BYTE_ORDER_MARK) * has_mark : chunk.size]
         if not window.endswith(b"\n"):
@@ -267,16 +291,32 @@ def _count_filled_lines(chunk: Chunk) -> int:
 def line_number(chunk: Chunk, index: int) -> int:
     """Return the number, from 1, that a line of a chunk has in its file."""
     part, before = chunk.part_of(index)
-    return count_newlines_before(part.file, part.offset) + index - before + 1
+    return first_line_number(part) + index - before
+
+
+def first_line_number(part: Part) -> int:
+    """Return the number, from 1, that the first line of a part has in its file."""
+    return count_newlines_before(part.file, part.counted_from) + part.lines + 1
 
 
 def count_newlines_before(file: TextFile, offset: int) -> int:
-    """Count the line ends in the first ``offset`` bytes, for a message; this reads them all."""
-    count = 0
+    """Count the line ends in the first ``offset`` bytes, which are read for that.
+
+    This goes on from where it was before in the same file. So the maps that one worker runs read a
+    large file once for this, and not once each.
+    """
+    at, count = _counted.get(file, (0, 0)) if file.has_ranges else (0, 0)
+    if at > offset:
+        at = count = 0
     with open_text(file) as stream:
-        while offset > 0 and (block := stream.read(min(offset, CHUNK_BYTES))):
+        skip_bytes(stream, at)
+        while at < offset and (block := stream.read(min(offset - at, CHUNK_BYTES))):
             count += block.count(b"\n")
-            offset -= len(block)
+            at += len(block)
+    if file.location.version is not None and at >= _MIN_COUNTED_BYTES:
+        while len(_counted) >= _MAX_COUNTED_FILES:
+            _counted.popitem()
+        _counted[file] = at, count
     return count
 
 

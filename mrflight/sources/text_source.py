@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -12,12 +14,14 @@ import pyarrow as pa
 
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_row_search import find_bad_rows, first_bad_row
-from mrflight.sources.bad_rows import BadRowLog
+from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
 from mrflight.sources.formats import compression_of
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.lines import (
     Chunk,
+    count_lines,
+    first_line_number,
     join_chunks,
     line_number,
     read_chunks,
@@ -32,6 +36,7 @@ from mrflight.sources.text_file import TextFile
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion
 
+_MAX_TEXT_BYTES = 1 << 20
 _NO_LINE_END = re.compile(rb"[^\n]")
 
 
@@ -123,7 +128,8 @@ def read_lines(
     tells of the same expectation, the same object, may share a batch. See `decode_chunks` for
     ``bad_rows``.
     """
-    chunks = _read_pieces(root, split, format, encoding, look)
+    needs_lines = bad_rows is not None and bad_rows.needs_rows
+    chunks = _read_pieces(root, split, format, encoding, look, needs_lines)
     with translate_read_errors(format, root.at(split.path)):
         if len(split.pieces) > 1:
             chunks = join_chunks(chunks)
@@ -137,6 +143,7 @@ def _read_pieces(
     format: str,
     encoding: TextEncoding,
     look: Callable[[TextFile], RowsOfFile[Expectation] | None],
+    needs_lines: bool,
 ) -> Iterator[tuple[Expectation, Chunk]]:
     for piece in split.pieces:
         location = root.at(piece.path)
@@ -149,7 +156,8 @@ def _read_pieces(
             if rows is None:
                 continue
             stop = piece.stop if file.has_ranges else None
-            for chunk in read_chunks(file, rows.begin, piece.start, stop):
+            chunks = read_chunks(file, rows.begin, piece.start, stop)
+            for chunk in count_lines(chunks) if needs_lines else chunks:
                 yield rows.expected, chunk
 
 
@@ -179,7 +187,7 @@ def _decode_good_rows(
     rows = decoder.rows(chunk)
     filled = {i: row for i, row in enumerate(rows) if not decoder.is_empty(row)}
     bad = find_bad_rows(filled, decoder.decode)
-    bad_rows.add(len(bad))
+    bad_rows.add(len(bad), partial(_describe_bad_rows, chunk, rows, bad, expected))
     for index in bad:
         rows[index] = _NO_LINE_END.sub(b"\r", rows[index])  # to decoders an empty line
     good = chunk.of_lines(b"".join(rows))
@@ -187,6 +195,26 @@ def _decode_good_rows(
         return decoder.decode(good)
     except ValueError as error:  # rows of which each can be read contradict each other
         raise _bad_row(good, decoder, expected, error) from error
+
+
+def _describe_bad_rows(
+    chunk: Chunk, rows: Sequence[bytes], reasons: Mapping[int, str], expected: Expectation
+) -> Iterator[BadRow]:
+    """Yield the rows that have ``reasons``, with the lines on which they begin."""
+    parts = deque(chunk.parts)
+    part, first, lines, offset = parts.popleft(), None, 0, 0
+    for index, row in enumerate(rows):
+        if parts and offset >= parts[0].start:
+            part, first, lines = parts.popleft(), None, 0
+        if index in reasons:
+            first = first_line_number(part) if first is None else first
+            reason, text = expected.explain(row, reasons[index]), row.rstrip(b"\r\n")
+            if len(text) > _MAX_TEXT_BYTES:
+                reason, text = f"{reason} (text is cut after 1 MiB)", text[:_MAX_TEXT_BYTES]
+            decoded = text.decode(part.file.encoding.of_lines, "backslashreplace")
+            yield BadRow(part.file.url, first + lines, reason, decoded)
+        lines += row.count(b"\n")
+        offset += len(row)
 
 
 def _bad_row(

@@ -29,10 +29,11 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
-from mrflight.sources.bad_rows import BadRowLog, BadRowPolicy
+from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.storage.part_name import PartId
 from mrflight.system.prefetch import prefetch
+from mrflight.tasks.bad_row_file import AttemptLog
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.combiner import combine_partial_rows
 from mrflight.tasks.partitioner import PartitionerSpec
@@ -86,6 +87,8 @@ class MapResult(msgspec.Struct, frozen=True):
     """The schema of a map without rows that did not send it: see `_Filled`."""
     bad_rows: int = 0
     """The rows that were skipped because they cannot be read."""
+    bad_rows_file: str | None = None
+    """The name of the file to which they were written."""
 
 
 class SampleTask(msgspec.Struct, frozen=True):
@@ -163,10 +166,16 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
 
     When this returns, the rows of this attempt or of a speculative one are committed.
     """
+    with AttemptLog(task.bad_rows, task.map_id, attempt, shuffle.id) as bad_rows:
+        return _run_map(task, attempt, shuffle, writer_id, bad_rows)
+
+
+def _run_map(
+    task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str, bad_rows: AttemptLog
+) -> MapResult:
     combiner = task.reduce_spec.combiner(task.limits.combiner_bytes)
     user_sees_rows = task.row_map is not None or task.partitioner.function is not None
     is_sent_as_read = combiner is None and not user_sees_rows
-    bad_rows = BadRowLog()
     reader = task.reader.with_bad_rows(bad_rows)
     mapper = Mapper(reader, task.split, task.row_map, encoded=is_sent_as_read)
     writer = shuffle.writer(
@@ -183,7 +192,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         batches = filled.batches()
     if combiner is not None:
         batches = combiner(batches)
-    rows_out = shuffle_batches(batches, writer)
+    rows_out = shuffle_batches(bad_rows.finish_after(batches), writer)
     unsent = filled.unsent_schema if filled is not None else None
     return MapResult(
         mapper.rows_in,
@@ -192,6 +201,7 @@ def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> Ma
         reader.slice_rows(),
         unsent,
         bad_rows.rows,
+        bad_rows.file,
     )
 
 

@@ -122,17 +122,23 @@ def files(table: Location) -> int:
 
 
 def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
-    """Two files of csv, and one of every other format that is read in splits."""
+    """Two files of csv, and one of every other format that is read in splits. One row is bad."""
     formats = ["csv", "csv", "json", "parquet", "arrow"]
     put_inputs(place.child("in"), formats)
-    table = place.child("table=1,@a+b")
+    with place.child("in/bad.csv").create() as out:
+        out.write(b'"k","v"\n1\n')
+    table, bad = place.child("table=1,@a+b"), place.child("bad=1,@a+b")
     job = job_file(tmp_path, place.child("in/*.csv").url, table)
     for format in formats[2:]:
         also = f'[inputs.{format}]\npath = "{place.url}/in/*.{format}"\nkey = ["k"]\n'
         job.write_text(job.read_text() + also)
-    done = drive(job)
+    done = drive(job, "--set", f"inputs.rows.bad_rows={bad.url}")
     assert done.code == 0, done.stderr
     assert done.result["rows_in"] == len(formats) * ROWS
+    assert done.result["bad_rows"] == {"rows": 1}
+    (written,) = bad.children()
+    row = json.loads(bad.at(written.path).read_bytes())
+    assert (row["file"], row["line"], row["text"]) == (place.child("in/bad.csv").url, 2, "1")
     assert done.result["table"] == table.url
     assert read(table) == expected(len(formats))
     assert files(table) == 4

@@ -131,7 +131,7 @@ def test_a_commit_without_permission_is_refused(
 def test_an_error_of_the_disk_may_be_retried(number: str) -> None:
     with (
         pytest.raises(JobFailedError, match="cannot be written") as caught,
-        open_files._translate_write_errors(Location("/table/part")),
+        open_files.translate_write_errors(Location("/table/part")),
     ):
         raise OSError(getattr(errno, number), number)
     assert caught.value.retryable

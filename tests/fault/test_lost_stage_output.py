@@ -220,3 +220,26 @@ def test_without_a_fault_every_task_has_one_attempt(
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     assert (result.attempts.map, result.attempts.failed) == (watching.maps, 0)
     assert watching.lines == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["reduce", "map sums"])
+def test_maps_that_run_again_do_not_count_bad_rows_twice(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for file in range(FILES):
+        rows = "".join(f"{n},{n % 7},1\n" if n % 100 else "bad\n" for n in range(20_000))
+        (tmp_path / "in" / f"{file}.csv").write_text(f"key,group,value\n{rows}")
+    killing = KillingAServer(stage, monkeypatch)
+    monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 100_000)
+    monkeypatch.setattr("mrflight.planner.stage_plan._PACKS_PER_WORKER", 1_000)
+    text = JOB.replace("REPLICAS", "1").replace('"in/*.parquet"', '"in/*.csv"\nbad_rows = "bad"')
+    result = mrflight.run(write_job(tmp_path, text), NO_SPECULATION)
+    assert killing.killed == 1
+    assert result.bad_rows == {"sums.rows": FILES * 200}
+    assert result.rows_in == FILES * 19_800
+    bad = mrflight.read_table(tmp_path / "bad")
+    found = sorted(zip(bad["file"].to_pylist(), bad["line"].to_pylist(), strict=True))
+    files = [str(tmp_path / "in" / f"{file}.csv") for file in range(FILES)]
+    assert found == [(file, n + 2) for file in files for n in range(0, 20_000, 100)]

@@ -1,17 +1,25 @@
-"""Jobs that skip bad rows: how many there were is said wherever the rows go."""
+"""Jobs that skip bad rows: how many there were is said wherever the rows go, and they are kept."""
 
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mrflight
+from mrflight.errors import UserFunctionError
+from mrflight.scheduler.bad_row_files import BadRowFiles
 
 FILES = 3
 ROWS = 2_000
 SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
+GOOD = [n for n in range(FILES * ROWS) if n % 100]
+BAD = FILES * ROWS // 100
+LONG = "no number" * 10_000
+"""So long that a few of them are more than an attempt holds before it writes."""
 
 
 @pytest.fixture
@@ -24,13 +32,24 @@ def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mrflight.Dataset:
             write = csv.writer(stream).writerow
             write(["n", "user"])
             for n in range(file * ROWS, (file + 1) * ROWS):
-                write([n if n % 200 else "none", n % 7, *["more"] * (n % 200 == 100)])
+                write([n if n % 200 else LONG, n % 7, *["more"] * (n % 200 == 100)])
+    return skipping("skip")
+
+
+def skipping(bad_rows: str) -> mrflight.Dataset:
     types = {"n": "int64", "user": "int64"}
-    return mrflight.read("visits", types=types, bad_rows="skip").with_settings(SMALL)
+    return mrflight.read("visits", types=types, bad_rows=bad_rows).with_settings(SMALL)
 
 
-GOOD = [n for n in range(FILES * ROWS) if n % 100]
-BAD = FILES * ROWS // 100
+def kept(folder: str = "bad") -> list[tuple[str, int]]:
+    """Return the files and lines of the bad rows in a folder, by mrflight itself."""
+    rows = mrflight.read_table(folder)
+    assert rows.schema.names == ["file", "line", "reason", "text"]
+    each = rows.select(["file", "line"]).to_pylist()
+    return sorted((Path(row["file"]).name, row["line"]) for row in each)
+
+
+ALL_BAD = [(f"{file}.csv", n + 2) for file in range(FILES) for n in range(0, ROWS, 100)]
 
 
 def test_rows_are_skipped_and_counted(
@@ -48,3 +67,51 @@ def test_rows_are_skipped_and_counted(
     result = visits.join(users, "user", how="semi").write_parquet("out")
     assert result.bad_rows == {"visits": BAD, "users.some": 10}
     assert result.rows_in == len(GOOD) + ROWS - 10
+
+
+def dies_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """End the worker, whose map has written bad rows by then, once for each of two maps."""
+    first = batch["n"][0].as_py()
+    if first in (1, ROWS + 1):
+        try:
+            os.symlink("died", f"died-{first}")
+        except FileExistsError:
+            return batch
+        os._exit(1)
+    return batch
+
+
+def test_a_map_that_is_tried_again_leaves_one_file(
+    visits: mrflight.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The small files are not packed, so that there are several maps.
+    monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 300_000)
+    monkeypatch.setattr("mrflight.planner.stage_plan._PACKS_PER_WORKER", 10_000)
+    clean_up, written = BadRowFiles.clean_up, []
+
+    def look(files: BadRowFiles) -> None:
+        written.extend(os.listdir("bad"))
+        clean_up(files)
+
+    monkeypatch.setattr(BadRowFiles, "clean_up", look)
+    result = skipping("bad").map(dies_once).write_parquet("out")
+    assert (result.bad_rows, result.rows_in) == ({"visits": BAD}, len(GOOD))
+    assert (result.attempts.failed, len(written)) == (2, result.attempts.map)
+    assert len(os.listdir("bad")) == result.attempts.map - 2
+    assert kept() == ALL_BAD
+
+
+def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+    raise ValueError("no such visitor")
+
+
+def test_a_job_that_fails_leaves_no_bad_rows(visits: mrflight.Dataset) -> None:
+    with pytest.raises(UserFunctionError):
+        skipping("a/bad").map(fails).write_parquet("out")
+    assert sorted(os.listdir()) == ["visits"]
+
+
+def test_a_caller_who_breaks_off_has_the_bad_rows_of_all_maps(visits: mrflight.Dataset) -> None:
+    with skipping("bad").batches() as batches:
+        next(batches)
+    assert kept() == ALL_BAD

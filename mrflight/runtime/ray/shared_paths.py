@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.spec import JobSpec
+from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.messages import Connected, Node
@@ -162,9 +162,9 @@ def _check(expected: list[PathFingerprint], node: Node, answer: Future[tuple[str
 
 
 def _fingerprints(spec: JobSpec, folder: Path, stack: ExitStack) -> Iterator[PathFingerprint]:
-    """Yield the paths to check. A probe file stands for the output until the stack is closed."""
+    """Yield the paths to check. A probe file stands for what is written, until the stack closes."""
     for key_path, path in _local_paths(spec, folder):
-        if key_path == "output.table":
+        if not key_path.endswith(".path"):
             while not path.is_dir():
                 path = path.parent
             if os.access(path, os.W_OK):  # otherwise the job reports it
@@ -190,25 +190,33 @@ def _make_probe(folder: Path, stack: ExitStack) -> str:
 
 
 def _local_paths(spec: JobSpec, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the paths on disks: those of inputs, up to a pattern, and that of the output."""
-    for key_path, given in _inputs(spec):
+    """Yield the paths on disks: those of inputs, up to a pattern, and those that are written."""
+    read = [(f"{key}.path", path) for key, each in _inputs(spec) for path in each.paths]
+    for key_path, given in read:
         location = locate(given, folder, spec.storage)
         if isinstance(location.store, Disk):
             path = Path(location.path)
             while _GLOB & set(str(path)):
                 path = path.parent
             yield key_path, path
-    if not spec.has_output:
-        return
-    output = locate(spec.output.table, folder, spec.storage)
-    if isinstance(output.store, Disk):
-        yield "output.table", Path(output.path)
+    for key_path, given in _written(spec):
+        location = locate(given, folder, spec.storage)
+        if isinstance(location.store, Disk):
+            yield key_path, Path(location.path)
 
 
-def _inputs(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Yield the key paths and the paths of all inputs that are files."""
+def _written(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yield the key paths and the paths of the output, and of folders of bad rows."""
+    for key, each in _inputs(spec):
+        if each.bad_rows_folder is not None:
+            yield f"{key}.bad_rows", each.bad_rows_folder
+    if spec.has_output:
+        yield "output.table", spec.output.table
+
+
+def _inputs(spec: JobSpec) -> Iterator[tuple[str, InputSpec]]:
+    """Yield the keys of all inputs, and what they say."""
     stages = {f"stages.{name}.": stage.inputs for name, stage in spec.stages.items()}
     for section, inputs in {**stages, "": spec.inputs}.items():
         for name, each in inputs.items():
-            for path in each.paths:
-                yield f"{section}inputs.{name}.path", path
+            yield f"{section}inputs.{name}", each

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -34,16 +34,24 @@ class JobFiles(msgspec.Struct, frozen=True):
     partitioned: bool
     folders_before: frozenset[str]
     """The table's folder and those above and below it, as absolute paths."""
+    is_own: Callable[[str, str], bool] = is_part_of_job
+    """Returns whether a file with this name was written by the job with this id."""
 
     @classmethod
-    def of(cls, table: Location, job_id: str, partitioned: bool) -> JobFiles:
+    def of(
+        cls,
+        table: Location,
+        job_id: str,
+        partitioned: bool,
+        is_own: Callable[[str, str], bool] = is_part_of_job,
+    ) -> JobFiles:
         """Look at the folders that exist. Call this before the job writes anything."""
         before: frozenset[str] = frozenset()
         if table.store.is_disk:  # a bucket has no folders, and HDFS's client only removes trees
             below = table.walk() if partitioned else ()
             above = (table.at(path).info() for path in _upwards(table.path))
             before = frozenset(info.path for info in (*below, *above) if _is_folder(info))
-        return cls(table, job_id, partitioned, before)
+        return cls(table, job_id, partitioned, before, is_own)
 
     def paths(self, run_hash: str = "") -> set[str]:
         """Return the job's part files that exist now, relative to the table's folder.
@@ -58,7 +66,7 @@ class JobFiles(msgspec.Struct, frozen=True):
         }
 
     def _is_own(self, name: str, run_hash: str) -> bool:
-        return is_part_of_job(name, self.job_id) or is_part_of_run(name, run_hash)
+        return self.is_own(name, self.job_id) or is_part_of_run(name, run_hash)
 
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files except ``kept``, and the empty folders that it created.

@@ -70,7 +70,7 @@ class OpenPartFile:
 
     def write(self, rows: pa.Table) -> None:
         """Encode ``rows`` as one chunk."""
-        with _translate_write_errors(self._location):
+        with translate_write_errors(self._location):
             if self._encoder is None:
                 self._stream = self._location.create()
                 self._is_created = True
@@ -82,7 +82,7 @@ class OpenPartFile:
         """End a file that has rows. It is there once ``closer`` has closed it."""
         assert self._encoder is not None
         assert self._stream is not None
-        with _translate_write_errors(self._location):
+        with translate_write_errors(self._location):
             stats = self._encoder.close()
             size_bytes = self._stream.tell()
         self._encoder = None  # thousands of ended files may be kept for `discard`
@@ -98,7 +98,7 @@ class OpenPartFile:
 
     def _close(self) -> None:
         assert self._stream is not None
-        with _translate_write_errors(self._location):
+        with translate_write_errors(self._location):
             self._stream.close()
             # Without this, a Delta log or manifest that is already on the disk could name empty
             # files after a power loss, and csv readers would not notice. It takes 1 to 3 ms per
@@ -123,7 +123,8 @@ class OpenPartFile:
 
 
 @contextmanager
-def _translate_write_errors(location: Location) -> Iterator[None]:
+def translate_write_errors(location: Location) -> Iterator[None]:
+    """Raise JobFailedError if the store fails; OutputError for what it will refuse again."""
     try:
         yield
     except OSError as error:

@@ -97,11 +97,36 @@ def test_a_sample_of_an_input(clicks_folder: Path, capsys: pytest.CaptureFixture
     assert "input visits:   csv, 1 file, 2.0 KiB\n  sample:       0.5 of 3.9 KiB\n" in out
 
 
-def test_bad_rows_that_are_skipped(clicks_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--set", "inputs.visits.bad_rows=skip"]
+@pytest.mark.parametrize(
+    ("bad_rows", "shown"),
+    [("skip", "counted"), ("bad", "written to FOLDER/bad")],
+)
+def test_bad_rows_that_are_skipped(
+    bad_rows: str, shown: str, clicks_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--set", f"inputs.visits.bad_rows={bad_rows}"]
     code, out, err = explained(clicks_folder, capsys, CLICKS, *options)
     assert (code, err) == (0, "")
-    assert "input visits:   csv, 2 files, 3.9 KiB\n  bad rows:     skipped and counted\n" in out
+    assert f"csv, 2 files, 3.9 KiB\n  bad rows:     skipped and {shown}\n" in out
+
+
+@pytest.mark.parametrize(
+    ("bad_rows", "message"),
+    [
+        ("visits/bad", r"/visits/bad lies in .*/visits, which inputs\.visits\.path reads"),
+        ("visits", r"/visits lies in .*/visits, which inputs\.visits\.path reads"),
+        (".", r"/visits/a\.csv, which inputs\.visits\.path reads, lies in"),
+        ("out/clicks/bad", r"/out/clicks/bad and output\.table, .*/out/clicks, must not lie in"),
+        ("out", r"/out and output\.table, .*/out/clicks, must not lie in one another"),
+    ],
+)
+def test_bad_rows_lie_apart(
+    bad_rows: str, message: str, clicks_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--set=inputs.visits.path=visits", f"--set=inputs.visits.bad_rows={bad_rows}"]
+    code, _, err = explained(clicks_folder, capsys, CLICKS, *options)
+    assert code == 2
+    assert re.search(rf"inputs\.visits\.bad_rows: .*{message}", err), err
 
 
 def test_a_stage_that_reads_another(

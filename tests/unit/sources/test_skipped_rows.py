@@ -7,18 +7,20 @@ import gzip
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from mrflight.config.spec import CsvOptions, InputSpec
-from mrflight.errors import BadRowError, InputError, JobFileError
+from mrflight.errors import JobFileError
 from mrflight.sources import open_source
-from mrflight.sources.bad_rows import BadRowLog
+from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import Source
 from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.lines import CHUNK_BYTES
@@ -26,6 +28,23 @@ from mrflight.sources.packing import OPEN_BYTES, pack
 
 TYPES = {"n": "int64", "s": "string"}
 Row = tuple[int | None, str | None]
+Bad = tuple[str, int, str]
+"""The name of a file, a line, and what it has."""
+
+
+class BadRows(BadRowLog):
+    """Holds the bad rows, which an attempt would write to a file."""
+
+    needs_rows = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[BadRow] = []
+
+    def add(self, count: int, describe: Callable[[], Iterable[BadRow]]) -> None:
+        super().add(count, describe)
+        self.found += describe()
+        assert self.rows == len(self.found)
 
 
 def open_skipping(folder: Path, path: str, split_bytes: int = 1 << 30, **spec: Any) -> Source:
@@ -33,40 +52,51 @@ def open_skipping(folder: Path, path: str, split_bytes: int = 1 << 30, **spec: A
     return open_source("visits", given, folder, {}, split_bytes)
 
 
-def read(source: Source, pack_weight: int = 0) -> tuple[list[Row], int]:
-    """Return the rows of a source, and how many were skipped."""
-    log = BadRowLog()
+def read(source: Source, pack_weight: int = 0) -> tuple[list[Row], list[Bad]]:
+    """Return the rows of a source, and those that were skipped."""
+    log = BadRows()
     reader = source.reader.with_bad_rows(log)
     splits = pack(source.splits, pack_weight) if pack_weight else source.splits
     batches = [batch for split in splits for batch in reader.read(split)]
     rows = [(row["n"], row["s"]) for batch in batches for row in batch.to_pylist()]
-    return rows, log.rows
+    return rows, [(Path(each.file).name, each.line, each.text) for each in log.found]
 
 
-def rows_of_csv(lines: Sequence[str]) -> tuple[list[Row], int]:
-    """Return the rows of csv without line ends in values, and how many cannot be read."""
+def rows_of_csv(name: str, lines: Sequence[str]) -> tuple[list[Row], list[Bad]]:
+    """Return the rows of csv without line ends in values, and those that cannot be read."""
     rows: list[Row] = []
-    filled = [line for line in lines if line]
-    for line in filled:
+    bad: list[Bad] = []
+    for number, line in enumerate(lines, 2):
+        if not line:
+            continue
         values, *others = csv.reader([f"{line}\n"] * 2)  # one row if a quote is not closed
         if others and len(values) == 2 and re.fullmatch(r"\d*", values[0]):
             rows.append((int(values[0]) if values[0] else None, values[1]))
-    return rows, len(filled) - len(rows)
+        else:
+            bad.append((name, number, line))
+    return rows, bad
 
 
-def rows_of_json(lines: Sequence[str]) -> tuple[list[Row], int]:
+def rows_of_json(name: str, lines: Sequence[str]) -> tuple[list[Row], list[Bad]]:
+    """Return the rows of json, and those that cannot be read."""
     rows: list[Row] = []
-    filled = [line for line in lines if line]
-    for line in filled:
+    bad: list[Bad] = []
+    for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line)
+            value = json.loads(line) if line else {}
         except ValueError:
-            continue
-        if isinstance(value, dict):
-            n, s = value.get("n"), value.get("s")
-            if isinstance(n, int | None) and isinstance(s, str | None):
-                rows.append((n, s))
-    return rows, len(filled) - len(rows)
+            value = None
+        if isinstance(value, dict) and isinstance(value.get("n"), int | None):
+            rows += [(value.get("n"), value.get("s"))] if line else []
+        else:
+            bad.append((name, number, line))
+    return rows, bad
+
+
+def joined(each: Iterable[tuple[list[Row], list[Bad]]]) -> tuple[list[Row], list[Bad]]:
+    """Return the rows of several files together."""
+    rows, bad = zip(*each, strict=True)
+    return list(chain.from_iterable(rows)), list(chain.from_iterable(bad))
 
 
 csv_lines = st.lists(st.text('012,"a', max_size=8) | st.just("1,a") | st.just("2,b"), max_size=40)
@@ -95,7 +125,7 @@ def test_every_good_row_of_csv_is_read_once(files: list[list[str]], split_bytes:
         folder = Path(name)
         for number, lines in enumerate(files):
             (folder / f"{number}.csv").write_text("\n".join(["n,s", *lines]))
-        expected = rows_of_csv([line for lines in files for line in lines])
+        expected = joined(rows_of_csv(f"{i}.csv", lines) for i, lines in enumerate(files))
         assert read(open_skipping(folder, "*.csv", split_bytes)) == expected
         assert read(open_skipping(folder, "*.csv"), 9 * OPEN_BYTES) == expected
 
@@ -107,8 +137,8 @@ def test_every_good_row_of_json_is_read_once(files: list[list[str]], split_bytes
         folder = Path(name)
         for number, lines in enumerate([["{}"], *files]):
             (folder / f"{number}.json").write_text("\n".join(lines))
-        rows, bad = rows_of_json([line for lines in files for line in lines])
-        expected = [(None, None), *rows], bad
+        each = [rows_of_json(f"{i}.json", lines) for i, lines in enumerate(files, 1)]
+        expected = joined([([(None, None)], []), *each])
         columns = list(TYPES)
         assert read(open_skipping(folder, "*.json", split_bytes, columns=columns)) == expected
         source = open_skipping(folder, "*.json", columns=columns)
@@ -137,13 +167,20 @@ QUOTED = CsvOptions(newlines_in_values=True)
     )
 )
 def test_every_good_record_with_line_ends_is_read_once(records: list[str]) -> None:
-    values = csv.reader("".join(records).splitlines(keepends=True))
-    filled = [each for each in values if each]
-    good = [(int(n), s) for n, s in (e for e in filled if len(e) == 2) if n.isdigit()]
+    good: list[Row] = []
+    bad: list[Bad] = []
+    line = 2
+    for record in records:
+        values = next(csv.reader(record.splitlines(keepends=True)))
+        if len(values) == 2 and values[0].isdigit():
+            good.append((int(values[0]), values[1]))
+        elif values:
+            bad.append(("a.csv", line, record.rstrip("\r\n")))
+        line += record.count("\n")
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "a.csv").write_bytes(("n,s\n" + "".join(records)).encode())
         source = open_skipping(Path(name), "a.csv", csv=QUOTED)
-        assert read(source) == (good, len(filled) - len(good))
+        assert read(source) == (good, bad)
 
 
 @pytest.mark.parametrize(
@@ -162,52 +199,42 @@ def test_records_end_where_pyarrow_ends_them(options: CsvOptions, records: list[
 
 def test_chunks_end_between_records(tmp_path: Path) -> None:
     record = b'%06d,"' + b"x\n" * 200 + b'"\n'
-    records = (record % n + b"bad\n" * (n % 1000 == 0) for n in range(10_000))
+    records = [record % n + b"bad\n" * (n % 1000 == 0) for n in range(10_000)]
     data = b"n,s\n" + b"".join(records)
     assert len(data) > CHUNK_BYTES / 2
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(data, 1))
     rows, bad = read(open_skipping(tmp_path, "a.csv.gz", csv=QUOTED))
     assert [n for n, _ in rows] == list(range(10_000))
-    assert bad == 10
+    assert [data.split(b"\n")[line - 1] for _, line, _ in bad] == [b"bad"] * 10
 
 
-def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b'n,s\n1,x\n2,"' + b"y\n" * (CHUNK_BYTES * 3 // 4))
-    with pytest.raises(BadRowError, match=r"a\.csv has a row of more than 4 MiB; a quote before"):
-        read(open_skipping(tmp_path, "a.csv", csv=QUOTED))
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_lines_are_counted_from_the_start_of_a_large_file(tmp_path: Path, name: str) -> None:
+    lines = [b"%d,%0200d" % (n, n) if n % 1000 else b"bad" for n in range(2, 12_002)]
+    data = b"n,s\n" + b"\n".join(lines)
+    (tmp_path / name).write_bytes(gzip.compress(data, 1) if name.endswith("gz") else data)
+    source = open_skipping(tmp_path, name, len(data) // 5)
+    for order in (source.splits, source.splits[::-1]):
+        bad = read(structs.replace(source, splits=order))[1]
+        assert sorted(line for _, line, _ in bad) == list(range(1000, 12_001, 1000))
 
 
-def test_types_are_inferred_from_the_rows_that_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('n,s\nlong,line,here\n1,x\n"open\n2,y\n')
-    assert read(open_skipping(tmp_path, "a.csv", types={})) == ([(1, "x"), (2, "y")], 2)
-    (tmp_path / "a.json").write_text('broken\n{"n":1,"s":"x"}\n')
-    assert read(open_skipping(tmp_path, "a.json", types={})) == ([(1, "x")], 1)
+@pytest.mark.parametrize(
+    "text", [b"2,\xff", b"2,x" + b"y" * (1 << 20)], ids=["no UTF-8", "a long line"]
+)
+def test_text_is_written_as_far_as_it_can_be(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "a.csv").write_bytes(b"n,s\n1,x\n" + text + b",\n")
+    source = open_skipping(tmp_path, "a.csv")
+    log = BadRows()
+    assert sum(b.num_rows for b in source.reader.with_bad_rows(log).read(source.splits[0])) == 1
+    (bad,) = log.found
+    is_long = len(text) > 1 << 20
+    assert bad.reason.endswith(" (text is cut after 1 MiB)") == is_long
+    assert bad.text == (text[: 1 << 20].decode() if is_long else "2,\\xff,")
 
 
-def test_an_input_of_bad_rows_only_has_no_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("n,s\nx,1\ny\n")
-    assert read(open_skipping(tmp_path, "a.csv")) == ([], 2)
-
-
-def test_a_bad_header_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("n,n\n1,2\n")
-    with pytest.raises(InputError, match="names column 'n' twice"):
-        open_skipping(tmp_path, "a.csv")
-
-
-def test_json_whose_good_rows_contradict_each_other_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"m":1}\nbroken\n{"m":"x"}\n')
-    with pytest.raises(BadRowError, match=r"line 3: field 'm' has the type string, but number"):
-        open_skipping(tmp_path, "a.json", types={})
-
-
-def test_formats_without_bad_rows_refuse_the_key(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(JobFileError, match=r"inputs\.visits\.bad_rows is only for csv and json"):
-        open_skipping(tmp_path, "a.parquet", types={})
-
-
-def test_json_may_begin_with_a_byte_order_mark_and_an_empty_line(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf\n{"n":1,"s":"x"}\n')
-    source = open_source("visits", InputSpec(path="a.json"), tmp_path, {}, 1000)
-    assert read(source) == ([(1, "x")], 0)
+@pytest.mark.parametrize("word", ["", "ignore", "PERMISSIVE", "Skip"])
+def test_words_that_are_probably_no_folder_are_refused(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.csv").write_text("n,s\n1,2\n")
+    with pytest.raises(JobFileError, match=r"bad_rows is .*; write 'fail', 'skip', or the folder"):
+        open_source("visits", InputSpec(path="a.csv", bad_rows=word), tmp_path, {}, 1000)
