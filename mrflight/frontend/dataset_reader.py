@@ -132,8 +132,9 @@ class DatasetReader(ABC):
     def describe(self, *, progress: bool = True) -> pa.Table:
         """Return a row for each column: its type, its numbers of values and nulls, and their range.
 
-        ``min`` and ``max`` are texts, and null where values have no order; ``mean`` is null for
-        what are no numbers. One job aggregates all columns.
+        ``min`` and ``max`` are texts, and null where values have no order. Numbers have a mean, a
+        standard deviation, and the quartiles "25%", "50%" and "75%", which are those of
+        ``approx_quantile``. One job aggregates all columns.
         """
         from mrflight.frontend.description import aggregates_of, describe_columns
 

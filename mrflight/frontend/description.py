@@ -12,7 +12,17 @@ from mrflight.config.aggregates import parse_aggregate
 from mrflight.errors import JobError
 from mrflight.tasks.operators.aggregates import check_aggregates
 
-_MEASURES = ("count", "min", "max", "mean")
+_COUNTED = {"count": "count({})", "min": "min({})", "max": "max({})"}
+"""The aggregates of columns of any type that has them."""
+
+_MEASURED = {
+    "mean": "mean({})",
+    "std": "stddev({})",
+    "25%": "approx_quantile({}, 0.25)",
+    "50%": "approx_quantile({}, 0.5)",
+    "75%": "approx_quantile({}, 0.75)",
+}
+"""The aggregates of numbers. Exact quantiles would need all rows in one place."""
 
 _SCHEMA = pa.schema(
     [
@@ -22,22 +32,22 @@ _SCHEMA = pa.schema(
         ("nulls", pa.int64()),
         ("min", pa.string()),
         ("max", pa.string()),
-        ("mean", pa.float64()),
+        *((name, pa.float64()) for name in _MEASURED),
     ]
 )
 
 
 def aggregates_of(schema: pa.Schema) -> dict[str, str]:
     """Return the aggregates for `describe_columns`: those that the types of the columns allow."""
-    return {"rows": "count(*)", **dict(_measures(canonical_schema(schema)))}
+    return {"rows": "count(*)", **dict(_aggregates(canonical_schema(schema)))}
 
 
-def _measures(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+def _aggregates(schema: pa.Schema) -> Iterator[tuple[str, str]]:
     for number, field in enumerate(schema):
-        for function in _MEASURES:
-            if function == "mean" and not _has_mean(field.type):
-                continue
-            name, text = f"{function} {number}", f'{function}("{field.name}")'
+        calls = _COUNTED | _MEASURED if _is_measured(field.type) else _COUNTED
+        quoted = '"' + field.name.replace('"', '""') + '"'
+        for measure, call in calls.items():
+            name, text = f"{measure} {number}", call.format(quoted)
             try:
                 check_aggregates(schema, (), (parse_aggregate(name, text),))
             except JobError:  # values of this type have no order
@@ -45,7 +55,7 @@ def _measures(schema: pa.Schema) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def _has_mean(kind: pa.DataType) -> bool:
+def _is_measured(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
@@ -55,7 +65,7 @@ def describe_columns(schema: pa.Schema, totals: pa.Table) -> pa.Table:
     described = []
     for number, field in enumerate(schema):
         count = found[f"count {number}"]
-        mean = found.get(f"mean {number}")
+        measured = {name: found.get(f"{name} {number}") for name in _MEASURED}
         described.append(
             {
                 "column": field.name,
@@ -64,7 +74,7 @@ def describe_columns(schema: pa.Schema, totals: pa.Table) -> pa.Table:
                 "nulls": found["rows"] - count,
                 "min": _text(found.get(f"min {number}")),
                 "max": _text(found.get(f"max {number}")),
-                "mean": None if mean is None else float(mean),
+                **{name: None if x is None else float(x) for name, x in measured.items()},
             }
         )
     return pa.Table.from_pylist(described, _SCHEMA)

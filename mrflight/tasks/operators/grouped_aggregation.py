@@ -25,7 +25,6 @@ from mrflight.tasks.operators.partial_aggregates import (
     concat_partial_rows,
     plan_all_partials,
 )
-from mrflight.tasks.operators.sorted_quantiles import SortedQuantiles, quantiles_in
 from mrflight.tasks.operators.spill_partitions import (
     MAX_LEVEL,
     RowBuffer,
@@ -150,17 +149,25 @@ class CompleteAggregation:
     ) -> Iterator[pa.RecordBatch]:
         """Yield partial rows for most aggregates, then the distinct values and the quantiles."""
         yield from map(plan.from_rows, partition.peek())
-        quantiles = SortedQuantiles(self._group_by, self._rows_bytes // 2, self._scratch.root)
-        for column, fractions in quantiles_in(plan).items():
-            for keys, found in quantiles.results(partition.peek(), column, fractions):
-                yield plan.from_results(keys, found)
+        yield from self._quantiles(plan, partition)
         counted = [each.column for each in self._aggregates if each.function == "count_distinct"]
-        for number, counted_column in enumerate(dict.fromkeys(counted)):
-            assert counted_column is not None
-            pair = list(dict.fromkeys([*self._group_by, counted_column]))
+        for number, column in enumerate(dict.fromkeys(counted)):
+            assert column is not None
+            pair = list(dict.fromkeys([*self._group_by, column]))
             distinct = plan_all_partials(self._schema, pair, ())
             pairs = (distinct.from_rows(batch) for batch in partition.peek())
             aggregation = PartialAggregation(distinct, self._rows_bytes // 2, self._scratch)
             for table in aggregation.results(pairs, f"{name}-values-{number}"):
                 for batch in table.to_batches():
-                    yield plan.from_distinct(batch, counted_column)
+                    yield plan.from_distinct(batch, column)
+
+    def _quantiles(
+        self, plan: PartialAggregates, partition: SpillPartition
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the quantiles as partial rows."""
+        from mrflight.tasks.operators.sorted_quantiles import SortedQuantiles, quantiles_in
+
+        quantiles = SortedQuantiles(self._group_by, self._rows_bytes // 2, self._scratch.root)
+        for column, fractions in quantiles_in(plan).items():
+            for keys, found in quantiles.results(partition.peek(), column, fractions):
+                yield plan.from_results(keys, found)

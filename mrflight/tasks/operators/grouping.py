@@ -9,7 +9,7 @@ list of the rows of each group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
@@ -18,8 +18,10 @@ from mrflight.compute.arrays import to_arrow
 from mrflight.compute.types import canonical_floats, comparable
 from mrflight.config.aggregates import Aggregate
 from mrflight.tasks.operators.exact_sums import fit_sum, is_whole, mean_of, summable
-from mrflight.tasks.operators.grouped_statistics import GroupedStatistics
 from mrflight.tasks.operators.partial_columns import STATISTICS, PartFunction
+
+if TYPE_CHECKING:
+    from mrflight.tasks.operators.grouped_statistics import GroupedStatistics
 
 
 class Call(NamedTuple):
@@ -71,7 +73,7 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
         requests += [([] if column is None else f"value{i}", function) for function in functions]
     grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(requests)
     results = iter(grouped.columns[len(keys) :])
-    statistics = GroupedStatistics(table, next(results)) if "row" in columns else None
+    statistics = _statistics(table, next(results)) if "row" in columns else None
     outputs = [
         key if key.type == table[name].type else key.cast(table[name].type)
         for name, key in zip(group_by, grouped.columns, strict=False)
@@ -84,6 +86,12 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
         else:
             outputs.append(_finish(table, call, results))
     return pa.table(outputs, names=[*group_by, *(call.name for call in calls)])
+
+
+def _statistics(table: pa.Table, rows: pa.ChunkedArray) -> GroupedStatistics:
+    from mrflight.tasks.operators.grouped_statistics import GroupedStatistics
+
+    return GroupedStatistics(table, rows)
 
 
 def groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -20,7 +20,6 @@ from functools import cached_property
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.t_digest import estimate_quantiles
 from mrflight.compute.types import canonical_floats
 from mrflight.config.aggregates import VARIANCES, Aggregate
 from mrflight.tasks.operators.exact_sums import (
@@ -30,7 +29,6 @@ from mrflight.tasks.operators.exact_sums import (
     may_overflow,
     mean_of,
 )
-from mrflight.tasks.operators.grouped_statistics import finish_moments
 from mrflight.tasks.operators.grouping import Call, call_by_group
 from mrflight.tasks.operators.partial_columns import (
     Part,
@@ -279,8 +277,12 @@ def _finish(
         case "mean":
             return mean_of(kinds[0], parts[0], parts[1])
         case "approx_median" | "approx_quantile":
+            from mrflight.compute.t_digest import estimate_quantiles
+
             return pa.chunked_array([estimate_quantiles(parts[0], kinds[1], aggregate.fraction)])
         case function if function in VARIANCES:
+            from mrflight.tasks.operators.grouped_statistics import finish_moments
+
             return finish_moments(aggregate, parts[0])
         case _:
             return parts[0]

@@ -8,9 +8,6 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 from pyarrow import types
 
-from mrflight.compute.moments import MOMENTS, moments_of
-from mrflight.compute.quantiles import quantile_type
-from mrflight.compute.t_digest import DIGEST, digests_of
 from mrflight.config.aggregates import (
     APPROXIMATIONS,
     QUANTILES,
@@ -83,12 +80,8 @@ class PartialColumn(NamedTuple):
         if self.function == "count_distinct":
             return pa.int64()
         kind = schema.field(self.column).type
-        if self.function == "moments":
-            return MOMENTS
-        if self.function == "digest":
-            return DIGEST
-        if self.function in QUANTILES:
-            return quantile_type(kind)
+        if self.function in STATISTICS:
+            return _type_of_statistic(self.function, kind)
         if self.function != "sum":
             return kind
         if types.is_decimal256(kind):
@@ -108,15 +101,29 @@ class PartialColumn(NamedTuple):
         column = batch[self.column]
         if self.is_count:
             return ones(column, kind)
-        if self.function == "moments":
-            return moments_of(pa.chunked_array([column]))
-        if self.function == "digest":
-            return digests_of(pa.chunked_array([column])).combine_chunks()
+        if self.function in STATISTICS:
+            return _state_of_single_rows(self.function, pa.chunked_array([column]))
         if types.is_float16(column.type) and self.function == "sum":
             column = column.cast(pa.float32())
         if types.is_decimal128(kind) and types.is_decimal128(column.type):
             return column.view(kind)  # it has the same scale and more digits
         return column if column.type == kind else column.cast(kind)
+
+
+def _type_of_statistic(function: PartFunction, kind: pa.DataType) -> pa.DataType:
+    # These modules take 5 ms to import, which most jobs do not need.
+    from mrflight.compute.moments import MOMENTS
+    from mrflight.compute.quantiles import quantile_type
+    from mrflight.compute.t_digest import DIGEST
+
+    return {"moments": MOMENTS, "digest": DIGEST}.get(function) or quantile_type(kind)
+
+
+def _state_of_single_rows(function: PartFunction, column: pa.ChunkedArray) -> pa.Array:
+    from mrflight.compute.moments import moments_of
+    from mrflight.compute.t_digest import digests_of
+
+    return moments_of(column) if function == "moments" else digests_of(column).combine_chunks()
 
 
 def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> list[str]:
