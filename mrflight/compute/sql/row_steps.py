@@ -67,6 +67,13 @@ def plan_rows(session: SessionContext, wanted: QueryOfRows, table: str) -> DataF
 
 def _plan_filter(rows: DataFrame, step: Filter) -> DataFrame:
     conditions = [parse_expression(rows, text, step.call) for text in step.conditions]
+    found = rows.select(*(each.alias(str(number)) for number, each in enumerate(conditions)))
+    for text, field in zip(step.conditions, pa.schema(found.schema()), strict=True):
+        if not pa.types.is_boolean(field.type) and not pa.types.is_null(field.type):
+            raise JobFileError(
+                f"{step.call}: {shown_expression(text)!r} is {field.type} and not a condition; "
+                "compare it with something"
+            )
     return rows.filter(reduce(and_, conditions))
 
 

@@ -240,7 +240,11 @@ MISTAKES: list[tuple[Callable[[Dataset], object], type[JobError], str]] = [
         JobFileError,
         'filter("url > 1", "weight + day"): ',
     ),
-    (lambda rows: rows.filter("weight").schema, JobFileError, 'filter("weight"): '),
+    (
+        lambda rows: rows.filter("url = 'a'", "weight").schema,
+        JobFileError,
+        "filter(\"url = 'a'\", \"weight\"): 'weight' is int64 and not a condition; compare it with",
+    ),
     (
         lambda rows: rows.filter("weight > 3) or (true").schema,
         JobFileError,
