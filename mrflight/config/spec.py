@@ -78,6 +78,8 @@ class JsonOptions(_Section, frozen=True):
 
     encoding: str = "utf-8"
     """The encoding of the files, by a name that Python knows."""
+    timestamp_formats: list[str] = []
+    """The formats of the timestamps in ``types``, like ``%d.%m.%Y``; by default ISO 8601."""
 
 
 class InputSpec(_Section, frozen=True):

@@ -14,11 +14,7 @@ from mrflight.errors import JobFileError
 from mrflight.sources.found_input import FoundInput
 from mrflight.sources.lines import Chunk
 from mrflight.sources.text_encoding import TextEncoding, check_encoding, text_encoding
-
-_ISO8601 = "ISO8601"
-_DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
-_KNOWN_DIRECTIVES = "YymdejbBhaAHIklMSpTRDFsznt%"
-"""The directives that pyarrow parses. It reads any zone of %Z as UTC, and has no %f."""
+from mrflight.sources.timestamp_formats import ISO8601, check_timestamp_formats
 
 
 def parse_options(
@@ -54,7 +50,7 @@ def convert_options(
         strings_can_be_null=nulls is not None if can_be_null is None else can_be_null,
         decimal_point=options.decimal,
         timestamp_parsers=[
-            pc.ISO8601 if format == _ISO8601 else format for format in options.timestamp_formats
+            pc.ISO8601 if format == ISO8601 else format for format in options.timestamp_formats
         ],
     )
 
@@ -106,8 +102,7 @@ def check_options(found: FoundInput) -> None:
         raise JobFileError(
             f"{found.key('csv.skip_rows')} must be 0 or more, not {options.skip_rows}"
         )
-    for format in options.timestamp_formats:
-        _check_timestamp_format(found, format)
+    check_timestamp_formats(options.timestamp_formats, found.key("csv.timestamp_formats"))
     check_encoding(options.encoding, found.key("csv.encoding"))
     _check_thousands(found)
     if options.comment is not None and options.newlines_in_values:
@@ -167,21 +162,4 @@ def _check_thousands(found: FoundInput) -> None:
         raise JobFileError(
             f"{key} and {found.key('csv.delimiter')} are both {thousands!r}, and without "
             "csv.quote such numbers cannot be told from several values"
-        )
-
-
-def _check_timestamp_format(found: FoundInput, format: str) -> None:
-    if format == _ISO8601:
-        return
-    directives = _DIRECTIVE.findall(format)
-    for directive in directives:
-        if not directive or directive not in _KNOWN_DIRECTIVES:
-            raise JobFileError(
-                f"{found.key('csv.timestamp_formats')}: {format!r} has %{directive}, which cannot "
-                'be parsed; fractions of a second are only read with "ISO8601", and zones with %z'
-            )
-    if not directives:
-        raise JobFileError(
-            f"{found.key('csv.timestamp_formats')} must have formats like "
-            f'"%d.%m.%Y %H:%M", or "{_ISO8601}", not {format!r}'
         )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.config.spec import JsonOptions
 from mrflight.sources.json_decoder import JsonDecoder, OtherFields, encoding_of
@@ -81,7 +82,8 @@ class JsonExpectation(msgspec.Struct, frozen=True):
         )
 
     def _converts(self, value: Any, field: pa.Field) -> bool:
-        decoder = JsonDecoder(pa.schema([field]), "ignore", JsonOptions())
+        options = replace(self.options, encoding="utf-8")
+        decoder = JsonDecoder(pa.schema([field]), "ignore", options)
         line = json.dumps({field.name: value}).encode() + b"\n"
         try:
             decoder.decode(Chunk.of(line))

@@ -12,6 +12,7 @@ from mrflight.compute.schemas import empty_batch
 from mrflight.config.spec import JsonOptions
 from mrflight.sources.lines import Chunk, has_lines
 from mrflight.sources.text_encoding import TextEncoding, text_encoding
+from mrflight.sources.timestamp_formats import parse_timestamps
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
 
@@ -37,9 +38,10 @@ class JsonDecoder:
     def __init__(self, schema: pa.Schema, others: OtherFields, options: JsonOptions) -> None:
         self._schema = schema
         self._encoding = encoding_of(options).of_lines
+        self._formats = options.timestamp_formats
         self._read = pj.ReadOptions(use_threads=False, block_size=_MAX_BLOCK_BYTES)
         self._parse = pj.ParseOptions(
-            explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in schema]),
+            explicit_schema=pa.schema([(f.name, self._parsed_type(f.type)) for f in schema]),
             unexpected_field_behavior=others,
         )
 
@@ -71,14 +73,19 @@ class JsonDecoder:
 
     def _cast(self, name: str, column: pa.Array) -> pa.Array:
         i = self._schema.get_field_index(name)
-        if i < 0 or column.type == self._schema.field(i).type:
+        if i < 0 or column.type == (kind := self._schema.field(i).type):
             return column
-        return column.cast(self._schema.field(i).type)
+        if self._formats and pa.types.is_timestamp(kind):
+            return parse_timestamps(column, kind, self._formats)
+        return column.cast(kind)
 
+    def _parsed_type(self, kind: pa.DataType) -> pa.DataType:
+        """Return the type as which pyarrow is to parse a column.
 
-def _parsed_type(type: pa.DataType) -> pa.DataType:
-    """Return the type as which pyarrow is to parse ``type``: it takes dates only as numbers."""
-    return pa.string() if pa.types.is_date(type) else type
+        It takes dates only as numbers, and timestamps only in ISO 8601.
+        """
+        is_text = pa.types.is_date(kind) or (self._formats and pa.types.is_timestamp(kind))
+        return pa.string() if is_text else kind
 
 
 def _count_objects(chunk: Chunk) -> int:

@@ -37,6 +37,7 @@ from mrflight.sources.text_source import (
     read_lines,
     text_source,
 )
+from mrflight.sources.timestamp_formats import check_timestamp_formats
 from mrflight.sources.type_names import parse_types, unsupported_type
 
 
@@ -70,6 +71,7 @@ def open_json(found: FoundInput, split_bytes: int) -> Source:
     """Return the source of a json input. Reads the first lines of some of its files."""
     options = found.spec.json
     check_encoding(options.encoding, found.key("json.encoding"))
+    check_timestamp_formats(options.timestamp_formats, found.key("json.timestamp_formats"))
     files = [file for file in found.files if file.size_bytes > 0]
     declared = parse_types(found.spec.types, found.name)
     schema, noted = _decide_schema(found, files, declared) if files else (pa.schema([]), ())

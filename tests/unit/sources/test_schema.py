@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from mrflight.config.spec import CsvOptions, InputSpec
-from mrflight.errors import ColumnNotFoundError, InputError, JobFileError, SchemaMismatchError
+from mrflight.config.spec import CsvOptions, InputSpec, JsonOptions
+from mrflight.errors import (
+    BadRowError,
+    ColumnNotFoundError,
+    InputError,
+    JobFileError,
+    SchemaMismatchError,
+)
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.sources.type_names import parse_type
@@ -191,6 +199,32 @@ def test_declared_types_of_json(tmp_path: Path) -> None:
         "later": "struct<x: int64, y: list<item: string>>",
     }
     assert str(rows(source)[0]["d"]) == "2020-01-02"
+
+
+@pytest.mark.parametrize("split_bytes", [1, 1 << 30])
+def test_formats_of_timestamps_in_json(tmp_path: Path, split_bytes: int) -> None:
+    texts = ["05.03.2024 10:00", None, "2024-03-06T11:30:00", "07.03.2024"]
+    lines = [json.dumps({"at": text}) for text in texts]
+    source = open_files(
+        tmp_path,
+        {"a.jsonl": "\n".join(lines)},
+        split_bytes,
+        types={"at": "timestamp[s]"},
+        json=JsonOptions(timestamp_formats=["%d.%m.%Y %H:%M", "%d.%m.%Y", "ISO8601"]),
+    )
+    expected = [(5, 10, 0), None, (6, 11, 30), (7, 0, 0)]
+    assert [row["at"] for row in rows(source)] == [at and datetime(2024, 3, *at) for at in expected]
+
+
+def test_formats_of_timestamps_with_zones_in_json(tmp_path: Path) -> None:
+    files = {"a.json": '{"at":"05.03.2024 10:00 +0200"}\n'}
+    formats = JsonOptions(timestamp_formats=["%d.%m.%Y %H:%M %z"])
+    source = open_files(tmp_path, files, types={"at": "timestamp[us, UTC]"}, json=formats)
+    assert [row["at"].hour for row in rows(source)] == [8]
+    with pytest.raises(BadRowError, match=r'line 1: column .at. has "05\.03\.2024 10:00'):
+        open_files(tmp_path, files, types={"at": "timestamp[us]"}, json=formats)
+    with pytest.raises(JobFileError, match=r"visits\.json\.timestamp_formats: '%f' has %f, which"):
+        open_files(tmp_path, files, json=JsonOptions(timestamp_formats=["%f"]))
 
 
 def write(path: Path, **columns: pa.Array) -> None:
