@@ -63,8 +63,8 @@ def split_pickled(text: str) -> tuple[str, str] | None:
     return (name, encoded) if name and encoded else None
 
 
-def shown_function(text: str) -> str:
-    """Return a text of `pickle_function`, or ``module:function``, as messages show it."""
+def shown_text(text: str) -> str:
+    """Return the text of a function or an expression, pickled or not, as messages show it."""
     parts = split_pickled(text)
     return parts[0] if parts else text
 

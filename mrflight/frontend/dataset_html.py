@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from mrflight.config.input_frame import InputFrame
-from mrflight.config.pickled_functions import shown_function
+from mrflight.config.pickled_functions import shown_text
 from mrflight.frontend.dataset_builder import InputBuilder, StageBuilder
 from mrflight.result import html_table
 
@@ -80,5 +80,5 @@ def _text(value: object) -> str:
         return ", ".join(map(_text, value))
     if isinstance(value, InputFrame):
         return value.kind
-    text = shown_function(value) if isinstance(value, str) else str(value)
+    text = shown_text(value) if isinstance(value, str) else str(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"

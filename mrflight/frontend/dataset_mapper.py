@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from mrflight.config.pickled_functions import function_text, shown_function
+from mrflight.config.pickled_functions import function_text, shown_text
 from mrflight.config.row_steps import (
     Call,
     Drop,
@@ -56,7 +56,7 @@ class DatasetMapper(ABC):
         inputs = self._as_inputs()
         if not inputs[0].is_mapped:
             return self._with_inputs(tuple(each.with_options(map=text) for each in inputs))
-        call = f"map({shown_function(text)})"
+        call = f"map({shown_text(text)})"
         return self._add_step(Call(call=call, table=inputs[0].name, function=text))
 
     def filter(self, *conditions: Expression) -> Self:

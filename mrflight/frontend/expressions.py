@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mrflight.config.pickled_functions import shown_text
 from mrflight.config.row_steps import NamedExpression
 from mrflight.errors import JobFileError
 
@@ -79,8 +80,6 @@ def describe_call(method: str, expressions: Iterable[NamedExpression]) -> str:
 
 
 def _described(each: NamedExpression) -> str:
-    from mrflight.config.pickled_functions import split_pickled
-
-    pickled = split_pickled(each.text)
-    text = pickled[0] if pickled else json.dumps(each.text, ensure_ascii=False)
+    shown = shown_text(each.text)
+    text = shown if shown != each.text else json.dumps(shown, ensure_ascii=False)
     return text if each.name is None else f"{each.name}={text}"

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.compute.sql.expressions import shown_expression
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
+from mrflight.config.pickled_functions import shown_text
 from mrflight.config.row_steps import Compute
 from mrflight.config.sort_key import SortKey
 from mrflight.config.spec import JobSpec, ReduceSection
@@ -144,7 +144,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
     def _map(self, name: str, row_map: RowMap | None) -> Iterator[Line]:
         maps = list(maps_of(row_map))
         if (condition := self._spec.inputs[name].filter) is not None:
-            yield "  filter", _shorten(shown_expression(condition))
+            yield "  filter", _shorten(shown_text(condition))
             del maps[0]
         for each in maps:
             if computed := _computed(each):

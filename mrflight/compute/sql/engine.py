@@ -55,7 +55,7 @@ def check_installed(key_path: str) -> None:
     """Raise JobFileError if DataFusion is not installed."""
     if find_spec("datafusion") is None:
         raise JobFileError(
-            f"{key_path}: SQL needs DataFusion, which is not installed: pip install 'mrflight[sql]'"
+            f"{key_path} needs DataFusion, which is not installed: pip install 'mrflight[sql]'"
         )
 
 

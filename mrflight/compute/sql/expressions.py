@@ -51,12 +51,6 @@ def pickle_expression(expression: object, call: str) -> str:
     return pickle_object(expression, shown, call)
 
 
-def shown_expression(text: str) -> str:
-    """Return an expression's text for messages."""
-    parts = split_pickled(text)
-    return parts[0] if parts else text
-
-
 def parse_expression(rows: DataFrame, text: str, call: str) -> Expr:
     """Return the expression over the columns of ``rows``; a column's name is that column.
 

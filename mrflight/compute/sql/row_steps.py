@@ -12,7 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute.sql.engine import query, quoted, translate_errors
-from mrflight.compute.sql.expressions import column, parse_expression, shown_expression
+from mrflight.compute.sql.expressions import column, parse_expression
+from mrflight.config.pickled_functions import shown_text
 from mrflight.config.row_steps import (
     Compute,
     Drop,
@@ -71,7 +72,7 @@ def _plan_filter(rows: DataFrame, step: Filter) -> DataFrame:
     for text, field in zip(step.conditions, pa.schema(found.schema()), strict=True):
         if not pa.types.is_boolean(field.type) and not pa.types.is_null(field.type):
             raise JobFileError(
-                f"{step.call}: {shown_expression(text)!r} is {field.type} and not a condition; "
+                f"{step.call}: {shown_text(text)!r} is {field.type} and not a condition; "
                 "compare it with something"
             )
     return rows.filter(reduce(and_, conditions))
@@ -148,7 +149,7 @@ def _named(rows: DataFrame, wanted: NamedExpression, call: str) -> tuple[str, Ex
     """Return an expression with the name of its column."""
     expression = parse_expression(rows, wanted.text, call)
     name = wanted.name or _own_name(expression)
-    return (shown_expression(wanted.text) if name is None else name), expression
+    return (shown_text(wanted.text) if name is None else name), expression
 
 
 def _own_name(expression: Expr) -> str | None:

@@ -40,7 +40,7 @@ except JobError as error:
         (
             "datafusion",
             "mrflight.col('a') > 1",
-            "JobFileError: col: SQL needs DataFusion, which is not installed: pip install "
+            "JobFileError: col needs DataFusion, which is not installed: pip install "
             "'mrflight[sql]'",
         ),
         (
