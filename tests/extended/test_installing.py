@@ -90,6 +90,8 @@ def check(names: Sequence[str]) -> None:
 def test_a_wheel_built_without_cargo_has_no_kernel_of_an_earlier_build(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         check(file.namelist())
+        (metadata,) = [name for name in file.namelist() if name.endswith("/METADATA")]
+        assert "## A first job" in file.read(metadata).decode()
 
 
 def test_the_sources_for_the_index_have_no_kernel_of_an_earlier_build(
