@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -37,6 +37,7 @@ Line = tuple[str, str]
 """A label, which is indented if it belongs to the line before, and its value."""
 
 _MAX_SQL_CHARACTERS = 120
+_MAX_DIFFERENCES = 10
 """Longer statements are cut: the job file has them as a whole."""
 
 _REASONS: dict[Reason, str] = {
@@ -118,7 +119,7 @@ class StageExplanation(msgspec.Struct, frozen=True):
             note = f" ({format_count(skipped, 'folder')} not needed)" if skipped else ""
             yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
         if source.differences:
-            yield "  union", "; ".join(source.differences)
+            yield "  union", _listed(source.differences)
         if source.skipped_files:
             yield "  files", f"{source.skipped_files:,} others not needed"
         if source.skipped_row_groups:
@@ -233,6 +234,12 @@ class StageExplanation(msgspec.Struct, frozen=True):
         if self.plan.is_adaptive:
             return "one for each partition; small neighbors are coalesced"
         return "one for each partition that has rows"
+
+
+def _listed(differences: Sequence[str]) -> str:
+    others = len(differences) - _MAX_DIFFERENCES
+    shown = "; ".join(differences[:_MAX_DIFFERENCES])
+    return f"{shown}; and {others:,} more" if others > 0 else shown
 
 
 def _largest(splits: list[Split]) -> str:

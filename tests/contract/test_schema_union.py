@@ -87,6 +87,8 @@ def test_a_union_has_the_rows_of_duckdb(
         assert found.select(oracle.columns).to_pylist() == [
             dict(zip(oracle.columns, row, strict=True)) for row in oracle.fetchall()
         ]
+        encoded = [b for s in source.splits for b in source.reader.read_encoded(s)]
+        assert [row for batch in encoded for row in batch.to_pylist()] == found.to_pylist()
         packed = [b for s in pack(source.splits, 1 << 40) for b in source.reader.read(s)]
         assert pa.Table.from_batches(packed, source.reader.schema) == found
 

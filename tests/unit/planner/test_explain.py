@@ -72,11 +72,18 @@ def test_a_job_of_one_stage(clicks_folder: Path, capsys: pytest.CaptureFixture[s
 def test_the_columns_of_files_of_different_schemas(
     clicks_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (clicks_folder / "visits" / "z.csv").write_text("url,visitor,ms,more\nx.com,1.5,3,1\n")
     job = CLICKS.replace("[inputs.visits]", '[inputs.visits]\nschema = "union"')
+    file = clicks_folder / "visits" / "z.csv"
+    file.write_text("url,visitor\nx.com,1.5\n")
     code, out, err = explained(clicks_folder, capsys, job)
     assert (code, err) == (0, "")
     assert "\n  union:        visitor is double instead of int64\n" in out
+    names = [f"c{number}" for number in range(12)]
+    file.write_text(f"url,visitor,{','.join(names)}\n")
+    job = job.replace('"visitor"]', f'"visitor", {", ".join(map(repr, names))}]')
+    code, out, err = explained(clicks_folder, capsys, job)
+    assert (code, err) == (0, "")
+    assert "c9 is null in 2 files; and 2 more\n" in out
 
 
 def test_how_many_small_files_a_map_reads(
