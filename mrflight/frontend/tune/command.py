@@ -137,9 +137,7 @@ def _try(job: TunedJob, options: argparse.Namespace) -> Outcome:
         say(f"{describe_run(run)}\n")
 
     with ScratchFolder("tune", job.settings.spill_root) as scratch:
-        process = TrialProcess(
-            options.job.resolve(), options.set, job.facts, job.broadcasts(), scratch.path
-        )
+        process = TrialProcess(job, options.job.resolve(), options.set, scratch.path)
         return Experiment(job, process.run, time.monotonic, note).run(
             options.budget, options.sample
         )

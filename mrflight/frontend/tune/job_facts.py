@@ -108,21 +108,34 @@ class TunedJob:
         of_small = sum(s.size_bytes for key, s in sources.items() if key not in sampled)
         return Amount(fraction, of_large, of_small, _count_maps(self._plan, sources))
 
-    def broadcasts(self) -> dict[str, bool]:
-        """Return, by input, whether the joins of the whole input broadcast it.
+    def sample_keys(self, fraction: float, sampled: Sequence[str]) -> dict[str, float]:
+        """Return the keys of the job file with which it reads a fraction of the ``sampled`` inputs.
 
-        A sample of it could be so small that a join would decide otherwise.
+        An input of which the job itself reads a sample is read as a sample of that.
         """
-        decided = {}
+        own = {
+            _input_key(stage, name): section.sample
+            for stage in self._plan.stages
+            for name, section in stage.spec.inputs.items()
+        }
+        return {f"{key}.sample": fraction * own[key] for key in sampled if fraction < 1}
+
+    def fixed_keys(self) -> dict[str, bool | str]:
+        """Return keys of the job file that every trial sets, with their values.
+
+        A sample could be so small that a join would broadcast it, as it does not do with the whole
+        input. Rows that cannot be read are left out and not written to the folder of the job.
+        """
+        keys: dict[str, bool | str] = {}
         for stage in self._plan.stages:
-            reduce, plan = stage.spec.reduce, self._plan.plans[stage.name]
-            if reduce is None or reduce.join is None or stage.reads:
-                continue
-            broadcast = {side.name for side in plan.sides} if plan.stream is not None else set()
+            broadcast = _broadcast_inputs(stage, self._plan.plans[stage.name])
             for name, section in stage.spec.inputs.items():
-                if section.broadcast is None:
-                    decided[_input_key(stage, name)] = name in broadcast
-        return decided
+                key = _input_key(stage, name)
+                if broadcast is not None and section.broadcast is None:
+                    keys[f"{key}.broadcast"] = name in broadcast
+                if section.bad_rows_folder is not None:
+                    keys[f"{key}.bad_rows"] = "skip"
+        return keys
 
     def sizes(self) -> Mapping[str, int]:
         """Return the size of each input by its key."""
@@ -145,6 +158,14 @@ def _files_of(plan: JobPlan) -> dict[str, Source]:
 
 def _input_key(stage: Stage, name: str) -> str:
     return f"{stage.section}inputs.{name}"
+
+
+def _broadcast_inputs(stage: Stage, plan: StagePlan) -> set[str] | None:
+    """Return the inputs that the join of a stage broadcasts; None if it has no join of files."""
+    reduce = stage.spec.reduce
+    if reduce is None or reduce.join is None or stage.reads:
+        return None
+    return {side.name for side in plan.sides} if plan.stream is not None else set()
 
 
 def _count_maps(plan: JobPlan, sources: Mapping[str, Source]) -> int:

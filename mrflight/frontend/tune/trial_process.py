@@ -18,7 +18,7 @@ import msgspec
 from mrflight.driver import EXIT_WRONG_JOB
 from mrflight.errors import DeadlineExceededError, JobError, JobFailedError
 from mrflight.frontend.tune.design import settings_by_key
-from mrflight.frontend.tune.job_facts import JobFacts
+from mrflight.frontend.tune.job_facts import TunedJob
 from mrflight.frontend.tune.trial import Run, Trial
 from mrflight.result import JobResult
 
@@ -30,21 +30,12 @@ class TrialProcess:
     """Starts the driver for trials of one job."""
 
     def __init__(
-        self,
-        job_file: Path,
-        overrides: Sequence[str],
-        facts: JobFacts,
-        fixed: Mapping[str, bool],
-        scratch: Path,
+        self, job: TunedJob, job_file: Path, overrides: Sequence[str], scratch: Path
     ) -> None:
-        """``overrides`` are the user's own ``--set``, and ``fixed`` what the trials decide.
-
-        ``scratch`` is a folder for outputs.
-        """
+        """``overrides`` are the user's own ``--set``, and ``scratch`` is a folder for outputs."""
+        self._job = job
         self._job_file = job_file
         self._overrides = overrides
-        self._facts = facts
-        self._fixed = fixed
         self._scratch = scratch
 
     def run(self, trial: Trial, sampled: Sequence[str], limit_s: float) -> Run:
@@ -77,13 +68,10 @@ class TrialProcess:
 
     def _settings(self, trial: Trial, sampled: Sequence[str], output: Path) -> Mapping[str, object]:
         """Return the keys of the job file that a trial sets."""
-        fraction = trial.amount.fraction
-        samples = {f"{key}.sample": fraction for key in sampled if fraction < 1}
-        broadcasts = {f"{key}.broadcast": value for key, value in self._fixed.items()}
         return {
-            **samples,
-            **broadcasts,
-            **settings_by_key(trial.setting, self._facts),
+            **self._job.sample_keys(trial.amount.fraction, sampled),
+            **self._job.fixed_keys(),
+            **settings_by_key(trial.setting, self._job.facts),
             "output.table": str(output),
         }
 

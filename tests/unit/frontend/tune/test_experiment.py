@@ -278,7 +278,8 @@ def test_the_small_input_of_a_join_is_read_whole(folder: Path) -> None:
     text = JOIN.replace("partitions = 20", 'partitions = "auto"')
     job, outcome = tune(folder, Machine(steady), text, sample=4 * MIB)
     assert outcome.sampled == ("inputs.visits",)
-    assert job.broadcasts() == {"inputs.visits": False, "inputs.sites": True}
+    broadcast = {"inputs.visits.broadcast": False, "inputs.sites.broadcast": True}
+    assert job.fixed_keys() == broadcast
     text = report.report(job, outcome)
     assert "  inputs.sites: 87.9 KiB, all of it" in text
     assert "The time to write to s3://bucket/out is not in the estimate." in text
@@ -301,6 +302,22 @@ def test_what_the_cluster_decides_is_not_tried(
     assert {trial.setting.workers for trial in machine.trials} == workers
     assert len({trial.setting.memory_bytes for trial in machine.trials}) == 1
     assert note in report.report(job, outcome)
+
+
+def test_a_sample_that_the_job_reads_itself_is_sampled(folder: Path) -> None:
+    text = JOB.replace("[shuffle]", "sample = 0.5\n[shuffle]")
+    job, outcome = tune(folder, Machine(steady), text, sample=4 * MIB)
+    assert 8 * MIB < outcome.samples.whole.size_bytes < 9 * MIB
+    fraction = outcome.samples.full.fraction
+    assert 0.4 < fraction < 0.6
+    assert job.sample_keys(fraction, outcome.sampled) == {"inputs.visits.sample": fraction / 2}
+    assert job.sample_keys(1.0, outcome.sampled) == {}
+
+
+def test_bad_rows_are_not_written_to_the_folder_of_the_job(folder: Path) -> None:
+    text = JOB.replace("[shuffle]", 'bad_rows = "bad"\n[shuffle]')
+    job, _ = tune(folder, Machine(steady), text)
+    assert job.fixed_keys() == {"inputs.visits.bad_rows": "skip"}
 
 
 def test_both_large_inputs_of_a_join_are_sampled(folder: Path) -> None:
