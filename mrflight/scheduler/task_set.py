@@ -28,6 +28,9 @@ R = TypeVar("R")
 _LOOK_EVERY_S = 0.25
 """A task set looks so often for changed placements, tasks that have begun, and stragglers."""
 
+_MAX_EARLY_RETRIES = 8
+"""So many retries come before the tasks that wait, which are all submitted again for each."""
+
 _STOP_TIMEOUT_S = 10.0
 """An attempt that was stopped may take so long until its worker is known to be gone."""
 
@@ -93,6 +96,7 @@ class TaskSet(Generic[T, R]):
         self._took_s: dict[int, float] = {}
         """The duration of each finished task."""
         self._results: dict[int, R] = {}
+        self._early_retries = 0
 
     def run(self, deadline: Deadline) -> list[R]:
         """Run all tasks and return their results; see `StageRunner.run`."""
@@ -169,7 +173,8 @@ class TaskSet(Generic[T, R]):
         )
         if self._attempts.is_running(attempt.task):
             return
-        if isinstance(error, UserFunctionRaisedError):
+        if isinstance(error, UserFunctionRaisedError) and self._early_retries < _MAX_EARLY_RETRIES:
+            self._early_retries += 1
             self._start_next(attempt.task)  # if it raises the same again, the job ends
         else:
             self._start(attempt.task)

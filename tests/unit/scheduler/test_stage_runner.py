@@ -325,6 +325,29 @@ def test_what_a_users_function_raised_is_tried_again_before_other_tasks(
     assert (stages.started, stages.failed) == ({"map": 4}, {"map": 1 + again})
 
 
+def test_few_retries_come_before_other_tasks(report: RecordedProgress) -> None:
+    """Each of them submits the tasks that wait again. The last task waits until all are done."""
+    last = 19
+    waiting: list[Future[int]] = []
+    first: list[Future[int]] = [Future() for _ in range(last)]
+
+    def submit(task: ScriptedTask, attempt: int) -> Future[int]:
+        if task.number == last:
+            waiting.append(Future())
+            if len(waiting) == 1:
+                for number, future in enumerate(first):
+                    future.set_exception(UserFunctionRaisedError(f"the map f raised {number}"))
+            return waiting[-1]
+        if (task.number, attempt) == (last - 1, 1):
+            waiting[-1].set_result(last)
+        return ended(task.number) if attempt else first[task.number]
+
+    stages = StageRunner(NoExecutor(), report)
+    assert stages.run("map", TaskSetSpec(tasks(last + 1), submit)) == list(range(last + 1))
+    assert len(waiting) == 1 + 8
+    assert (stages.started, stages.failed) == ({"map": 2 * last + 1}, {"map": last})
+
+
 def test_a_failure_is_reported_in_one_line(report: RecordedProgress) -> None:
     futures = [ended(JobFailedError("f raised:\nTraceback\n  line 3\nKeyError: 'x'")), ended(7)]
     stages = StageRunner(NoExecutor(), report)
