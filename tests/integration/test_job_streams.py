@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 
 from tests.support.clicks_job import WEIGH, write_visits
 from tests.support.driver import drive, driver_command, write_job
+from tests.support.terminal import ENVIRONMENT, terminal
 
 
 def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None:
@@ -102,6 +104,20 @@ table = "out"
     assert "map saw 2\n" in done.stderr
     assert "reduce saw 2\n" in done.stderr
     assert len(done.stdout.splitlines()) == 1
+    with terminal() as screen:
+        run = subprocess.Popen(
+            [*driver_command(job), "--set", "output.mode=overwrite"],
+            stdout=subprocess.PIPE,
+            stderr=screen.descriptor,
+            env={**os.environ, **ENVIRONMENT},
+        )
+        os.close(screen.descriptor)
+        stdout, _ = run.communicate(timeout=60)
+    assert run.returncode == 0, screen.shown
+    assert b"saw" not in stdout
+    lines = [line.strip() for line in screen.shown.splitlines()]
+    assert lines.index("map saw 2") < lines.index("reduce saw 2")
+    assert any(line.startswith("reduce ") and "1/1" in line for line in lines)
 
 
 @pytest.mark.parametrize(

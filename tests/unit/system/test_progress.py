@@ -17,9 +17,9 @@ import pytest
 from mrflight.frontend.batches import ProgressBeforeRows
 from mrflight.system.progress import ProgressReport, Work, progress_for, progress_here
 from mrflight.system.progress.meter import StageMeter
+from tests.support.terminal import ENVIRONMENT, terminal
 
 WAIT_S = 30.0
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 Report = Callable[[ProgressReport], None]
 
@@ -42,28 +42,12 @@ def lines_of(report: Report, times: Iterable[float] = repeat(0.0)) -> list[str]:
 
 def shown_on_a_terminal(report: Report, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a terminal of 200 columns is sent, without the escape sequences."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "200")
-    ours, theirs = pty.openpty()
-    shown = bytearray()
-
-    def read() -> None:
-        try:
-            while data := os.read(ours, 4096):
-                shown.extend(data)
-        except OSError:  # how Linux says that the other side is closed
-            return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        with open(theirs, "w", encoding="utf-8") as stream:
-            assert stream.isatty()
-            report(progress_for(stream))
-    finally:
-        reader.join()
-        os.close(ours)
-    return ESCAPES.sub("", shown.decode())
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    with terminal() as shown, open(shown.descriptor, "w", encoding="utf-8") as stream:
+        assert stream.isatty()
+        report(progress_for(stream))
+    return shown.shown
 
 
 def test_a_pipe_gets_a_line_per_quarter_and_one_at_the_end() -> None:
