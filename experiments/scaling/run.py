@@ -66,7 +66,7 @@ class _Reported(ProgressReport):
     cluster: SimulatedCluster
     size: Size
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         self._stage = stage
         self.steps.end(_READY[stage])
         if stage == "reduce" and self.size.loses:

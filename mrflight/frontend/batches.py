@@ -61,8 +61,8 @@ class ProgressBeforeRows(ProgressReport):
         self._stages = progress
         self.is_drawn = progress.is_drawn
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
-        self._stages.begin(stage, tasks, size_bytes)
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
+        self._stages.begin(stage, tasks, size_bytes, at_once)
 
     def begin_rows(self, rows: int) -> None:
         self._progress.close()

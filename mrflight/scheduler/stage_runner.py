@@ -63,7 +63,7 @@ class StageRunner:
         Raises DeadlineExceededError, or the error of an attempt, with the task's name as a note,
         if it is not retryable or the task has failed too often.
         """
-        self.progress.begin(stage, len(spec.tasks), spec.size_bytes)
+        self.progress.begin(stage, len(spec.tasks), spec.size_bytes, self.workers)
         results = self._run(stage, spec, self.progress)
         self.progress.end(note(results) if note else f"{len(results)} done")
         return results

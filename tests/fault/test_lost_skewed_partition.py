@@ -72,7 +72,7 @@ class Killing(ProgressReport):
         self.killed: list[str] = []
         self.lines: list[str] = []
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         self._now = stage
         self._done = 0
         if stage == self._stage and not self.killed:

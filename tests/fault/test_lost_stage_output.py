@@ -72,7 +72,7 @@ class KillingAServer(ProgressReport):
         self.stages: list[tuple[str, int]] = []
         self.lines: list[str] = []
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         self.stages.append((stage, tasks))
         if stage == self._stage and not self.killed:
             server = self._second_server()

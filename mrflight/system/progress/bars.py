@@ -30,13 +30,13 @@ class Bars(ProgressReport):
         self._stream = stream
         self._bars: StageBars | None = None
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         if self._bars is None:
             from rich.console import Console
 
             self._bars = StageBars(Console(file=self._stream))
             self._bars.table.start()
-        self._bars.begin(stage, tasks, size_bytes)
+        self._bars.begin(stage, tasks, size_bytes, at_once)
 
     def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
         if self._bars is not None:
@@ -73,8 +73,8 @@ class StageBars:
         self._meter: StageMeter | None = None
         self._row: TaskID | None = None
 
-    def begin(self, stage: str, tasks: int, size_bytes: int) -> None:
-        meter = self._meter = StageMeter(stage, tasks, size_bytes, self._clock())
+    def begin(self, stage: str, tasks: int, size_bytes: int, at_once: int) -> None:
+        meter = self._meter = StageMeter(stage, tasks, size_bytes, at_once, now=self._clock())
         self._row = self.table.add_task(
             stage, total=1.0, count=meter.count("/"), status=lambda: meter.status(self._clock())
         )

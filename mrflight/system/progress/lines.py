@@ -17,12 +17,12 @@ class Lines(ProgressReport):
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
         self._clock = clock
-        self._meter = StageMeter("", 0, 0, clock())
+        self._meter = StageMeter("", 0, now=clock())
         self._wrote_at = 0.0
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         self._wrote_at = self._clock()
-        self._meter = StageMeter(stage, tasks, size_bytes, self._wrote_at)
+        self._meter = StageMeter(stage, tasks, size_bytes, at_once, now=self._wrote_at)
 
     def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
         meter, now = self._meter, self._clock()

@@ -16,12 +16,15 @@ class StageMeter:
     the estimate counts down from there.
     """
 
-    def __init__(self, stage: str, tasks: int, size_bytes: int, now: float) -> None:
+    def __init__(
+        self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1, *, now: float
+    ) -> None:
         self.stage = stage
         self.tasks = tasks
         self.done = 0
         """The tasks that have ended."""
         self._size_bytes = size_bytes
+        self._at_once = at_once
         self._rows = self._read_bytes = 0
         self._began = self._at = now
 
@@ -56,13 +59,25 @@ class StageMeter:
         rates += [f"{format_bytes(self._read_bytes / elapsed_s)}/s"] if self._read_bytes else []
         return ", ".join(rates)
 
+    def left_s(self, now: float) -> float | None:
+        """Return how long the stage will take from now on; None if that is not known.
+
+        Workers begin with their first tasks together, so when one is done the others almost are,
+        and so on with their next tasks. So the work is done, and left, in whole rounds.
+        """
+        elapsed_s = self._at - self._began
+        at_once = self._at_once
+        rounds, all_rounds = -(-self.done // at_once), -(-self.tasks // at_once)
+        done = self.fraction * self.tasks + rounds * at_once - self.done
+        if elapsed_s < _MIN_ELAPSED_S or not done or rounds == all_rounds:
+            return None
+        left = max(0.0, all_rounds * at_once - done)
+        return elapsed_s * left / done - (now - self._at)
+
     def left(self, now: float) -> str:
-        """Return how long the stage will take from now on, or nothing if that is not known."""
-        elapsed_s, fraction = self._at - self._began, self.fraction
-        if elapsed_s < _MIN_ELAPSED_S or not 0 < fraction < 1:
-            return ""
-        left_s = elapsed_s * (1 - fraction) / fraction - (now - self._at)
-        return f"about {format_duration(left_s)} left" if left_s >= 1 else ""
+        """Return the estimate in words, or nothing if there is none, or no time left."""
+        left_s = self.left_s(now)
+        return "" if left_s is None or left_s < 1 else f"about {format_duration(left_s)} left"
 
     def status(self, now: float) -> str:
         """Return the rates and the estimate."""

@@ -34,12 +34,12 @@ class NotebookBars(ProgressReport):
         self._is_over = threading.Event()
         self._drawer = threading.Thread(target=self._draw, name="progress", daemon=True)
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         if self._cell is not None:
-            self._cell.bars.begin(stage, tasks, size_bytes)
+            self._cell.bars.begin(stage, tasks, size_bytes, at_once)
         elif not self._is_over.is_set():
             self._cell = _Cell()
-            self._cell.bars.begin(stage, tasks, size_bytes)
+            self._cell.bars.begin(stage, tasks, size_bytes, at_once)
             self._cell.show()
             self._drawer.start()
 

@@ -31,8 +31,11 @@ class ProgressReport(Closeable):
     """True if it draws bars, which others must not write between: see `show_output`."""
 
     @abstractmethod
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
-        """Begin a stage; ``size_bytes`` are those of all its work, and 0 if they are not known."""
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
+        """Begin a stage; ``size_bytes`` are those of all its work, and 0 if they are not known.
+
+        ``at_once`` is how many tasks run at the same time.
+        """
 
     @abstractmethod
     def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
@@ -59,7 +62,7 @@ class ProgressReport(Closeable):
 class QuietProgress(ProgressReport):
     """Shows no stages and logs notices."""
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         pass
 
     def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:

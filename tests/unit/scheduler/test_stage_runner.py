@@ -38,7 +38,7 @@ class RecordedProgress(ProgressReport):
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0) -> None:
+    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         self.begun.append((stage, tasks))
 
     def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:

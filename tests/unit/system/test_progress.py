@@ -236,7 +236,7 @@ def test_the_work_that_is_done_is_a_part_of_the_bytes_or_of_the_tasks(
 
 
 def test_an_estimate_counts_down_until_the_next_task_ends() -> None:
-    meter = StageMeter("map", 4, 0, now=100.0)
+    meter = StageMeter("map", 4, now=100.0)
     assert meter.status(130.0) == ""  # nothing is known yet
     meter.advance(Work(), 1, now=130.0)
     assert meter.left(130.0) == "about 1 min 30 s left"
@@ -244,6 +244,20 @@ def test_an_estimate_counts_down_until_the_next_task_ends() -> None:
     assert meter.left(230.0) == ""  # it takes longer than estimated
     meter.advance(Work(), 3, now=240.0)
     assert meter.status(240.0) == ""
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 32])
+@pytest.mark.parametrize("tasks", [8, 40, 100])
+def test_an_estimate_counts_the_tasks_that_run(at_once: int, tasks: int) -> None:
+    """Each worker begins with a task of 10 s, and they end one after the other in a second."""
+    meter = StageMeter("map", tasks, at_once=at_once, now=0.0)
+    ends = sorted(
+        10.0 * (number // at_once + 1) + number % at_once / at_once for number in range(tasks)
+    )
+    for end in ends[:-at_once]:
+        meter.advance(Work(), 1, end)
+        estimated = meter.left_s(end) or 0.0
+        assert end + estimated == pytest.approx(ends[-1], abs=0.1 * ends[-1])
 
 
 def test_a_terminal_shows_rates(monkeypatch: pytest.MonkeyPatch) -> None:
