@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from mrflight.sources.lines import Chunk
+
+_FEW_ROWS = 512
+"""To read so many rows again takes about as long as to begin a read."""
+
+_ROW = re.compile(r"Row #(?P<of_csv>\d+)|in row (?P<of_json>\d+)$")
 
 
 def find_bad_rows(rows: Mapping[int, bytes], decode: Callable[[Chunk], object]) -> dict[int, str]:
     """Return the numbers of the rows on which ``decode`` fails, in order, and what it raises.
 
-    Rows are decoded together, and in halves if that fails. So a few bad rows cost a few reads of
-    all rows, and each of many bad rows about two short reads, which take 0.5 ms.
+    Rows are decoded together. If that fails for many, it is tried with the halves. If it fails for
+    some hundreds, the row that pyarrow names is taken out. So each bad row costs two reads of few
+    rows, which take half a millisecond, and a chunk with a few bad rows costs a few reads more.
     """
     bad: dict[int, str] = {}
     unknown = [list(rows)] if rows else []
@@ -20,12 +27,27 @@ def find_bad_rows(rows: Mapping[int, bytes], decode: Callable[[Chunk], object]) 
         failure = _failure(b"".join(map(rows.__getitem__, numbers)), decode)
         if failure is None:
             continue
-        if len(numbers) == 1:
-            bad[numbers[0]] = str(failure)
-            continue
-        middle = len(numbers) // 2
-        unknown += [numbers[middle:], numbers[:middle]]
-    return bad
+        named = 0 if len(numbers) == 1 else _named_row(failure, len(numbers))
+        one = None if named is None else _failure(rows[numbers[named]], decode)
+        if named is not None and one is not None:
+            bad[numbers.pop(named)] = str(one)
+            unknown += [numbers] if numbers else []
+        else:
+            middle = len(numbers) // 2
+            unknown += [numbers[middle:], numbers[:middle]]
+    return dict(sorted(bad.items()))
+
+
+def _named_row(failure: ValueError, rows: int) -> int | None:
+    """Return the index of the row that a message of pyarrow names, if it is among few rows.
+
+    It may be another one if some rows are no lines, so the caller has to look at it.
+    """
+    found = _ROW.search(str(failure)) if rows <= _FEW_ROWS else None
+    if found is None:
+        return None
+    index = int(found["of_csv"]) - 1 if found["of_csv"] else int(found["of_json"])
+    return index if 0 <= index < rows else None
 
 
 def first_bad_row(rows: Sequence[bytes], decode: Callable[[Chunk], object]) -> int | None:

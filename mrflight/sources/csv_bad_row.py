@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -13,6 +14,8 @@ from mrflight.config.spec import CsvOptions
 from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_dialect import encoding_of, parse_options
 from mrflight.sources.lines import Chunk, shorten
+
+_COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
 class CsvExpectation(msgspec.Struct, frozen=True):
@@ -61,13 +64,22 @@ class CsvExpectation(msgspec.Struct, frozen=True):
                 f"{_count(len(self.columns), 'column')}: {text}; correct the line, or quote "
                 f"a value that contains the delimiter {self.options.delimiter!r}"
             )
-        for column, type in self.types.items():
+        for column, type in self._with_named_first(reason):
             if column not in self.columns[: len(fields)]:
                 continue
             value = fields[self.columns.index(column)]
             if not self._converts(record, column, type):
                 return self._explain_value(column, type, value)
         return f"{text} cannot be read: {reason}"
+
+    def _with_named_first(self, reason: str) -> list[tuple[str, pa.DataType]]:
+        """Return the types, and first the one of the column that pyarrow's message names.
+
+        It is probably the bad one, unless the message is about several rows.
+        """
+        found = _COLUMN.match(reason)
+        named = self.columns[int(found[1])] if found is not None else None
+        return sorted(self.types.items(), key=lambda each: each[0] != named)
 
     def _explain_value(self, column: str, type: pa.DataType, value: bytes) -> str:
         key = f"inputs.{self.input_name}.types.{column}"

@@ -12,18 +12,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from mrflight.config.spec import CsvOptions, InputSpec
-from mrflight.errors import JobFileError
+from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source
+from mrflight.sources.bad_row_search import find_bad_rows
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import Source
+from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_records import RecordSplitter
-from mrflight.sources.lines import CHUNK_BYTES
+from mrflight.sources.lines import CHUNK_BYTES, Chunk
 from mrflight.sources.packing import OPEN_BYTES, pack
 
 TYPES = {"n": "int64", "s": "string"}
@@ -217,6 +220,111 @@ def test_lines_are_counted_from_the_start_of_a_large_file(tmp_path: Path, name: 
     for order in (source.splits, source.splits[::-1]):
         bad = read(structs.replace(source, splits=order))[1]
         assert sorted(line for _, line, _ in bad) == list(range(1000, 12_001, 1000))
+
+
+def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'n,s\n1,x\n2,"' + b"y\n" * (CHUNK_BYTES * 3 // 4))
+    with pytest.raises(BadRowError, match=r"a\.csv has a row of more than 4 MiB; a quote before"):
+        read(open_skipping(tmp_path, "a.csv", csv=QUOTED))
+
+
+def test_types_are_inferred_from_the_rows_that_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('n,s\nlong,line,here\n1,x\n"open\n2,y\n')
+    assert read(open_skipping(tmp_path, "a.csv", types={})) == (
+        [(1, "x"), (2, "y")],
+        [("a.csv", 2, "long,line,here"), ("a.csv", 4, '"open')],
+    )
+    (tmp_path / "a.json").write_text('broken\n{"n":1,"s":"x"}\n')
+    assert read(open_skipping(tmp_path, "a.json", types={})) == (
+        [(1, "x")],
+        [("a.json", 1, "broken")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (CsvOptions(allow_missing_columns=True), ([(1, "x"), (4, None)], [2, 4, 6])),
+        (CsvOptions(comment="#"), ([(1, "x")], [2, 4, 5])),
+        (CsvOptions(thousands=" ", comment="#"), ([(1200, "y"), (1, "x")], [4, 5])),
+        (CsvOptions(encoding="utf-16", comment="#"), ([(1, "x")], [2, 4, 5])),
+        (CsvOptions(encoding="latin-1", comment="#"), ([(1, "x")], [2, 4, 5])),
+    ],
+    ids=str,
+)
+def test_bad_rows_of_other_dialects(
+    tmp_path: Path, options: CsvOptions, expected: tuple[list[Row], list[int]]
+) -> None:
+    text = "n,s\n1 200,y\n1,x\nü,z\n4\n#,\n"
+    (tmp_path / "a.csv").write_text(text, encoding=options.encoding)
+    rows, bad = read(open_skipping(tmp_path, "a.csv", csv=options))
+    assert (rows, [line for _, line, _ in bad]) == (
+        sorted(expected[0], key=rows.index),
+        expected[1],
+    )
+    assert [text.split("\n")[line - 1] for _, line, _ in bad] == [each for _, _, each in bad]
+
+
+def test_an_input_of_bad_rows_only_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,s\nx,1\ny\n")
+    assert read(open_skipping(tmp_path, "a.csv")) == ([], [("a.csv", 2, "x,1"), ("a.csv", 3, "y")])
+
+
+def test_a_bad_header_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,n\n1,2\n")
+    with pytest.raises(InputError, match="names column 'n' twice"):
+        open_skipping(tmp_path, "a.csv")
+
+
+def test_json_whose_good_rows_contradict_each_other_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"m":1}\nbroken\n{"m":"x"}\n')
+    with pytest.raises(BadRowError, match=r"line 3: field 'm' has the type string, but number"):
+        open_skipping(tmp_path, "a.json", types={})
+
+
+def test_formats_without_bad_rows_refuse_the_key(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(JobFileError, match=r"inputs\.visits\.bad_rows is only for csv and json"):
+        open_skipping(tmp_path, "a.parquet", types={})
+
+
+def test_json_may_begin_with_a_byte_order_mark_and_an_empty_line(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf\n{"n":1,"s":"x"}\n')
+    source = open_source("visits", InputSpec(path="a.json"), tmp_path, {}, 1000)
+    assert read(source) == ([(1, "x")], [])
+
+
+@given(
+    st.lists(st.booleans(), max_size=600),
+    st.sampled_from(["Row #1", "Row #7", "in row 3", "none is named", "Row #999"]),
+)
+def test_bad_rows_are_found_whatever_is_named(are_bad: list[bool], named: str) -> None:
+    rows = {10 * i: b"%d\n" % is_bad for i, is_bad in enumerate(are_bad)}
+
+    def decode(chunk: Chunk) -> None:
+        if b"1" in bytes(chunk):
+            raise ValueError(named)
+
+    bad = {10 * i: named for i, is_bad in enumerate(are_bad) if is_bad}
+    assert find_bad_rows(rows, decode) == bad
+
+
+@pytest.mark.parametrize("every", [1, 100, 5_000])
+def test_a_bad_row_costs_few_reads(every: int) -> None:
+    columns, types = ["n", "s"], {"n": pa.int64(), "s": pa.string()}
+    decoder = CsvDecoder(columns, columns, types, CsvOptions())
+    count = 1_000 if every == 1 else 10_000
+    rows = {i: b"1,x\n" if i % every else b"x,1\n" for i in range(count)}
+    sizes: list[int] = []
+
+    def decode(chunk: Chunk) -> None:
+        sizes.append(chunk.size)
+        decoder.decode(chunk)
+
+    bad = find_bad_rows(rows, decode)
+    assert list(bad) == list(range(0, count, every))
+    assert len(sizes) <= 2 * len(bad) + 2 * min(len(bad) * 6, count // 256) + 1
+    assert sum(sizes) <= 4 * (6 * count + 512 * len(bad))
 
 
 @pytest.mark.parametrize(
