@@ -28,4 +28,4 @@ def filtered_columns(name: str, spec: InputSpec, schema: pa.Schema) -> list[str]
 
     sql_map = filter_map(name, spec)
     assert sql_map is not None, "the input has a filter"
-    return sql_map.columns(schema)
+    return sql_map.columns_alone(schema)

@@ -14,7 +14,7 @@ from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.bounds import bounded_columns, conditions_on_bounds, has_bounds
 from mrflight.compute.sql.engine import add_table, new_session, quoted, translate_errors
-from mrflight.compute.sql.plan_cache import Planned, plan_query
+from mrflight.compute.sql.plan_cache import Planned, needed_columns, plan_query
 from mrflight.compute.sql.plans import (
     conditions_on,
     explain_not_row_wise,
@@ -88,6 +88,16 @@ class SqlMap(SharedPayload, msgspec.Struct, frozen=True):
         Raises as `check` does.
         """
         return used_columns(self._plan(schema)[0], {self.table: schema})[self.table]
+
+    def columns_alone(self, schema: pa.Schema) -> list[str]:
+        """Return the columns of ``schema`` that the query can be planned over without the others.
+
+        Raises as `check` does.
+        """
+        tables = {self.table: schema}
+        return needed_columns(
+            self._plan(schema)[0], tables, lambda needed: self.check(needed[self.table])
+        )[self.table]
 
     def can_match(self, schema: pa.Schema, values: pa.RecordBatch) -> list[bool]:
         """Return for each row of ``values`` whether rows with these values can be in the result.

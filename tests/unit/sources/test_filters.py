@@ -65,6 +65,8 @@ def test_a_table_is_read_with_a_filter(tables: Path, path: str, columns: list[st
         assert sorted(rows, key=lambda row: row["n"]) == wanted
         assert found.column_names == (columns or ROWS.column_names)
     assert mrflight.read_table(path, columns, filter="n < 0").num_rows == 0
+    for folded in ("x > null", "coalesce(n < 0, x > 1)"):  # plans without x or without rows
+        assert mrflight.read_table(path, columns, filter=folded).num_rows == 0
     assert mrflight.read_table(path, columns, filter="n < 0").schema == of_sql.schema
 
 
@@ -134,6 +136,11 @@ def test_a_wrong_filter_of_a_job_file_is_named_by_its_key(
     with pytest.raises(JobError) as refused:
         rows_of(tables, f"[inputs.rows]\npath = 'files'\n{keys}")
     assert str(refused.value).startswith(message)
+
+
+def test_a_filter_of_a_job_file_may_name_columns_that_it_does_not_need(tables: Path) -> None:
+    text = "[inputs.rows]\npath = 'files'\ncolumns = ['day']\nfilter = 'not (x > null and n < 3)'"
+    assert rows_of(tables, text).to_pylist() == expected("day", "not (x > null and n < 3)")
 
 
 def test_a_filter_reads_the_columns_that_it_needs(tables: Path) -> None:
