@@ -72,7 +72,7 @@ def _bounds_in(group: pq.RowGroupMetaData, number: int) -> tuple[Any, Any]:
         return _UNKNOWN
     try:
         return statistics.min, statistics.max
-    except UnicodeDecodeError:  # a long text may be cut within a character
+    except (UnicodeDecodeError, OverflowError):  # a text that is cut, or a year after 9999
         return _UNKNOWN
 
 
@@ -83,7 +83,10 @@ def logged_bounds(actions: pa.Table, names: Sequence[str]) -> list[Bounds]:
     """
     found: list[dict[str, tuple[Any, Any]]] = [{} for _ in range(actions.num_rows)]
     for name in names:
-        sides = [side.to_pylist() for side in _logged_sides(actions, name)]
+        try:
+            sides = [side.to_pylist() for side in _logged_sides(actions, name)]
+        except OverflowError:  # a year after 9999
+            continue
         for of_file, *pair in zip(found, *sides, strict=True):
             of_file[name] = tuple(pair) if len(pair) == 2 else _UNKNOWN
     return list(found)

@@ -171,6 +171,20 @@ def rows_of(table: pa.Table, condition: str) -> pa.Table:
     return found.cast(table.schema)
 
 
+def test_times_that_python_does_not_have_are_not_bounded(tmp_path: Path) -> None:
+    far = {
+        "day": pa.array([10_000_000, 1], pa.int32()).cast(pa.date32()),
+        "at": pa.array([2**62, 1]).cast(pa.timestamp("us")),
+        "n": [1, 2],
+    }
+    pq.write_table(pa.table(far), tmp_path / "a.parquet")
+    write_deltalake(str(tmp_path / "t"), pa.table(far))
+    for path in ("a.parquet", "t"):
+        for condition in ("day > date '2024-01-01'", "at > timestamp '2024-01-01T00:00:00'"):
+            rows = mrflight.read(str(tmp_path / path)).filter(condition).select("n").head(10)
+            assert rows.to_pylist() == [{"n": 1}]
+
+
 def test_times_in_a_log_are_cut_to_milliseconds(tmp_path: Path) -> None:
     """The log says that the largest one is before the time of the condition."""
     time = datetime(2024, 1, 1, microsecond=123456)
