@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 from pyarrow import types
 
 from mrflight.config.spec import CsvOptions
 
 
-@dataclass(frozen=True)
-class SeparatedNumbers:
+class SeparatedNumbers(msgspec.Struct, frozen=True):
     """Parses the columns of numbers in batches whose rows pyarrow has read."""
 
     types: Mapping[str, pa.DataType]
@@ -53,15 +51,17 @@ class SeparatedNumbers:
         return column
 
     def _numbers(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
+        import pyarrow.compute as pc  # takes longer to load than all of this package's readers
+
         is_null = pc.is_in(column, self.null_values)
         text = pc.ascii_trim_whitespace(pc.if_else(is_null, pa.scalar(None, pa.string()), column))
         has_separator = pc.match_substring(text, self.separator)
         if pc.any(has_separator).as_py():
             is_wrong = pc.and_not(has_separator, pc.match_substring_regex(text, self._pattern))
-            self._check(text, is_wrong, kind)
+            _check_none(is_wrong, text, kind)
             text = pc.replace_substring(text, self.separator, "")
         if self.decimal != ".":
-            self._check(text, pc.match_substring(text, "."), kind)
+            _check_none(pc.match_substring(text, "."), text, kind)
             text = pc.replace_substring(text, self.decimal, ".")
         return text.cast(kind)
 
@@ -72,10 +72,11 @@ class SeparatedNumbers:
         groups = rf"[0-9]{{1,3}}(?:{separator}[0-9]{{2,3}})*{separator}[0-9]{{3}}"
         return rf"^[-+]?{groups}(?:{decimal}[0-9]*)?(?:[eE][-+]?[0-9]+)?$"
 
-    def _check(self, text: pa.Array, is_wrong: pa.Array, kind: pa.DataType) -> None:
-        if pc.any(is_wrong).as_py():
-            value = text.filter(is_wrong)[0].as_py()
-            raise pa.ArrowInvalid(f"CSV conversion error to {kind}: invalid value {value!r}")
+
+def _check_none(is_wrong: pa.Array, text: pa.Array, kind: pa.DataType) -> None:
+    """Raise ArrowInvalid for the first text that is no number."""
+    for value in text.filter(is_wrong)[:1]:
+        raise pa.ArrowInvalid(f"CSV conversion error to {kind}: invalid value {value.as_py()!r}")
 
 
 def separated_numbers(

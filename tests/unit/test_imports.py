@@ -309,3 +309,9 @@ def test_importing_does_not_load_optional_or_slow_libraries(module: str) -> None
 def test_importing_does_not_load_arrow(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert {name for name in loaded if name.partition(".")[0] in ("pyarrow", "numpy")} == set()
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_opening_text_does_not_load_the_kernels_of_arrow(format: str) -> None:
+    loaded = loaded_by(f"import mrflight.sources.{format}_source")
+    assert loaded & {"pyarrow.compute", "pyarrow.parquet"} == set()
