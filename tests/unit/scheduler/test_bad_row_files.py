@@ -1,0 +1,64 @@
+"""The clean-up of files of bad rows: only the job's own files go, and what stays is said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mrflight.scheduler.bad_row_files import BadRowFiles
+from mrflight.sources.bad_rows import BadRowPolicy
+from mrflight.storage import Location, locate
+from mrflight.storage.bad_rows_name import bad_rows_name
+
+JOB = "20261124T122123-513bd5106947"
+OTHER = "20261124T122123-513bd5106948"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Location:
+    return locate("bad", tmp_path)
+
+
+def put(folder: Location, *names: str) -> None:
+    for name in names:
+        with folder.child(name).create() as out:
+            out.write(b"{}")
+
+
+def test_only_files_of_other_attempts_of_the_job_are_removed(folder: Location) -> None:
+    counted = bad_rows_name(0, 1, JOB), bad_rows_name(123_456, 0, f"{JOB}-1-sums-0")
+    others = "notes.txt", "bad-0-0-x.jsonl", bad_rows_name(0, 0, OTHER), f"bad-00000-0-{JOB}.csv"
+    put(folder, *others)
+    files = BadRowFiles([BadRowPolicy("visits", folder), BadRowPolicy("users")], JOB)
+    put(folder, *counted, bad_rows_name(0, 0, JOB), bad_rows_name(1, 0, f"{JOB}-sums"))
+    files.counted = {"visits": [counted[0]], "users": [counted[1]]}
+    files.keep()
+    files.clean_up()
+    assert set(os.listdir(folder.path)) == {*counted, *others}
+
+
+def test_a_job_without_success_leaves_nothing(folder: Location) -> None:
+    files = BadRowFiles([BadRowPolicy("visits", folder)], JOB)
+    put(folder, bad_rows_name(0, 0, JOB))
+    files.counted = {"visits": [bad_rows_name(0, 0, JOB)]}
+    files.clean_up()
+    assert not os.path.exists(folder.path)
+
+
+def test_files_that_cannot_be_removed_are_named(
+    folder: Location, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = BadRowFiles([BadRowPolicy("visits", folder)], JOB)
+    put(folder, bad_rows_name(0, 0, JOB))
+
+    def refuse(location: Location) -> None:
+        raise PermissionError(location.path)
+
+    monkeypatch.setattr(Location, "delete_file", refuse)
+    files.clean_up()
+    assert caplog.messages == [
+        f"{folder.url}: these files could not be removed, and may repeat rows of others; remove "
+        f"them: {bad_rows_name(0, 0, JOB)}"
+    ]
