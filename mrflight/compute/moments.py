@@ -35,18 +35,19 @@ def moments_of(column: pa.ChunkedArray) -> pa.Array:
 def merge_moments(column: pa.ChunkedArray, groups: RowGroups) -> pa.Array:
     """Return the moments of each group from those of its parts; null if all of these are null."""
     groups = groups.valid(column)
-    parts = _values(column)[groups.rows]
-    filled = groups.lengths > 0
-    count = groups.sum(parts["count"])
+    filled, numbers = groups.lengths > 0, groups.numbers
+    parts = _values(column)
+    counts, means = parts["count"][groups.rows], parts["mean"][groups.rows]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        count = groups.sum(counts)
         first = np.zeros(len(count))
-        first[filled] = parts["mean"][groups.starts[filled]]
-        shift = groups.sum(parts["count"] * (parts["mean"] - first[groups.numbers])) / count
-        mean = first + shift
-        off = parts["mean"] - mean[groups.numbers]
-        squares = groups.sum(parts["squares"] + parts["count"] * off * off)
-        # `mean` is rounded; this removes what that adds
-        squares -= groups.sum(parts["count"] * off) ** 2 / count
+        first[filled] = means[groups.starts[filled]]
+        mean = first + groups.sum(counts * (means - first[numbers])) / count
+        off = means - mean[numbers]
+        weighted = counts * off
+        # The second sum would be 0, if the mean were not rounded.
+        squares = groups.sum(parts["squares"][groups.rows] + weighted * off)
+        squares -= groups.sum(weighted) ** 2 / count
     merged = np.empty(len(count), _FIELDS)
     merged["count"], merged["mean"], merged["squares"] = count, mean, np.maximum(squares, 0)
     return nullable(_to_arrow(merged), filled)

@@ -12,6 +12,7 @@ equal, instead of one after the other until their distance in k1 is 1. A centroi
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,34 +34,38 @@ MAX_EXACT_VALUES = 200
 DIGEST = pa.binary()
 """The type of digests. Null is that of no values."""
 
-_CENTROID = np.dtype([("mean", "<f8"), ("weight", "<f8")])
-
-Centroids = npt.NDArray[np.void]
-"""Centroids as a structured array."""
-
 Floats = npt.NDArray[np.float64]
+
+_CENTROID_BYTES = 16
+"""A digest has the mean and the weight of each of its centroids, as little-endian doubles."""
 
 _MAX_CENTROIDS = 2**26
 """The centroids of all digests of an array. The bytes of an array of `DIGEST` are below 2 GiB."""
 
 
+class Centroids(NamedTuple):
+    """The centroids of some digests."""
+
+    means: Floats
+    weights: Floats
+    """The number of values that each stands for."""
+
+
 def digests_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the digest of each single number or time; null for null."""
     valid = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
-    centroids = np.ones(int(valid.sum()), _CENTROID)
-    centroids["mean"] = to_floats(measured(column).drop_null())
-    return _to_arrow(centroids, valid.astype(np.int64), valid)
+    means = to_floats(measured(column).drop_null())
+    return _to_arrow(Centroids(means, np.ones(len(means))), valid.astype(np.int64), valid)
 
 
 def merge_digests(column: pa.ChunkedArray, groups: RowGroups) -> pa.ChunkedArray:
     """Return the digest of each group from those of its parts; null if all of these are null."""
     centroids, counts = _centroids(column, groups)
     starts = np.flatnonzero(_begins_centroid(centroids, counts))
-    merged = np.empty(len(starts), _CENTROID)
-    if len(starts):
-        merged["weight"] = np.add.reduceat(centroids["weight"], starts)
-        merged["mean"] = _means(centroids, starts, merged["weight"])
+    if not len(starts):
+        return pa.chunked_array([pa.nulls(len(counts), DIGEST)])
     numbers = np.repeat(np.arange(len(counts)), counts)[starts]
+    merged = _merge_runs(centroids, starts)
     return _to_arrow(merged, np.bincount(numbers, minlength=len(counts)), counts > 0)
 
 
@@ -71,20 +76,20 @@ def estimate_quantiles(column: pa.ChunkedArray, kind: pa.DataType, fraction: flo
     values, and quantiles between two of them are interpolated, unless one is of infinities or NaN.
     """
     each = RowGroups(np.arange(len(column)), np.ones(len(column), np.int64))
-    centroids, counts = _centroids(column, each)
+    (means, values), counts = _centroids(column, each)
     filled = counts > 0
     last = np.cumsum(counts)[filled] - 1
     first = last + 1 - counts[filled]
-    ends = np.cumsum(centroids["weight"])
-    middles = ends - centroids["weight"] / 2
-    before = ends[first] - centroids["weight"][first]
+    ends = np.cumsum(values)
+    middles = ends - values / 2
+    before = ends[first] - values[first]
     wanted = before + fraction * (ends[last] - before - 1) + 0.5
     low = np.clip(np.searchsorted(middles, wanted, "right") - 1, first, last)
     high = np.minimum(low + 1, last)
     apart = np.where(high > low, middles[high] - middles[low], 1)
     weights = np.clip((wanted - middles[low]) / apart, 0, 1)
-    lower, upper = centroids["mean"][low], centroids["mean"][high]
-    is_sketched = np.maximum(centroids["weight"][low], centroids["weight"][high]) > 1
+    lower, upper = means[low], means[high]
+    is_sketched = np.maximum(values[low], values[high]) > 1
     is_cut = is_sketched & ~(np.isfinite(lower) & np.isfinite(upper))
     result = np.zeros(len(column))
     result[filled] = np.where(
@@ -104,23 +109,24 @@ def _centroids(column: pa.ChunkedArray, groups: RowGroups) -> tuple[Centroids, R
     groups = groups.valid(column)
     digests = column.cast(pa.large_binary()).combine_chunks()  # may have more than 2 GiB
     ends = values_in(digests.buffers()[1], np.int64, len(digests) + 1, digests.offset)
-    ends = ends // _CENTROID.itemsize
-    known = values_in(digests.buffers()[2] or b"", _CENTROID, int(ends[-1]), 0)
+    ends = ends // _CENTROID_BYTES
+    known = values_in(digests.buffers()[2] or b"", "<f8", 2 * int(ends[-1]), 0).reshape(-1, 2)
     starts, lengths = ends[:-1][groups.rows], np.diff(ends)[groups.rows]
-    moved = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    centroids = known[moved + np.arange(len(moved))]
-    numbers = np.repeat(groups.numbers, lengths)
-    of_groups = RowGroups(
-        np.arange(len(centroids)), np.bincount(numbers, minlength=len(groups.lengths))
-    )
-    means = pa.chunked_array([to_arrow(np.ascontiguousarray(centroids["mean"]))])
-    codes = sort_codes(pa.table({"mean": means}), ascending(["mean"]))
-    return centroids[of_groups.sorted_by(codes).rows], of_groups.lengths
+    places, counts = starts, groups.lengths
+    if (lengths != 1).any():
+        before = np.cumsum(lengths) - lengths
+        places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+        counts = np.bincount(groups.numbers, lengths, len(counts)).astype(np.int64)
+    means = np.ascontiguousarray(known[:, 0])[places]
+    table = pa.table({"mean": pa.chunked_array([to_arrow(means)])})
+    codes = sort_codes(table, ascending(["mean"]))
+    order = RowGroups(np.arange(len(places)), counts).sorted_by(codes).rows
+    return Centroids(means[order], known[places[order], 1]), counts
 
 
 def _begins_centroid(centroids: Centroids, counts: Rows) -> npt.NDArray[np.bool_]:
     """Return for each centroid whether it is not merged with the one before it."""
-    means, weights, at = centroids["mean"], centroids["weight"], np.arange(len(centroids))
+    (means, weights), at = centroids, np.arange(len(centroids.means))
     ends = np.cumsum(weights)
     last = np.repeat(np.cumsum(counts) - 1, counts)
     first = last + 1 - np.repeat(counts, counts)
@@ -140,13 +146,15 @@ def _changes(values: Floats) -> npt.NDArray[np.bool_]:
     return changes
 
 
-def _means(centroids: Centroids, starts: Rows, weights: Floats) -> Floats:
-    """Return the mean of each merged centroid, which is within its values despite rounding."""
-    lengths = np.diff(starts, append=len(centroids))
-    parts = centroids["mean"] * (centroids["weight"] / np.repeat(weights, lengths))
-    lowest, highest = centroids["mean"][starts], centroids["mean"][starts + lengths - 1]
-    means: Floats = np.clip(np.add.reduceat(parts, starts), lowest, highest)
-    return np.where(lengths == 1, lowest, means)
+def _merge_runs(centroids: Centroids, starts: Rows) -> Centroids:
+    """Return one centroid for each run. Its mean is within its values despite rounding."""
+    means, weights = centroids
+    lengths = np.diff(starts, append=len(means))
+    sums = np.add.reduceat(weights, starts)
+    parts = means * (weights / np.repeat(sums, lengths))
+    lowest, highest = means[starts], means[starts + lengths - 1]
+    merged = np.clip(np.add.reduceat(parts, starts), lowest, highest)
+    return Centroids(np.where(lengths == 1, lowest, merged), sums)
 
 
 def _to_arrow(centroids: Centroids, counts: Rows, valid: npt.NDArray[np.bool_]) -> pa.ChunkedArray:
@@ -155,8 +163,8 @@ def _to_arrow(centroids: Centroids, counts: Rows, valid: npt.NDArray[np.bool_]) 
     cuts = np.searchsorted(ends, np.arange(_MAX_CENTROIDS, ends[-1], _MAX_CENTROIDS))
     chunks = []
     for start, stop in pairwise([0, *cuts.tolist(), len(counts)]):
-        part = np.ascontiguousarray(centroids[ends[start] : ends[stop]])
-        offsets = ((ends[start : stop + 1] - ends[start]) * _CENTROID.itemsize).astype(np.int32)
+        part = np.stack([each[ends[start] : ends[stop]] for each in centroids], axis=1)
+        offsets = ((ends[start : stop + 1] - ends[start]) * _CENTROID_BYTES).astype(np.int32)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(part)]
         digests = pa.Array.from_buffers(DIGEST, stop - start, buffers)
         chunks.append(nullable(digests, valid[start:stop]))

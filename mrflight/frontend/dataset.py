@@ -135,6 +135,7 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     def agg(self, aggregates: Mapping[str, str] | None = None, /, **named: str) -> Dataset:
         """Aggregate all rows into one, even if there are none: ``clicks="sum(weight)"``.
 
+        The argument may be an SQL expression: ``total="sum(price * n)"``.
         A mapping takes names that Python does not allow as keywords.
         """
         requested = {**(aggregates or {}), **named}
@@ -314,6 +315,7 @@ class GroupedDataset(msgspec.Struct, frozen=True):
     def agg(self, aggregates: Mapping[str, str] | None = None, /, **named: str) -> Dataset:
         """Return one row per group: its columns, and aggregates, ``clicks="sum(weight)"``.
 
+        The argument may be an SQL expression: ``total="sum(price * n)"``.
         A mapping takes names that Python does not allow as keywords.
         """
         requested = {**(aggregates or {}), **named}
