@@ -96,5 +96,5 @@ def test_without_datafusion_expressions_say_what_to_install(
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
     grouped = mrflight.read(str(path)).group_by("k")
     assert grouped.agg(x="count(distinct user-id)").schema.names == ["k", "x"]
-    with pytest.raises(JobFileError, match=r"^agg\(x=\.\.\.\): .*mrflight\[sql\]"):
+    with pytest.raises(JobFileError, match=r"^agg\(x=\.\.\.\).*mrflight\[sql\]"):
         _ = grouped.agg(x="sum(price * n + 0)").schema
