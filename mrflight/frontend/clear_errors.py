@@ -44,8 +44,8 @@ def clear_errors(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             if isinstance(error, MrflightError) and args and isinstance(args[0], WrittenInPython):
                 _translate(error, args[0]._words())
-            # MRFLIGHT_DEBUG=1 shows the frames of mrflight, and the cause of the error.
-            raise error.with_traceback(None) from None
+            # Python shows this line of the one frame that stays.
+            raise error.with_traceback(None) from None  # MRFLIGHT_DEBUG=1 shows all frames
 
     return call
 
