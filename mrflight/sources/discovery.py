@@ -89,7 +89,7 @@ def find_first_file(
     root, kind, first = _look_at(name, spec, roots[0])
     with _translate_listing_errors(name, root):
         if kind == "folder":
-            first = first_file(root, spec)
+            first = first_file(root, spec, open_folder(root).is_committed)
         elif kind == "glob":
             first = next(list_glob(root, spec), None)
         elif kind != "file":
@@ -197,7 +197,7 @@ def _find_needed(
         for root in roots:
             if any(file.root is root for file in files):
                 continue
-            first = first_file(root, spec) if listing.skipped else None
+            first = first_file(root, spec, written[root.path].is_committed)
             if first is None:
                 raise InputError(f"inputs.{name}.path: {why_nothing(root, is_folder=True)}")
             schema_files.append(ListedFile(root, first))

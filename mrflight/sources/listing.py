@@ -116,13 +116,15 @@ class _Folder(NamedTuple):
         return (ListedFile(self.root, info) for info in list_files(self.location, spec))
 
 
-def first_file(folder: Location, spec: InputSpec) -> fs.FileInfo | None:
-    """Return one of the files that `list_files` would return, by few requests; None if none."""
+def first_file(
+    folder: Location, spec: InputSpec, counts: Callable[[fs.FileInfo], bool]
+) -> fs.FileInfo | None:
+    """Return one of the files of `list_files` that count, by few requests; None if none does."""
     children = folder.children()
-    for file in visible_files(folder, children, spec):
+    for file in filter(counts, visible_files(folder, children, spec)):
         return file
     for inner in sorted(_visible_folders(children), key=lambda info: str(info.path)):
-        if (found := first_file(folder.at(inner.path), spec)) is not None:
+        if (found := first_file(folder.at(inner.path), spec, counts)) is not None:
             return found
     return None
 

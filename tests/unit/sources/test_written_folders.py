@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+import mrflight
 from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
@@ -79,6 +80,20 @@ def test_only_committed_parts_are_read(tmp_path: Path) -> None:
     assert sorted(read(tmp_path)["n"].to_pylist()) == [1, 3]
     source = open_source("t", InputSpec(path="t/*.parquet"), tmp_path, {}, 1 << 20)
     assert len(source.files) == 3  # a glob says which files, whoever wrote them
+
+
+@pytest.mark.parametrize("condition", ["k >= 0", "k = 1", "k = 0", "k = 9"])
+def test_only_committed_parts_are_read_with_a_filter(tmp_path: Path, condition: str) -> None:
+    """The first folder has only a part that another job still writes."""
+    write(tmp_path, pa.table({"n": [1, 2], "k": [1, 2]}), "one", partition_by=["k"])
+    rows = pa.table({"m": [3], "k": [0]})
+    write(tmp_path, rows, "two", commit=False, mode="overwrite", partition_by=["k"])
+    (part,) = (tmp_path / "t/k=0").iterdir()
+    for data in (part.read_bytes(), b"PAR1"):
+        part.write_bytes(data)
+        found = mrflight.read_table(tmp_path / "t", filter=condition)
+        assert found.column_names == ["n", "k"]
+        assert found["k"].to_pylist() == {"k >= 0": [1, 2], "k = 1": [1]}.get(condition, [])
 
 
 def test_files_of_others_are_read_as_well(tmp_path: Path) -> None:
