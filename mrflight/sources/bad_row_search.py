@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mrflight.sources.lines import Chunk
 
-_FEW_ROWS = 512
-"""To read so many rows again takes about as long as to begin a read."""
+_MANY_ROWS, _FEW_ROWS = 8192, 512
+"""To read the fewer again takes about as long as to begin a read."""
+
+_MOST_NAMED = 8
+"""If so many of the many rows were bad, it costs less to go on with the few."""
 
 _ROW = re.compile(r"Row #(?P<of_csv>\d+)|in row (?P<of_json>\d+)$")
 
@@ -16,34 +19,40 @@ _ROW = re.compile(r"Row #(?P<of_csv>\d+)|in row (?P<of_json>\d+)$")
 def find_bad_rows(rows: Mapping[int, bytes], decode: Callable[[Chunk], object]) -> dict[int, str]:
     """Return the numbers of the rows on which ``decode`` fails, in order, and what it raises.
 
-    Rows are decoded together. If that fails for many, it is tried with the halves. If it fails for
-    some hundreds, the row that pyarrow names is taken out. So each bad row costs two reads of few
-    rows, which take half a millisecond, and a chunk with a few bad rows costs a few reads more.
+    Rows are decoded by thousands, and the row that pyarrow names in its message is taken out. If
+    many are named, it goes on by hundreds. So a bad row costs about two short reads, which take
+    half a millisecond. If none is named, it goes on by halves.
     """
     bad: dict[int, str] = {}
-    unknown = [list(rows)] if rows else []
+    unknown = [(each, 0) for each in _cut(list(rows), _MANY_ROWS)]
     while unknown:
-        numbers = unknown.pop()
+        numbers, named_before = unknown.pop()
         failure = _failure(b"".join(map(rows.__getitem__, numbers)), decode)
         if failure is None:
             continue
+        if named_before == _MOST_NAMED and len(numbers) > _FEW_ROWS:
+            unknown += [(each, 0) for each in _cut(numbers, _FEW_ROWS)]
+            continue
         named = 0 if len(numbers) == 1 else _named_row(failure, len(numbers))
         one = None if named is None else _failure(rows[numbers[named]], decode)
-        if named is not None and one is not None:
-            bad[numbers.pop(named)] = str(one)
-            unknown += [numbers] if numbers else []
-        else:
-            middle = len(numbers) // 2
-            unknown += [numbers[middle:], numbers[:middle]]
+        if named is None or one is None:
+            unknown += [(each, 0) for each in _cut(numbers, -(-len(numbers) // 2))]
+            continue
+        bad[numbers.pop(named)] = str(one)
+        unknown += [(numbers, named_before + 1)] if numbers else []
     return dict(sorted(bad.items()))
 
 
+def _cut(numbers: list[int], size: int) -> list[list[int]]:
+    return [numbers[at : at + size] for at in range(0, len(numbers), size)]
+
+
 def _named_row(failure: ValueError, rows: int) -> int | None:
-    """Return the index of the row that a message of pyarrow names, if it is among few rows.
+    """Return the index of the row that a message of pyarrow names.
 
     It may be another one if some rows are no lines, so the caller has to look at it.
     """
-    found = _ROW.search(str(failure)) if rows <= _FEW_ROWS else None
+    found = _ROW.search(str(failure))
     if found is None:
         return None
     index = int(found["of_csv"]) - 1 if found["of_csv"] else int(found["of_json"])

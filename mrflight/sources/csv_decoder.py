@@ -111,6 +111,11 @@ class CsvDecoder:
         """Return the bytes of each row of a chunk."""
         return chunk.lines() if self._records is None else self._records.split(bytes(chunk))
 
+    @property
+    def empty_begin(self) -> bytes:
+        """The bytes that a line without a row may begin with."""
+        return b"\r\n" + (self._options.comment or "").encode()
+
     def is_empty(self, row: bytes) -> bool:
         """Return whether a line has no row."""
         line = row.rstrip(b"\r\n")

@@ -67,6 +67,11 @@ class JsonDecoder:
         """Return the bytes of each row of a chunk."""
         return chunk.lines()
 
+    @property
+    def empty_begin(self) -> bytes:
+        """The bytes that a line without a row may begin with."""
+        return b" \t\r\n\v\f" + BOM_UTF8[:1]
+
     def is_empty(self, row: bytes) -> bool:
         """Return whether a line has no row."""
         return not row.removeprefix(BOM_UTF8).strip()

@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -48,6 +48,10 @@ class Decoder(Protocol):
 
     def rows(self, chunk: Chunk) -> list[bytes]:
         """Return the bytes of each row of a chunk."""
+
+    @property
+    def empty_begin(self) -> bytes:
+        """The bytes that a line without a row may begin with; other lines need not be looked at."""
 
     def is_empty(self, row: bytes) -> bool:
         """Return whether a line has no row."""
@@ -185,7 +189,10 @@ def _decode_good_rows(
 ) -> pa.RecordBatch:
     """Return the rows of a chunk that can be read, and log the others."""
     rows = decoder.rows(chunk)
-    filled = {i: row for i, row in enumerate(rows) if not decoder.is_empty(row)}
+    first = decoder.empty_begin
+    filled = {
+        i: row for i, row in enumerate(rows) if row[0] not in first or not decoder.is_empty(row)
+    }
     bad = find_bad_rows(filled, decoder.decode)
     bad_rows.add(len(bad), partial(_describe_bad_rows, chunk, rows, bad, expected))
     for index in bad:
@@ -201,20 +208,23 @@ def _describe_bad_rows(
     chunk: Chunk, rows: Sequence[bytes], reasons: Mapping[int, str], expected: Expectation
 ) -> Iterator[BadRow]:
     """Yield the rows that have ``reasons``, with the lines on which they begin."""
+    offsets = list(accumulate(map(len, rows), initial=0))
     parts = deque(chunk.parts)
-    part, first, lines, offset = parts.popleft(), None, 0, 0
-    for index, row in enumerate(rows):
-        if parts and offset >= parts[0].start:
+    part, at, lines = parts.popleft(), 0, 0
+    first: int | None = None
+    for index, failure in reasons.items():
+        row, offset = rows[index], offsets[index]
+        while parts and parts[0].start <= offset:
             part, first, lines = parts.popleft(), None, 0
-        if index in reasons:
-            first = first_line_number(part) if first is None else first
-            reason, text = expected.explain(row, reasons[index]), row.rstrip(b"\r\n")
-            if len(text) > _MAX_TEXT_BYTES:
-                reason, text = f"{reason} (text is cut after 1 MiB)", text[:_MAX_TEXT_BYTES]
-            decoded = text.decode(part.file.encoding.of_lines, "backslashreplace")
-            yield BadRow(part.file.url, first + lines, reason, decoded)
-        lines += row.count(b"\n")
-        offset += len(row)
+            at = part.start
+        lines += chunk.window.count(b"\n", at, offset)
+        at = offset
+        first = first_line_number(part) if first is None else first
+        reason, text = expected.explain(row, failure), row.rstrip(b"\r\n")
+        if len(text) > _MAX_TEXT_BYTES:
+            reason, text = f"{reason} (text is cut after 1 MiB)", text[:_MAX_TEXT_BYTES]
+        decoded = text.decode(part.file.encoding.of_lines, "backslashreplace")
+        yield BadRow(part.file.url, first + lines, reason, decoded)
 
 
 def _bad_row(

@@ -323,8 +323,8 @@ def test_a_bad_row_costs_few_reads(every: int) -> None:
 
     bad = find_bad_rows(rows, decode)
     assert list(bad) == list(range(0, count, every))
-    assert len(sizes) <= 2 * len(bad) + 2 * min(len(bad) * 6, count // 256) + 1
-    assert sum(sizes) <= 4 * (6 * count + 512 * len(bad))
+    assert len(sizes) <= 2 * len(bad) + 2 + count // 512 + 1
+    assert sum(sizes) <= 4 * (3 * count + 8192 * min(len(bad), 16) + 512 * len(bad))
 
 
 @pytest.mark.parametrize(
