@@ -335,6 +335,20 @@ def test_an_expression_of_several_rows_is_refused(
     assert reason in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda rows: rows.rename({"place": "at"}).select(zip="at['zip']"),
+        lambda rows: rows.with_columns(x="place['zip']").select(zip="place['zip']"),
+        lambda rows: rows.select("place").filter("place['zip'] > 0").select(zip="place['zip']"),
+        lambda rows: rows.sql("select p['zip'] as zip from (select n, place as p from rows)"),
+    ],
+)
+def test_a_field_of_a_struct_is_taken_after_any_step(step: Callable[[Dataset], Dataset]) -> None:
+    rows = mrflight.read(pa.table({"n": [1, 2], "place": [{"zip": 7}, {"zip": 9}]}))
+    assert step(rows).head().to_pydict() == {"zip": [7, 9]}
+
+
 def test_an_order_is_not_an_expression(visits: Dataset) -> None:
     with pytest.raises(JobFileError, match=r"^select: a SortExpr is not an expression of a row$"):
         visits.select(col("url").sort())

@@ -20,6 +20,7 @@ TABLE = pa.table(
         "w": pa.array([0.5, 1.5, None]),
         "#price": pa.array([1, 2, 3], pa.int16()),
         "user-id": pa.array([1, 1, 2]),
+        "place": [{"zip": 7}, {"zip": None}, {"zip": 9}],
     }
 )
 
@@ -39,6 +40,7 @@ def compute(texts: Sequence[str]) -> pa.Table:
         ("case when w > 1 then price end", "case when w > 1 then price::bigint end"),
         ("price is null or n > 100", "price is null or n > 100"),
         ("1", "1::bigint"),
+        ("place['zip'] + n", "place['zip'] + n::bigint"),
     ],
 )
 def test_values_match_sql(text: str, wide: str) -> None:
