@@ -46,6 +46,32 @@ def decode_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
+def with_null_fields(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with null in the fields of each struct that is null, also within lists.
+
+    Arrow has any values there, and DataFusion (55) takes these for the values of the fields.
+    """
+    if not any(map(types.is_nested, batch.schema.types)):
+        return batch
+    return pa.RecordBatch.from_arrays(list(map(_null_fields, batch.columns)), schema=batch.schema)
+
+
+def _null_fields(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if types.is_struct(kind) and kind.num_fields:
+        members = [_null_fields(member) for member in column.flatten()]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=column.is_null())
+    if types.is_list(kind) and types.is_nested(kind.value_type):
+        return pa.Array.from_buffers(
+            kind,
+            len(column),
+            column.buffers()[:2],
+            offset=column.offset,
+            children=[_null_fields(column.values)],
+        )
+    return column
+
+
 def null_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns without the bytes that memory happens to hold behind nulls.
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from mrflight.compute.layout import with_null_fields
 from mrflight.compute.sql.engine import new_session, quoted
 from mrflight.compute.sql.row_steps import QueryOfRows, plan_rows
 
@@ -94,4 +95,4 @@ class _Scanner:
                 raise TypeError(
                     f"a batch has the schema {batch.schema}, not {self._table.read_schema}"
                 )
-            yield batch.select(self.projected_schema.names)
+            yield with_null_fields(batch.select(self.projected_schema.names))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from mrflight.compute.layout import to_canonical
+from mrflight.compute.layout import to_canonical, with_null_fields
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.copartition_check import explain_not_copartitioned
 from mrflight.compute.sql.engine import error_text, query, translate_errors
@@ -172,7 +172,7 @@ class SqlReduce(msgspec.Struct, frozen=True):
         row_bytes = 0
         for number, (name, (schema, batches)) in enumerate(inputs.items()):
             needed = pa.schema([schema.field(column) for column in used[name]])
-            rows = (batch.select(used[name]) for batch in batches)
+            rows = (with_null_fields(batch.select(used[name])) for batch in batches)
             held = RowBuffer()
             if held.fill(rows, max_bytes):
                 partition = _spill(held, rows, f"sql-{number}", scratch)

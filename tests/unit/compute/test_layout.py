@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute.layout import canonical_schema, null_masked, to_canonical
+from mrflight.compute.layout import canonical_schema, null_masked, to_canonical, with_null_fields
 
 examples = settings(max_examples=100, derandomize=True)
 
@@ -132,6 +132,22 @@ def test_null_masked_columns_do_not_depend_on_bytes_behind_nulls(kind: pa.DataTy
     assert not one.serialize().equals(other.serialize())
     assert null_masked(one).serialize().equals(null_masked(other).serialize())
     assert not null_masked(one).serialize().equals(null_masked(one.slice(1)).serialize())
+
+
+def test_the_fields_of_null_structs_are_null() -> None:
+    inner = pa.array([{"a": 1}, None, {"a": 3}, {"a": None}])
+    outer = pa.StructArray.from_arrays([inner], ["in"], mask=pa.array([False, False, True, False]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, None, 3, 4]), outer)
+    batch = pa.record_batch({"x": outer, "y": lists, "z": range(4)})
+    for rows in (batch, batch.slice(1), batch.slice(1, 2), batch.slice(4)):
+        found = with_null_fields(rows)
+        found.validate(full=True)
+        assert found.equals(rows)
+    x = with_null_fields(batch.slice(1))["x"]
+    assert x.field("in").to_pylist() == [None, None, {"a": None}]
+    assert x.field("in").field("a").to_pylist() == [None, None, None]
+    y = with_null_fields(batch)["y"]
+    assert y.values.field("in").field("a").to_pylist() == [1, None, None, None]
 
 
 def test_a_null_struct_differs_from_a_struct_of_nulls() -> None:

@@ -20,7 +20,7 @@ TABLE = pa.table(
         "w": pa.array([0.5, 1.5, None]),
         "#price": pa.array([1, 2, 3], pa.int16()),
         "user-id": pa.array([1, 1, 2]),
-        "place": [{"zip": 7}, {"zip": None}, {"zip": 9}],
+        "place": [{"zip": 7}, None, {"zip": 9}],
     }
 )
 

@@ -28,6 +28,7 @@ VISITS = pa.table(
         "day": DAYS,
         "price": pa.array(RANDOM.integers(0, 10_000, ROWS)).cast(pa.decimal128(19, 0)),
         "n": pa.array(RANDOM.integers(0, 100, ROWS), mask=RANDOM.random(ROWS) < 0.1),
+        "place": pa.array([None if n % 3 else {"zip": n % 2} for n in range(ROWS)]),
         "unused": pa.array(["x" * 50] * ROWS),
     }
 )
@@ -55,6 +56,7 @@ QUERIES = [
     'select "Url", n from visits where price > (select avg(price) from visits) order by price, n',
     "select count(*) as c from visits where n between 10 + 5 and 20",
     "select n from visits where n > 1000",
+    "select place['zip'] as zip, count(*) as c from visits group by 1",
 ]
 
 SQL = Processes(workers=2, data_servers=1, with_sql=True)
