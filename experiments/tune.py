@@ -1,30 +1,48 @@
 """Check the times that ``mrflight tune`` predicts from samples against runs on the whole input.
 
     python -m experiments.tune [--rounds 3] [--budget "2 min"] [--cases clicks,sessions,q18]
-        [--scale 1] [--share 0.2] [--out FOLDER]
+        [--scale 1] [--share 0.2] [--data FOLDER] [--out FOLDER]
 
-Each case is a job of the examples on more data. In each round the whole job runs, then the job is
-tuned on a part of its input, and then the whole job runs again, so that a machine that becomes
-slower or faster is in both. If something is recommended, the whole job runs with that, too.
+Each case is a job of the examples on more data. It is tuned on a part of its input, and the whole
+job runs before the first trial and after every fourth one, so that a machine that becomes slower or
+faster does so for both. If something is recommended, the whole job runs with that, too.
+
+On a machine that is busy with other work, times say little about the model. Processor seconds are
+the same there, so the model is fitted to those of the trials as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import mrflight_job, report, timed_process
 from experiments.datasets import REPOSITORY, WORK
+from mrflight.config.job_file import load_job
+from mrflight.frontend.tune.experiment import Experiment
+from mrflight.frontend.tune.job_facts import TunedJob
+from mrflight.frontend.tune.report import as_json
+from mrflight.frontend.tune.time_model import fit
+from mrflight.frontend.tune.trial import Amount, Run, Setting, Trial
+from mrflight.frontend.tune.trial_process import TrialProcess
+from mrflight.result import StageSeconds
+from mrflight.units import parse_seconds
 
 TIMEOUT_S = 1800.0
+WHOLE_EVERY = 4
+"""After so many trials the whole job runs."""
+
 EXAMPLES = REPOSITORY / "examples"
 
 
@@ -71,32 +89,75 @@ def input_bytes(job: Path, case: Case) -> int:
 
 
 def run_whole(job: Path, settings: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds of the job on all of its input, by phase."""
+    """Return the seconds of the job on all of its input, by phase, and its processor seconds."""
     with tempfile.TemporaryDirectory(dir=job.parent) as folder:
         changes = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
         changes.append(f"output.table={folder}/out")
         command = mrflight_job.driver_command(job, changes, sys.executable)
         timed = timed_process.run(command, TIMEOUT_S)
     seconds: dict[str, float] = json.loads(timed.stdout.splitlines()[-1])["seconds"]
-    return seconds
+    return {**seconds, "cpu": timed.cpu_s}
 
 
-def tune(job: Path, budget: str, sample_bytes: int) -> dict[str, Any]:
-    """Return what ``mrflight tune --json`` prints."""
-    command = [sys.executable, "-m", "mrflight", "tune", str(job), "--json", "--budget", budget]
-    timed = timed_process.run([*command, "--sample", f"{sample_bytes} B"], TIMEOUT_S)
-    found: dict[str, Any] = json.loads(timed.stdout.splitlines()[-1])
-    return found
+def processor_s() -> float:
+    """Return the processor seconds of all processes that this one has started, and waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
-def measure(job: Path, case: Case, options: argparse.Namespace) -> dict[str, Any]:
+def predict_processor_s(runs: Sequence[Run], base: Setting, whole: Amount) -> float:
+    """Return the processor seconds of the whole job by the model, fitted to those of the trials."""
+    return fit(runs, base).seconds(base, whole).total
+
+
+class Clock:
+    """Counts the seconds of the trials only."""
+
+    def __init__(self) -> None:
+        self._paused_s = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() - self._paused_s
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._paused_s += time.monotonic() - began
+
+
+def measure(job_file: Path, case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """Make one round of a case."""
-    sample_bytes = round(input_bytes(job, case) * options.share)
-    before = run_whole(job, {})
-    found = tune(job, options.budget, sample_bytes)
-    after = run_whole(job, {})
-    recommended = run_whole(job, found["recommended"]) if found["recommended"] else None
-    return {"whole": [before, after], "recommended": recommended, "tune": found}
+    job = TunedJob(load_job(job_file), job_file.parent)
+    clock = Clock()
+    whole: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory(dir=job_file.parent) as scratch:
+        process = TrialProcess(job, job_file, (), Path(scratch))
+
+        def run_trial(trial: Trial, sampled: Sequence[str], limit_s: float) -> Run:
+            used_s = processor_s()
+            run = process.run(trial, sampled, limit_s)
+            used_s = processor_s() - used_s
+            trials.append(Run(trial, StageSeconds(total=used_s, map=used_s)))
+            if len(trials) % WHOLE_EVERY == 0:
+                with clock.paused():
+                    whole.append(run_whole(job_file, {}))
+            return run
+
+        trials: list[Run] = []
+        whole.append(run_whole(job_file, {}))
+        sample_bytes = round(input_bytes(job_file, case) * options.share)
+        experiment = Experiment(job, run_trial, clock.now, lambda run: None)
+        outcome = experiment.run(parse_seconds(options.budget), sample_bytes)
+    found = json.loads(as_json(job, outcome))
+    recommended = run_whole(job_file, found["recommended"]) if found["recommended"] else None
+    base, whole_input = job.facts.base, outcome.samples.whole
+    return {
+        "whole": whole,
+        "recommended": recommended,
+        "predicted_cpu_s": predict_processor_s(trials, base, whole_input),
+        "tune": found,
+    }
 
 
 def figures(rounds: list[dict[str, Any]]) -> dict[str, float]:
@@ -108,6 +169,9 @@ def figures(rounds: list[dict[str, Any]]) -> dict[str, float]:
     def measured(each: dict[str, Any]) -> float:
         return statistics.fmean(whole["total"] for whole in each["whole"])
 
+    def cpu(each: dict[str, Any]) -> float:
+        return statistics.fmean(whole["cpu"] for whole in each["whole"])
+
     def predicted(each: dict[str, Any]) -> float:
         seconds: float = each["tune"]["whole_input"]["seconds"]["total"]
         return seconds
@@ -118,10 +182,13 @@ def figures(rounds: list[dict[str, Any]]) -> dict[str, float]:
         "ratio": median(lambda each: predicted(each) / measured(each)),
         "least": min(predicted(each) / measured(each) for each in rounds),
         "most": max(predicted(each) / measured(each) for each in rounds),
+        "cpu_measured_s": median(cpu),
+        "cpu_ratio": median(lambda each: each["predicted_cpu_s"] / cpu(each)),
         "claimed": median(lambda each: each["tune"]["whole_input"]["error"]),
         "sample": median(lambda each: each["tune"]["sample"]["bytes"]),
         "of": median(lambda each: each["tune"]["sample"]["of_bytes"]),
         "runs": median(lambda each: len(each["tune"]["runs"])),
+        "whole_runs": median(lambda each: len(each["whole"])),
     }
 
 
@@ -129,17 +196,20 @@ def page(cases: dict[str, list[dict[str, Any]]]) -> str:
     lines = [
         "# Predicted by mrflight tune",
         "",
-        "| job | sample | input | runs | predicted s | measured s | predicted / measured "
-        "| said to be within |",
-        "|---|---|---|---|---|---|---|---|",
+        "| job | sample | input | trials | predicted s | whole runs | measured s "
+        "| predicted / measured | said to be within | processor s measured "
+        "| predicted / measured |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, rounds in cases.items():
         each = figures(rounds)
         ratios = f"{each['ratio']:.2f} ({each['least']:.2f} to {each['most']:.2f})"
         lines.append(
             f"| {name} | {each['sample'] / 2**20:.0f} MiB | {each['of'] / 2**20:.0f} MiB "
-            f"| {each['runs']:.0f} | {each['predicted_s']:.2f} | {each['measured_s']:.2f} "
-            f"| {ratios} | {each['claimed']:.0%} |"
+            f"| {each['runs']:.0f} | {each['predicted_s']:.2f} | {each['whole_runs']:.0f} "
+            f"| {each['measured_s']:.2f} "
+            f"| {ratios} | {each['claimed']:.0%} | {each['cpu_measured_s']:.2f} "
+            f"| {each['cpu_ratio']:.2f} |"
         )
     lines += ["", "| job | round | recommended | predicted gain | measured gain |"]
     lines.append("|---|---|---|---|---|")
@@ -156,7 +226,7 @@ def gains(one: dict[str, Any]) -> tuple[str, str, str]:
         return "nothing", "", ""
     shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in changed.items())
     predicted = 1 - found["seconds_as_recommended"]["total"] / found["seconds"]["total"]
-    measured = 1 - one["recommended"]["total"] / one["whole"][1]["total"]
+    measured = 1 - one["recommended"]["total"] / one["whole"][-1]["total"]
     return shown, f"{predicted:.0%}", f"{measured:.0%}"
 
 
