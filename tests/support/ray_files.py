@@ -66,6 +66,7 @@ LEFT_OUT = {
     "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
     "fault/test_killed_fork_server.py": FORKED,
     "fault/test_hanging_fork_server.py": FORKED,
+    "integration/test_tune.py": "predicts and compares jobs whose processes are forked",
     "fault/test_suspended_worker.py": (
         "a worker that hangs on Ray is not ended: docs/explanation/faults.md"
     ),

@@ -15,6 +15,7 @@ from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.protocol import (
     MAX_BODY_BYTES,
     CommitMap,
+    JobName,
     Message,
     PutShuffle,
     ShuffleName,
@@ -31,6 +32,8 @@ MESSAGES = sorted({*Message.__subclasses__(), BlockStream}, key=lambda message: 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Draw values of a message's field."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint == JobName:
+        return st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
     if origin is typing.Annotated:
         return values_of(arguments[0])
     if origin is types.UnionType:
@@ -53,7 +56,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def messages_of(message: type[Message]) -> st.SearchStrategy[Message]:
-    hints = typing.get_type_hints(message)
+    hints = typing.get_type_hints(message, include_extras=True)
     return st.builds(message, **{name: values_of(hint) for name, hint in hints.items()})
 
 
