@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 from pyarrow import flight
 
+from mrflight.config.server_options import METADATA
 from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
 from servers import process
 from servers.active_clock import ActiveClock
-from servers.metadata import MetadataServer, parser
+from servers.metadata import MetadataServer
 
 FIGURES = "figures"
 
@@ -80,4 +81,4 @@ def serve(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    process.main(serve, parser())
+    process.main(serve, METADATA)

@@ -25,6 +25,7 @@ from mrflight.config.memory import Processes, divide_memory
 from mrflight.config.spec import JobSpec
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stages import build_stages
+from mrflight.scheduler.bad_row_files import BadRowFiles
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
@@ -93,7 +94,7 @@ def run(size: Size, folder: Path) -> Run:
         plan = _plan(spec, source, size, folder)
         steps.end("plan")
         report = _Reported(steps, cluster, size)
-        with _scheduler(plan, cluster, report) as scheduler:
+        with _scheduler(spec, plan, cluster, report) as scheduler:
             reduced = scheduler.write(sink.part_writer)
             parts = tuple(part for result in reduced for part in result.parts)
             Commit(parts, reduced[0].schema)
@@ -134,12 +135,12 @@ def _plan(spec: JobSpec, source: Source, size: Size, folder: Path) -> JobPlan:
 
 @contextmanager
 def _scheduler(
-    plan: JobPlan, cluster: SimulatedCluster, report: _Reported
+    spec: JobSpec, plan: JobPlan, cluster: SimulatedCluster, report: _Reported
 ) -> Iterator[StageScheduler]:
     """Return the job, on a cluster that ends with it, so that no server has to drop its blocks."""
     timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)
     with JobShuffles(
-        cluster.metadata, 1, timeouts, NO_DEADLINE, report, is_standing=False
+        cluster.metadata, spec, timeouts, NO_DEADLINE, report, is_standing=False
     ) as shuffles:
         context = JobContext(
             StageRunner(cluster.executor, report, speculates=False),
@@ -147,6 +148,7 @@ def _scheduler(
             JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,
             TaskMemory(plan.memory.reducer, folder),
+            BadRowFiles((), "scale"),
         )
         yield StageScheduler(plan, context, max_runs=1)
 
