@@ -47,6 +47,10 @@ SYNONYMS = {
 VARIANCES = ("var", "var_pop", "stddev", "stddev_pop")
 QUANTILES = ("median", "quantile")
 APPROXIMATIONS = ("approx_median", "approx_quantile")
+COUNTS = ("count", "count_distinct")
+"""The functions whose result for no values is 0 rather than null."""
+UNCOMBINED = ("count_distinct", *QUANTILES)
+"""The functions whose results for parts of a group cannot be combined, whatever the column."""
 _WITH_FRACTION = ("quantile", "approx_quantile")
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\(\s*(.+?)\s*\)\s*", re.DOTALL)
@@ -75,12 +79,12 @@ class Aggregate(NamedTuple):
     @property
     def is_count(self) -> bool:
         """True if the result for no values is 0 rather than null."""
-        return self.function in ("count", "count_distinct")
+        return self.function in COUNTS
 
     @property
     def needs_all_rows(self) -> bool:
         """True if results of parts of a group cannot be combined, whatever the column."""
-        return self.function == "count_distinct" or self.function in QUANTILES
+        return self.function in UNCOMBINED
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:

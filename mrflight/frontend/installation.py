@@ -1,4 +1,4 @@
-"""What is installed: the version, the kernel, Arrow and the extras, for ``mrflight --version``."""
+"""The installed version, kernel, Arrow and extras, for ``mrflight --version``."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,36 +15,49 @@ import mrflight
 from tests.support.numbered_rows import batch
 
 
+def call(metadata: flight.FlightClient, action: str, **request: Any) -> Any:
+    """Return the answer to an action."""
+    (answer,) = metadata.do_action((action, json.dumps(request).encode()))
+    return json.loads(answer.body.to_pybytes())
+
+
+def put(target: Mapping[str, str], map_id: int, rows: pa.RecordBatch) -> None:
+    """Send rows to the partition of a target, as the first attempt of a map."""
+    with flight.FlightClient(target["location"]) as data:
+        descriptor = flight.FlightDescriptor.for_path(target["descriptor"], str(map_id), "0")
+        writer, _ = data.do_put(descriptor, rows.schema)
+        writer.write_batch(rows)
+        writer.done_writing()
+        writer.close()
+
+
+def commit(
+    metadata: flight.FlightClient, shuffle: str, map_id: int, schema: pa.Schema, rows: list[int]
+) -> Any:
+    """Commit the first attempt of a map, and return the attempt that won."""
+    return call(
+        metadata,
+        "commit_map",
+        id=shuffle,
+        map_id=map_id,
+        attempt=0,
+        schema=base64.b64encode(schema.serialize()).decode(),
+        rows=rows,
+        size_bytes=[1] * len(rows),
+    )
+
+
 def test_a_plain_flight_client_speaks_the_thesis_exchange(cluster: mrflight.Cluster) -> None:
     """Listings 3.1 and 3.2: put_shuffle, DoPut per partition, flight-info, DoGet."""
     with flight.FlightClient(cluster.location) as metadata:
-        request = json.dumps({"id": "thesis", "reducers": 6}).encode()
-        (answer,) = metadata.do_action(("put_shuffle", request))
-        targets = json.loads(answer.body.to_pybytes())["partitions"]
+        targets = call(metadata, "put_shuffle", id="thesis", reducers=6)["partitions"]
         assert [target["descriptor"] for target in targets] == [f"thesis/{p}" for p in range(6)]
         per_server = {target["location"] for target in targets}
         assert len(per_server) == 3
-        sizes = []
         for partition, target in enumerate(targets):
-            with flight.FlightClient(target["location"]) as data:
-                descriptor = flight.FlightDescriptor.for_path(target["descriptor"], "7", "0")
-                rows = batch(partition * 10, 10)
-                writer, _ = data.do_put(descriptor, rows.schema)
-                writer.write_batch(rows)
-                writer.done_writing()
-                writer.close()
-            sizes.append(10)
-        schema = list(batch(0).schema.serialize().to_pybytes())
-        commit = {
-            "id": "thesis",
-            "map_id": 7,
-            "attempt": 0,
-            "schema": base64.b64encode(bytes(schema)).decode(),
-            "rows": sizes,
-            "size_bytes": [1] * 6,
-        }
-        (answer,) = metadata.do_action(("commit_map", json.dumps(commit).encode()))
-        assert json.loads(answer.body.to_pybytes()) == {"attempt": 0, "writer": ""}
+            put(target, 7, batch(partition * 10, 10))
+        won = commit(metadata, "thesis", 7, batch(0).schema, [10] * 6)
+        assert won == {"attempt": 0, "writer": ""}
         info = metadata.get_flight_info(flight.FlightDescriptor.for_path("thesis"))
     assert info.total_records == 60
     assert info.schema == batch(0).schema
@@ -71,29 +86,15 @@ def test_rows_of_any_layout_are_read_in_the_canonical_one(
 ) -> None:
     """Two maps send the column in two layouts, which the readers do not see."""
     with flight.FlightClient(cluster.location) as metadata:
-        request = json.dumps({"id": "layouts", "reducers": 1}).encode()
-        (answer,) = metadata.do_action(("put_shuffle", request))
-        (target,) = json.loads(answer.body.to_pybytes())["partitions"]
-        with flight.FlightClient(target["location"]) as data:
-            for map_id, schema in enumerate([pa.schema([column]), PLAIN]):
-                descriptor = flight.FlightDescriptor.for_path("layouts/0", str(map_id), "0")
-                writer, _ = data.do_put(descriptor, schema)
-                writer.write_batch(pa.record_batch([pa.array(["a"], schema[0].type)], schema))
-                writer.done_writing()
-                writer.close()
-                commit = {
-                    "id": "layouts",
-                    "map_id": map_id,
-                    "attempt": 0,
-                    "schema": base64.b64encode(schema.serialize()).decode(),
-                    "rows": [1],
-                    "size_bytes": [1],
-                }
-                list(metadata.do_action(("commit_map", json.dumps(commit).encode())))
-            (endpoint,) = metadata.get_flight_info(
-                flight.FlightDescriptor.for_path("layouts")
-            ).endpoints
-            table = data.do_get(endpoint.ticket).read_all()
+        (target,) = call(metadata, "put_shuffle", id="layouts", reducers=1)["partitions"]
+        for map_id, schema in enumerate([pa.schema([column]), PLAIN]):
+            values = pa.array(["a"], schema[0].type)
+            put(target, map_id, pa.RecordBatch.from_arrays([values], schema=schema))
+            commit(metadata, "layouts", map_id, schema, [1])
+        info = metadata.get_flight_info(flight.FlightDescriptor.for_path("layouts"))
+    (endpoint,) = info.endpoints
+    with flight.FlightClient(target["location"]) as data:
+        table = data.do_get(endpoint.ticket).read_all()
     assert table == pa.table({"word": ["a", "a"]}, PLAIN)
     cluster.open_shuffle("layouts").drop()
 

@@ -22,7 +22,7 @@ SAMPLE_BYTES = 2**30
 _RUNS = 20
 """So many runs on the sample fit into the time."""
 
-_LEAST_LIMIT_S = 10.0
+_MIN_TIMEOUT_S = 10.0
 
 RunTrial = Callable[[Trial, Sequence[str], float], Run]
 """Runs a trial on parts of these inputs, for at most so many seconds; MrflightError if it fails."""
@@ -73,7 +73,7 @@ class Experiment:
             trial = next_trial(planned, runs, finalists, (budget_s, passed_s))
             if trial is None:
                 break
-            runs.append(self._run(trial, sampled, max(_LEAST_LIMIT_S, budget_s - passed_s)))
+            runs.append(self._run(trial, sampled, max(_MIN_TIMEOUT_S, budget_s - passed_s)))
             self._note(runs[-1])
             recommendation = recommend(facts, samples, runs)
             finalists = (facts.base, recommendation.runner_up)

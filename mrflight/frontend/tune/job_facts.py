@@ -1,4 +1,4 @@
-"""What is known of a job before its first trial: its inputs, and the settings that it has."""
+"""The inputs and settings of a job, as they are before its first trial."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ def _on_cluster(spec: JobSpec) -> Iterator[str]:
 def _on_trials(facts: JobFacts, outcome: Outcome) -> Iterator[str]:
     if outcome.recommendation.noise > _NOISY:
         yield (
-            f"Equal runs differ by {outcome.recommendation.noise:.0%} of their time, so other "
-            "settings cannot be told apart from it. Tune again when less runs beside the job."
+            f"Runs with the same settings differ by {outcome.recommendation.noise:.0%}, so smaller "
+            "differences between settings are noise. Run tune again when the machine is less busy."
         )
     contradicted = outcome.recommendation.contradicted
     if contradicted is not None:

@@ -16,21 +16,21 @@ from mrflight.frontend.tune.time_model import TimeModel, check_on_largest, fit, 
 from mrflight.frontend.tune.trial import Run, Setting, Trial, scaled
 from mrflight.result import StageSeconds
 
-_LEAST_GAIN = 0.03
+_MIN_GAIN = 0.03
 """Smaller gains are not worth a change."""
 
-_LEAST_NOISE = 0.01
+_MIN_NOISE = 0.01
 _UNKNOWN_NOISE = 0.05
-"""Is assumed until a run was repeated."""
+"""The noise that is assumed until a setting has run twice."""
 
 _MEMORY_SHARE = 0.8
 """The most of the free memory that is recommended."""
 
 _SERVER_HEADROOM = 1.2
-"""Data servers get so many times the memory of what they hold."""
+"""The memory of data servers, as a multiple of the bytes that they hold."""
 
-_CONFIRMED = 2
-"""What is recommended ran so many times at least."""
+_MIN_RUNS = 2
+"""A setting is recommended only after this many runs."""
 
 _TUNED = ("partitions", "workers", "compression")
 _MIB = 2**20
@@ -47,7 +47,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Recommendation(msgspec.Struct, frozen=True):
-    """What is recommended for the whole input, and what that is known from."""
+    """The recommended settings for the whole input, and the estimates behind them."""
 
     before: Setting
     after: Setting
@@ -61,8 +61,8 @@ class Recommendation(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...]
     noise: float
     """Equal runs differ by this fraction of their time."""
-    least_gain: float
-    """The least gain that counts."""
+    min_gain: float
+    """Smaller gains are noise."""
     error: float
     """The fraction by which the times of the whole input may be wrong."""
     candidate: Setting
@@ -107,8 +107,8 @@ class _Comparison:
         self._runs = runs
         self._model: TimeModel = fit(runs, facts.base)
         equal = noise(runs)
-        self._noise = max(_UNKNOWN_NOISE if math.isnan(equal) else equal, _LEAST_NOISE)
-        self._least_gain = max(_LEAST_GAIN, 2 * self._noise)
+        self._noise = max(_UNKNOWN_NOISE if math.isnan(equal) else equal, _MIN_NOISE)
+        self._min_gain = max(_MIN_GAIN, 2 * self._noise)
         self._residuals = self._find_residuals()
         self._scaled_memory = self._find_spilling()
 
@@ -127,7 +127,7 @@ class _Comparison:
             self._by_partitions(choices),
             tuple(choices),
             self._noise,
-            self._least_gain,
+            self._min_gain,
             self._error(),
             candidate,
             contradicted,
@@ -147,7 +147,7 @@ class _Comparison:
         for name, value in self._model.effects:
             if name == "memory_bytes" and isinstance(value, int):
                 slower = self._seconds(changed(self._base, name, value))
-                if slower > base * (1 + self._least_gain):
+                if slower > base * (1 + self._min_gain):
                     return value
         return None
 
@@ -238,7 +238,7 @@ class _Comparison:
         That is all changes that save enough, or else one of them. The second value is the best
         settings by the model if they saved too little when they ran together.
         """
-        worthy = [c for c in choices if c.name in _TUNED and c.gain > self._least_gain]
+        worthy = [c for c in choices if c.name in _TUNED and c.gain > self._min_gain]
         worthy.sort(key=lambda choice: choice.gain)
         together = self._base
         for choice in worthy:  # of one setting, the best value comes last
@@ -257,13 +257,13 @@ class _Comparison:
         expected = modelled * math.prod(self._residuals[each] for each in self._alone(setting))
         base = self._seconds(self._base)
         measured_gain = 1 - fmean(after) / fmean(self._measured(self._base))
-        return measured_gain >= 1 - expected / base - self._least_gain
+        return measured_gain >= 1 - expected / base - self._min_gain
 
     def _is_confirmed(self, setting: Setting) -> bool:
         """Return whether the settings ran often enough, and still save enough."""
-        often = all(len(self._measured(each)) >= _CONFIRMED for each in (setting, self._base))
+        often = all(len(self._measured(each)) >= _MIN_RUNS for each in (setting, self._base))
         gain = 1 - self._on_whole(setting).total / self._on_whole(self._base).total
-        return often and gain > self._least_gain
+        return often and gain > self._min_gain
 
     def _wanted_memory(self, shuffled: int) -> int:
         """Return the memory with which the data servers can hold all that is shuffled."""

@@ -157,7 +157,7 @@ def _conclusion(facts: JobFacts, outcome: Outcome) -> Iterator[str]:
         yield ""
         yield (
             "Recommended: leave the settings as they are. None that was tried saves more than "
-            f"{_percent(min(found.least_gain, 1.0))}, and equal runs differ by "
+            f"{_percent(min(found.min_gain, 1.0))}, and equal runs differ by "
             f"{_percent(found.noise)}."
         )
     if kept := list(_kept(facts, found, changes)):
@@ -230,7 +230,7 @@ def as_json(job: TunedJob, outcome: Outcome) -> str:
             "bytes_shuffled": found.shuffled_bytes,
         },
         "noise": found.noise,
-        "least_gain": found.least_gain,
+        "min_gain": found.min_gain,
         "notes": notes(job.spec, job.facts, outcome),
     }
     return msgspec.json.encode(document).decode()

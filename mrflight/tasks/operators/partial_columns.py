@@ -10,7 +10,9 @@ from pyarrow import types
 
 from mrflight.config.aggregates import (
     APPROXIMATIONS,
+    COUNTS,
     QUANTILES,
+    UNCOMBINED,
     VARIANCES,
     Aggregate,
     AggregateFunction,
@@ -55,12 +57,12 @@ class PartialColumn(NamedTuple):
 
     @property
     def is_count(self) -> bool:
-        return self.function in ("count", "count_distinct")
+        return self.function in COUNTS
 
     @property
     def needs_all_rows(self) -> bool:
         """True if the values of several parts of a group cannot be combined."""
-        return self.function == "count_distinct" or self.function in QUANTILES
+        return self.function in UNCOMBINED
 
     def nothing(self, rows: int, kind: pa.DataType) -> pa.Array:
         """Return the value that adds nothing to others, for so many rows."""

@@ -25,6 +25,7 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from tests.support.cluster import data_server
+from tests.support.faults import await_that
 from tests.support.near_cluster import (
     NearDataServer,
     another_in_place_of,
@@ -291,7 +292,7 @@ def test_a_metadata_server_that_restarts_is_retried(tmp_path: Path) -> None:
             draining = Decommission(first.store, first.membership, between.location)
             thread = threading.Thread(target=draining.run, daemon=True)
             thread.start()
-            time.sleep(1.5)  # some of its calls have failed by then, and it must go on
+            await_that(lambda: between.counts().refused_connections >= 2, "calls that fail")
             assert thread.is_alive()
             between.heal()
             assert_ends(thread)
