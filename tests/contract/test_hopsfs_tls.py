@@ -20,6 +20,8 @@ from tests.services.name_node_proxy import NameNodeProxy
 from tests.support.driver import DriverRun, drive, write_job
 from tests.support.pems import Authority
 
+pytestmark = pytest.mark.slow
+
 USER = "demo__ann"
 JOB = """
 job = { name = "tls" }

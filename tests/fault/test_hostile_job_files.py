@@ -15,6 +15,8 @@ from mrflight.errors import JobFileError
 from tests.support.driver import write_job
 from tests.support.hostile_bytes import hostile_lines
 
+pytestmark = pytest.mark.slow
+
 FILES = 4_000
 OVERRIDES = 4_000
 

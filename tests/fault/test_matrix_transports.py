@@ -18,6 +18,8 @@ from tests.support.fault_matrix import (
     options_of,
 )
 
+pytestmark = pytest.mark.slow
+
 HASHES = r"a block of \d+ bytes hashes to \w+, and \w+ were written"
 REFUSED = rf"map [34] \(rows, .*: attempt 1 of 4 failed and is retried: .*{HASHES}"
 NOT_READ = rf"reduce of partition \d runs again: partition \d of .*\.sock: {HASHES}"

@@ -41,7 +41,7 @@ whole_jobs = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 
 SETTINGS = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
 

@@ -142,7 +142,10 @@ MANY_KEYS = {
 
 
 CUT_ONCE = [(keys, 30, 2) for keys in MANY_KEYS]
-CUT_TWICE = [(keys, 200, 3) for keys in ("that come once", "half of them null", "a hundred")]
+CUT_TWICE = [
+    pytest.param(keys, 200, 3, marks=pytest.mark.slow)
+    for keys in ("that come once", "half of them null", "a hundred")
+]
 
 
 @pytest.mark.parametrize(("keys", "fraction", "levels"), [*CUT_ONCE, *CUT_TWICE])
