@@ -21,8 +21,8 @@ from mrflight.planner.row_maps import plan_map
 from mrflight.result import describe_bad_rows
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.storage.option_checks import prepare_storage
+from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import Mapper
-from mrflight.tasks.tasks import MapTask
 
 log = logging.getLogger(__name__)
 

@@ -27,10 +27,11 @@ from mrflight.planner.reduce_spec import plan_reduce_spec
 from mrflight.planner.row_maps import plan_map
 from mrflight.sources.base import Source
 from mrflight.sources.packing import weight
+from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import maps_of
 from mrflight.tasks.reducer import ReduceSpec
+from mrflight.tasks.sample_task import SampleTask
 from mrflight.tasks.stage_rows import CoGroup
-from mrflight.tasks.tasks import MapTask, SampleTask
 
 SPLIT_BYTES = 64 * 2**20
 """The size of a map task's input: long against the cost of a task, short against the stage."""

@@ -23,17 +23,11 @@ from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
 from mrflight.system.progress import Work
 from mrflight.tasks.broadcast_join import BroadcastTable, StreamReader, relocate
-from mrflight.tasks.stage_rows import (
-    PartitionSplit,
-    StagePartition,
-    StageReader,
-    StageRows,
-    StageSide,
-    make_slice_split,
-    make_split,
-)
+from mrflight.tasks.map_task import MapResult, MapTask, run_map
+from mrflight.tasks.sample_task import SampleTask
+from mrflight.tasks.stage_reader import PartitionSplit, StageReader, make_slice_split, make_split
+from mrflight.tasks.stage_rows import StagePartition, StageRows, StageSide
 from mrflight.tasks.task_memory import TaskMemory
-from mrflight.tasks.tasks import MapResult, MapTask, SampleTask, run_map
 
 _DECODED_RATIO = 3
 """Bytes in memory per byte of compressed blocks, roughly: 2.6 for lineitem."""

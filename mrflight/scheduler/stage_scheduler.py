@@ -36,8 +36,10 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.system.deadlines import Deadline
+from mrflight.tasks.map_task import MapResult, MapTask
+from mrflight.tasks.reduce_task import ReduceResult
+from mrflight.tasks.sample_task import run_sample
 from mrflight.tasks.task_memory import TaskMemory
-from mrflight.tasks.tasks import MapResult, MapTask, ReduceResult, run_sample
 from mrflight.units import format_bytes, format_count
 
 

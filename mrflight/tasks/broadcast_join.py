@@ -18,15 +18,8 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.mapper import Mapper, RowMap
-from mrflight.tasks.stage_rows import (
-    CoGroup,
-    PartitionSplit,
-    Rows,
-    StagePartition,
-    StageReader,
-    StageSide,
-    check_same_generation,
-)
+from mrflight.tasks.stage_reader import PartitionSplit, StageReader, check_same_generation
+from mrflight.tasks.stage_rows import CoGroup, Rows, StagePartition, StageSide
 from mrflight.tasks.task_memory import TaskMemory
 
 CurrentPartitions = Mapping[tuple[str, ...], Mapping[int, StagePartition]]

@@ -11,13 +11,11 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.compute.schemas import describe_difference, empty_table
+from mrflight.compute.schemas import empty_table
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.aggregates import Aggregate
-from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_rows
-from mrflight.config.functions import FunctionRef, calling_user
+from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey
-from mrflight.errors import UserFunctionError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.operators.aggregates import MAPPED_ROW, check_aggregates, check_distinct
@@ -25,7 +23,6 @@ from mrflight.tasks.operators.combiner import MapCombiner, combine_groups
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.operators.grouped_aggregation import CompleteAggregation, PartialAggregation
-from mrflight.tasks.operators.grouped_apply import GroupedApply
 from mrflight.tasks.operators.grouping import group, group_without_rows
 from mrflight.tasks.operators.merge_dedup import MergeDedup, check_no_nulls
 from mrflight.tasks.operators.partial_aggregates import (
@@ -34,6 +31,7 @@ from mrflight.tasks.operators.partial_aggregates import (
     plan_partials,
 )
 from mrflight.tasks.operators.top_k import TopK
+from mrflight.tasks.reduce_function import ReduceFunction
 from mrflight.tasks.task_memory import TaskMemory
 
 _RESULT = "a row of the result"
@@ -181,7 +179,8 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             if self.groups:
                 tables = self._groups(schema, batches, rows_bytes, scratch)
             elif self.function:
-                tables = self._function_results(partition, schema, batches, rows_bytes, scratch)
+                function = ReduceFunction(self.function, self.key)
+                tables = function.results(partition, schema, batches, rows_bytes, scratch)
             elif self.kept is not None:
                 tables = self.kept.results(batches, rows_bytes, scratch)
                 tables = _at_least_one(tables, partial(empty_table, schema))
@@ -241,27 +240,6 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
             )
         return _at_least_one(tables, empty)
 
-    def _function_results(
-        self,
-        partition: int,
-        schema: pa.Schema,
-        batches: Iterator[pa.RecordBatch],
-        rows_bytes: int,
-        scratch: ScratchFolder,
-    ) -> Iterator[pa.Table]:
-        assert self.function is not None
-        call = partial(_call, self.function, partition)
-        first: pa.Schema | None = None
-        for table in GroupedApply(call, schema, self.key, rows_bytes, scratch).results(batches):
-            first = first or table.schema
-            if difference := describe_difference(first, table.schema):
-                raise UserFunctionError(
-                    f"the reduce function {self.function} is called several times for partition "
-                    f"{partition}, because it is larger than the task's memory, and its results "
-                    f"differ: {difference}; return types that do not depend on the rows"
-                )
-            yield table
-
     def _sort(
         self,
         schema: pa.Schema,
@@ -289,18 +267,3 @@ def _at_least_one(tables: Iterator[pa.Table], empty: Callable[[], pa.Table]) -> 
 def _to_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
         yield from table.to_batches()
-
-
-def _call(ref: FunctionRef, partition: int, table: pa.Table) -> pa.Table:
-    function = ref.load()
-    wanted = hinted_type(function, f"the reduce function {ref}")
-    what = f"the reduce function {ref}, given partition {partition} of {table.num_rows} rows,"
-    with calling_user(what):
-        result = function(as_hinted(table, wanted))
-        rows = returned_rows(result, table.schema)
-    if rows is None:
-        raise UserFunctionError(
-            f"the reduce function {ref} must return {RETURNS}; on partition {partition} it "
-            f"returned {type(result).__name__}"
-        )
-    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])

@@ -15,7 +15,8 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.tasks.reducer import ReduceSpec
-from mrflight.tasks.stage_rows import StagePartition, StageReader, StageRows, StageSide, make_split
+from mrflight.tasks.stage_reader import StageReader, make_split
+from mrflight.tasks.stage_rows import StagePartition, StageRows, StageSide
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.driver import drive, write_job
 from tests.support.leftovers import nothing_left_over

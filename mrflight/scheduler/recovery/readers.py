@@ -8,8 +8,9 @@ from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.scheduler.recovery.protocol import Resubmit, Stop
 from mrflight.scheduler.recovery.writers import AnyShuffleOutput, PlacementRecovery
 from mrflight.scheduler.stage_output import StageOutput, relocate_tasks, shuffle_outputs_of
+from mrflight.tasks.reduce_task import ReduceTask
+from mrflight.tasks.sample_task import SampleTask
 from mrflight.tasks.task_memory import TaskMemory
-from mrflight.tasks.tasks import ReduceTask, SampleTask
 
 
 class SampleRecovery(PlacementRecovery[SampleTask]):

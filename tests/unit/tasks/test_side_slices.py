@@ -12,14 +12,8 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.broadcast_join import relocate
 from mrflight.tasks.side_slice import SideSlice
-from mrflight.tasks.stage_rows import (
-    PartitionSplit,
-    StagePartition,
-    StageReader,
-    StageRows,
-    make_slice_split,
-    make_split,
-)
+from mrflight.tasks.stage_reader import PartitionSplit, StageReader, make_slice_split, make_split
+from mrflight.tasks.stage_rows import StagePartition, StageRows
 
 SLICES = [SideSlice(number, 2, side=1) for number in range(2)]
 REMAINDER = SideSlice(2, 2, side=1)

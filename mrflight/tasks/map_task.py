@@ -1,0 +1,136 @@
+"""The task of a map: reads a split, maps its rows, and sends them to their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.sources.bad_rows import BadRowPolicy
+from mrflight.sources.base import Reader, Split
+from mrflight.tasks.bad_row_file import AttemptLog
+from mrflight.tasks.map_output import WriteLimits, shuffle_batches
+from mrflight.tasks.mapper import Mapper, RowMap
+from mrflight.tasks.partitioner import PartitionerSpec
+from mrflight.tasks.reducer import ReduceSpec
+
+
+class MapTask(msgspec.Struct, frozen=True):
+    """Reads one split of one input, maps its rows, and sends them to their partitions."""
+
+    input_name: str
+    map_id: int
+    reader: Reader
+    split: Split
+    row_map: RowMap | None
+    partitioner: PartitionerSpec
+    reduce_spec: ReduceSpec
+    """The reduce of the rows. The map checks it against its first batch, and its combiner starts
+    it."""
+    limits: WriteLimits
+    bad_rows: BadRowPolicy | None = None
+    """What the map does with rows that cannot be read; None if they are errors."""
+
+    @property
+    def name(self) -> str:
+        return f"map {self.map_id} ({self.input_name}, {self.split.place})"
+
+
+class MapResult(msgspec.Struct, frozen=True):
+    """The numbers of rows that a committed map attempt read and wrote."""
+
+    rows_in: int
+    file_rows: int
+    """The rows that were read from files, to produce ``rows_in``."""
+    rows_out: int
+    slice_rows: int | None
+    """The rows that were read of a slice of an earlier stage's partition; None if it was not read
+    to its end."""
+    unsent_schema: pa.Schema | None = None
+    """The schema of a map without rows that did not send it: see `_Filled`."""
+    bad_rows: int = 0
+    """The rows that were skipped because they cannot be read."""
+    bad_rows_file: str | None = None
+    """The name of the file to which they were written."""
+
+
+def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
+    """Run one attempt of a map.
+
+    When this returns, the rows of this attempt or of a speculative one are committed.
+    """
+    with AttemptLog(task.bad_rows, task.map_id, attempt, shuffle.id) as bad_rows:
+        return _run_map(task, attempt, shuffle, writer_id, bad_rows)
+
+
+def _run_map(
+    task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str, bad_rows: AttemptLog
+) -> MapResult:
+    combiner = task.reduce_spec.combiner(task.limits.combiner_bytes)
+    user_sees_rows = task.row_map is not None or task.partitioner.function is not None
+    is_sent_as_read = combiner is None and not user_sees_rows
+    reader = task.reader.with_bad_rows(bad_rows)
+    mapper = Mapper(reader, task.split, task.row_map, encoded=is_sent_as_read)
+    writer = shuffle.writer(
+        task.map_id,
+        attempt,
+        partitioner=task.partitioner.partitioner(task.map_id),
+        compression=task.limits.compression,
+        buffer_bytes=task.limits.writer_bytes,
+        writer_id=writer_id,
+    )
+    batches = _check_first_batch(task, mapper.batches())
+    filled = _Filled(batches) if reader.schema is None else None
+    if filled is not None:
+        batches = filled.batches()
+    if combiner is not None:
+        batches = combiner(batches)
+    rows_out = shuffle_batches(bad_rows.finish_after(batches), writer)
+    unsent = filled.unsent_schema if filled is not None else None
+    return MapResult(
+        mapper.rows_in,
+        reader.file_rows(mapper.rows_in),
+        rows_out,
+        reader.slice_rows(),
+        unsent,
+        bad_rows.rows,
+        bad_rows.file,
+    )
+
+
+class _Filled:
+    """The batches with rows of a function's results, whose types for no rows may be others.
+
+    Many functions infer types from values. So a map without rows sends no schema, which those of
+    other maps would have to agree with. It counts if no map has rows.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.unsent_schema: pa.Schema | None = None
+        """The schema of the first batch, if no batch has rows."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches that have rows."""
+        has_rows = False
+        for batch in self._batches:
+            if batch.num_rows:
+                has_rows = True
+                yield batch
+            elif self.unsent_schema is None:
+                self.unsent_schema = batch.schema
+        if has_rows:
+            self.unsent_schema = None
+
+
+def _check_first_batch(
+    task: MapTask, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, and check the first one, so that an unknown column fails early."""
+    for i, batch in enumerate(batches):
+        if i == 0:
+            task.partitioner.check(batch.schema)
+            task.reduce_spec.check(batch.schema)
+        yield batch
