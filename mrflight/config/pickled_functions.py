@@ -7,6 +7,7 @@ base64.
 from __future__ import annotations
 
 import base64
+import linecache
 import os
 import pickle
 import sys
@@ -88,7 +89,11 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def _dump(value: object, what: str) -> bytes:
-    """Pickle an object, and the search path, by which modules that it refers to are loaded."""
+    """Pickle an object, with what a worker needs beside it.
+
+    That is the search path, by which modules that it refers to are loaded, and the lines of code
+    that no file has, for tracebacks.
+    """
     import cloudpickle
 
     try:
@@ -98,10 +103,21 @@ def _dump(value: object, what: str) -> bytes:
             f"{what} cannot be sent to workers: {type(error).__name__}: {error}; create what "
             "cannot be pickled, such as a connection or an open file, when it is called"
         ) from error
-    return pickle.dumps(([os.path.abspath(folder) for folder in sys.path], body))
+    return pickle.dumps(([os.path.abspath(folder) for folder in sys.path], _cells_in(body), body))
+
+
+def _cells_in(body: bytes) -> dict[str, Any]:
+    """Return the entries of `linecache` for the cells of a notebook that a pickle refers to."""
+    return {
+        file: entry
+        for file, entry in list(linecache.cache.items())
+        # An entry without a time is of code that was never in a file.
+        if len(entry) == 4 and entry[1] is None and os.fsencode(file) in body
+    }
 
 
 def _load(body: bytes) -> Any:
-    folders, inner = pickle.loads(body)
+    folders, cells, inner = pickle.loads(body)
     sys.path += [folder for folder in folders if folder not in sys.path]
+    linecache.cache.update(cells)
     return pickle.loads(inner)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import isfunction
-from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
+from types import TracebackType
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from mrflight.errors import MrflightError
 from mrflight.frontend.python_words import PythonWords
 from mrflight.system.debugging import is_debugging
+from mrflight.system.ipython import ipython_shell
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +38,7 @@ def clear_errors(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True  # IPython and pytest leave out this frame, too
+        __tracebackhide__ = True  # pytest leaves out this frame, too
         try:
             return function(*args, **kwargs)
         except (MrflightError, KeyboardInterrupt) as error:
@@ -44,6 +46,8 @@ def clear_errors(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             if isinstance(error, MrflightError) and args and isinstance(args[0], WrittenInPython):
                 _translate(error, args[0]._words())
+            if (shell := ipython_shell()) is not None:
+                _hide_last_frame(error, shell)
             # Python shows this line of the one frame that stays.
             raise error.with_traceback(None) from None  # MRFLIGHT_DEBUG=1 shows all frames
 
@@ -65,3 +69,24 @@ def with_clear_errors(kind: C) -> C:
 def _translate(error: MrflightError, words: PythonWords) -> None:
     if error.args and isinstance(error.args[0], str):
         error.args = (words.translate(error.args[0]), *error.args[1:])
+
+
+def _hide_last_frame(error: Any, shell: Any) -> None:
+    """Let IPython show the error without its last frame, which is that of `clear_errors`.
+
+    IPython heeds ``__tracebackhide__`` in all frames but the last. It calls this method of an error
+    that has it.
+    """
+
+    def render() -> Any:
+        frames = _without_last(error.__traceback__)
+        return shell.InteractiveTB.structured_traceback(type(error), error, frames)
+
+    error._render_traceback_ = render
+
+
+def _without_last(frames: TracebackType | None) -> TracebackType | None:
+    if frames is None or frames.tb_next is None:
+        return None
+    rest = _without_last(frames.tb_next)
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)

@@ -312,6 +312,9 @@ class GroupedDataset(msgspec.Struct, frozen=True):
     _rows: Dataset
     _columns: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<mrflight.GroupedDataset {self._rows._name} by {', '.join(self._columns)}>"
+
     def agg(self, aggregates: Mapping[str, str] | None = None, /, **named: str) -> Dataset:
         """Return one row per group: its columns, and aggregates, ``clicks="sum(weight)"``.
 

@@ -34,8 +34,8 @@ def print_table(rows: pa.Table, stream: TextIO, *, may_have_more: bool) -> None:
         table.add_column(heading, justify="right" if _is_number(field.type) else "left")
     for values in zip(*(column[2:] for column in columns[:shown]), strict=True):
         table.add_row(*map(Text, values))
-    console.print(table)
-    console.print(Text(_summary(rows, shown, may_have_more=may_have_more)))
+    # Printed by one call, they are one output in a notebook.
+    console.print(table, Text(_summary(rows, shown, may_have_more=may_have_more)))
 
 
 def _summary(rows: pa.Table, shown: int, *, may_have_more: bool) -> str:

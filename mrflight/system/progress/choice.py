@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO, cast
 
+from mrflight.system.ipython import is_notebook
 from mrflight.system.progress.bars import Bars
 from mrflight.system.progress.lines import Lines
 from mrflight.system.progress.report import ProgressReport, QuietProgress
@@ -32,13 +33,6 @@ def progress_here(*, shown: bool) -> ProgressReport:
 
         return NotebookBars()
     return progress_for(sys.stderr)
-
-
-def is_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook, which can show HTML."""
-    ipython = sys.modules.get("IPython")  # a kernel has loaded it
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")
 
 
 class _Tolerant:

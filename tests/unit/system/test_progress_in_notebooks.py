@@ -20,7 +20,7 @@ class Shell:
 
 
 class Notebook(ModuleType):
-    """Stands for IPython, which is no dependency of the tests: it keeps what a cell shows."""
+    """Stands for IPython in a kernel: it keeps what a cell shows."""
 
     def __init__(self) -> None:
         super().__init__("IPython")
