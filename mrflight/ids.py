@@ -51,6 +51,7 @@ MAX_JOB_NAME = 128
 """The characters of a job's name that metadata servers keep."""
 
 _SHUFFLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_JOB_STARTED = "%Y%m%dT%H%M%S"
 _WRITER_ID = re.compile(r"[A-Za-z0-9]{0,32}")
 
 MAX_PARTITIONS = 100_000
@@ -69,7 +70,15 @@ class MapAttempt(NamedTuple):
 
 def new_job_id() -> str:
     """Return a new job id, which is unique and sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(6)}"
+    return f"{datetime.now(UTC).strftime(_JOB_STARTED)}-{secrets.token_hex(6)}"
+
+
+def job_started(job_id: str) -> datetime:
+    """Return when a job started, which its id says; for other ids the current time."""
+    try:
+        return datetime.strptime(job_id.split("-")[0], _JOB_STARTED).replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.now(UTC)
 
 
 def shown_job_name(name: str) -> str:

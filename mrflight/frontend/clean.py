@@ -1,4 +1,4 @@
-"""``mrflight clean``: the part files that killed jobs have left."""
+"""``mrflight clean``: the files that killed jobs have left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    table_argument.add_arguments(parser, "folder or URL of a table that jobs write to")
+    table_argument.add_arguments(
+        parser, "folder or URL of a table, or of bad rows, that jobs write to"
+    )
     parser.add_argument("--remove", action="store_true", help="remove the listed files")
     parser.add_argument(
         "--no-table",
@@ -37,10 +39,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "clean",
-    "list or remove part files that killed jobs left in the folder of a table",
+    "list or remove files that killed jobs left in the folder of a table, or of bad rows",
     "List the part files of mrflight in the folder of a table that are not in its log, neither as "
-    "added nor as removed. Jobs that were killed leave such files.",
-    ("%(prog)s out/clicks", '%(prog)s s3://bucket/clicks --remove --older-than "2 days"'),
+    "added nor as removed; in a folder of bad rows, the files of jobs that have not ended. Jobs "
+    "that were killed leave such files.",
+    (
+        "%(prog)s out/clicks",
+        '%(prog)s s3://bucket/clicks --remove --older-than "2 days"',
+        "%(prog)s bad/visits --remove",
+    ),
     _add_arguments,
 )
 
@@ -49,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """List or remove the files; the exit codes are those of a job."""
     from datetime import UTC, datetime, timedelta
 
+    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
     from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 
     try:
@@ -58,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
         return driver.EXIT_WRONG_JOB
     try:
         table = table_argument.requested_table(options)
-        orphans = find_orphan_files(table, datetime.now(UTC) - age)
+        before = datetime.now(UTC) - age
+        orphans = find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
         lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
         if lines and (code := print_answer("\n".join(lines))):
             return code  # nothing is removed that was not listed
@@ -73,17 +82,23 @@ def run(options: argparse.Namespace) -> int:
 def _summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:
     """Return the last lines of what is printed."""
     lines = []
-    if not orphans.has_table:
+    if not orphans.is_proven:
         lines.append(
             f"there is no table at {url}: these files may be somebody's copy, and not left over"
         )
     if orphans.newer:
         newer = format_count(orphans.newer, "newer file")
         lines.append(f"{newer} may belong to a running job (see --older-than)")
+    if orphans.undecided:
+        files = format_count(len(orphans.undecided), "file")
+        lines.append(
+            f"{files} of bad rows stay, because a job was killed as it committed and may have "
+            f"succeeded: {', '.join(orphans.undecided)}"
+        )
     count = len(orphans.files)
-    summary = f"{format_count(count, 'part file')}, {format_bytes(orphans.size_bytes)}, "
+    summary = f"{format_count(count, 'file')}, {format_bytes(orphans.size_bytes)}, "
     summary += "removed" if are_removed else "left over"
     if orphans.files and not are_removed:
-        options = "--remove" if orphans.has_table else "--remove --no-table"
+        options = "--remove" if orphans.is_proven else "--remove --no-table"
         summary += f"; {options} removes {'it' if count == 1 else 'them'}"
     return "\n".join([*lines, summary])

@@ -133,9 +133,16 @@ class _CommittedJob:
         )
         sink.setup(commit)
         self._progress.begin("commit", 1)
+        bad_rows = self._job.bad_row_files
+        self._deadline.run(bad_rows.commit_begins, "the files of bad rows were counted")
         self._interrupts.commit_begins()
-        version = sink.commit(replace(commit, tasks=self._sink_tasks(is_within_commit=True)))
-        self._job.bad_row_files.keep()
+        try:
+            version = sink.commit(replace(commit, tasks=self._sink_tasks(is_within_commit=True)))
+        except BaseException:
+            if sink.outcome_unknown:
+                bad_rows.keep(is_undecided=True)
+            raise
+        bad_rows.keep()
         self._metrics.merged = sink.merge_counts()
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.cleanup)

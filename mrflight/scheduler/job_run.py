@@ -139,6 +139,7 @@ class JobRun:
         stack.callback(self._runtime.executor.close)  # once no worker writes any more
         shuffles = stack.enter_context(self._shuffles())
         stack.callback(self._end)
+        self.deadline.run(self.bad_row_files.begin, "the folders of bad rows were written")
         with self.deadline.attribute_timeouts():
             plan = self._with_frames_written(plan)
             self._wait_until_ready(plan)

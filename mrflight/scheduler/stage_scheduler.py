@@ -131,6 +131,7 @@ class _StagesRun:
     def read(self) -> Generator[pa.RecordBatch]:
         """Run all stages, and read the partitions of the last one."""
         last = self._run_stages()
+        self._context.bad_row_files.commit_begins()
         self._context.bad_row_files.keep()
         for bad in describe_bad_rows(self._context.metrics.bad_rows):
             self._run.runner.notify(f"{bad} skipped")  # the caller gets rows and no result

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.errors import OutputError
+from mrflight.ids import job_started
 from mrflight.sinks.commit.job_files import (
     is_job_file,
     job_of_file,
@@ -36,8 +37,6 @@ from mrflight.storage.manifest_log import MANIFESTS, UNNUMBERED, ManifestLog
 
 if TYPE_CHECKING:
     from pyarrow import fs
-
-_JOB_STARTED = "%Y%m%dT%H%M%S"
 
 
 class OrphanFile(msgspec.Struct, frozen=True):
@@ -56,8 +55,10 @@ class OrphanFiles(msgspec.Struct, frozen=True):
     files: tuple[OrphanFile, ...]
     newer: int
     """The number of other files that would be orphans if they were older."""
-    has_table: bool
-    """Whether there is a log or a manifest, which proves that the files are not needed."""
+    is_proven: bool
+    """Whether a log, a manifest or a mark proves that the files are not needed."""
+    undecided: tuple[str, ...] = ()
+    """The files of bad rows that stay, because their job was killed as it committed."""
 
     @property
     def size_bytes(self) -> int:
@@ -87,7 +88,7 @@ def _find(table: Location, before: datetime) -> OrphanFiles:
         if not info.is_file or not is_job_file(table, info) or info.base_name in (named or ()):
             continue
         changed = info.mtime.astimezone(UTC)
-        if changed < before and (job_id is None or _job_started(job_id) < before):
+        if changed < before and (job_id is None or job_started(job_id) < before):
             orphans.append(OrphanFile(path, job_id, info.size))
         else:
             newer += 1
@@ -101,7 +102,7 @@ def remove_orphan_files(table: Location, orphans: OrphanFiles, *, no_table: bool
     ``no_table`` removes them also if no table proves that they are not needed, with the partition
     folders that are empty then. Without it, OutputError is raised in this case.
     """
-    if not orphans.has_table and not no_table:
+    if not orphans.is_proven and not no_table:
         raise OutputError(
             f"there is no table at {table.url}, so its files may be a copy of a table's files and "
             "not orphans; nothing was removed: add --no-table if they are orphans, which no job "
@@ -112,7 +113,7 @@ def remove_orphan_files(table: Location, orphans: OrphanFiles, *, no_table: bool
             table.child(orphan.path).delete_file()
         except OSError as error:
             raise OutputError(f"{orphan.path} cannot be removed: {error}") from error
-        path = "" if orphans.has_table else posixpath.dirname(orphan.path)
+        path = "" if orphans.is_proven else posixpath.dirname(orphan.path)
         while path:
             table.child(path).delete_empty_folder()
             path = posixpath.dirname(path)
@@ -162,14 +163,6 @@ def _exists(location: Location) -> bool:
     if location.store.is_disk:
         return os.path.lexists(location.path)  # a broken link exists, too
     return bool(location.info().type != fs.FileType.NotFound)
-
-
-def _job_started(job_id: str) -> datetime:
-    """Return when a job started, which its id says; for other ids the current time."""
-    try:
-        return datetime.strptime(job_id.split("-")[0], _JOB_STARTED).replace(tzinfo=UTC)
-    except ValueError:
-        return datetime.now(UTC)
 
 
 def _named_files(table: Location) -> set[str] | None:

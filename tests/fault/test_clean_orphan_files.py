@@ -114,7 +114,7 @@ def test_what_is_left_over_is_listed_then_removed(folder: Path) -> None:
     assert tree(folder / "out") == {path: what for path, what in before.items() if path not in gone}
     assert parts(folder) == committed(folder)
     nothing = clean(folder, "--older-than", "0 s")
-    assert (nothing.stdout, nothing.stderr) == ("", "0 part files, 0 B, left over\n")
+    assert (nothing.stdout, nothing.stderr) == ("", "0 files, 0 B, left over\n")
 
 
 def committed(folder: Path) -> set[str]:

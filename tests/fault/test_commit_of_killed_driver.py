@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import resource
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from mrflight.config.spec import OutputFormat
 from tests.support.driver import drive
 from tests.support.gated_job import (
+    KILLED_BY_A_LONG_FILE,
     OLD,
     PARTITIONS,
     GatedDriver,
@@ -21,6 +20,7 @@ from tests.support.gated_job import (
     clean,
     commits_of,
     gated_job,
+    kill_at_file_size,
     lost_attempts,
     newest,
     old_table,
@@ -31,13 +31,6 @@ from tests.support.leftovers import nothing_left_over, tree
 
 RUN = "2026-11-20"
 APP = f"mrflight/gated/{RUN}"
-KILLED_BY_A_LONG_FILE = (
-    sys.executable,
-    "-c",
-    "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); "
-    "from mrflight.driver import leave, main; leave(main())",
-)
-"""Python ignores that signal; with its default, a write beyond the limit ends the process."""
 
 
 def kill(driver: GatedDriver, number: signal.Signals = signal.SIGKILL) -> None:
@@ -49,14 +42,6 @@ def at_the_gate(driver: GatedDriver) -> None:
     driver.wait_for_parts()
     kill(driver)
     assert not list(driver.job.table.glob("_*"))  # neither a log nor a manifest
-
-
-def kill_at_file_size(driver: GatedDriver, limit_bytes: int) -> None:
-    """Open the gate; the kernel kills the driver once it writes a file beyond the limit."""
-    for limit, most in ((resource.RLIMIT_FSIZE, limit_bytes), (resource.RLIMIT_CORE, 0)):
-        resource.prlimit(driver.process.pid, limit, (most, most))
-    driver.open_gate()
-    assert driver.end().code == -signal.SIGXFSZ
 
 
 def in_the_log_entry(driver: GatedDriver) -> None:

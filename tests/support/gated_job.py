@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +32,14 @@ LOST = 1000
 OLD = range(1000, 1010)
 """Keys of `old_table`."""
 SCHEMA = pa.schema([("k", pa.int64())])
+
+KILLED_BY_A_LONG_FILE = (
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); "
+    "from mrflight.driver import leave, main; leave(main())",
+)
+"""Python ignores that signal; with its default, a write beyond the limit ends the process."""
 
 JOB = """
 [job]
@@ -181,6 +192,14 @@ def until(
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
         time.sleep(pause_s)
+
+
+def kill_at_file_size(driver: GatedDriver, limit_bytes: int) -> None:
+    """Open the gate; the kernel kills the driver once it writes a file beyond the limit."""
+    for limit, most in ((resource.RLIMIT_FSIZE, limit_bytes), (resource.RLIMIT_CORE, 0)):
+        resource.prlimit(driver.process.pid, limit, (most, most))
+    driver.open_gate()
+    assert driver.end().code == -signal.SIGXFSZ
 
 
 def lost_attempts(driver: GatedDriver) -> list[str]:

@@ -16,6 +16,7 @@ RUN = [
     "fault/test_early_interrupt.py",
     "fault/test_changed_input.py",
     "fault/test_failing_hdfs.py",
+    "fault/test_clean_bad_rows.py",
     "fault/test_clean_orphan_files.py",
     "fault/test_failing_s3.py",
     "fault/test_interrupted_commit.py",

@@ -123,6 +123,11 @@ class Sink(ABC):
         still commit, so `abort` leaves the parts alone.
         """
 
+    @property
+    @abstractmethod
+    def outcome_unknown(self) -> bool:
+        """Whether a commit that was begun and has not succeeded may still take effect."""
+
     @abstractmethod
     def cleanup(self) -> None:
         """After `commit`, remove the files that it replaced and the job's other part files.

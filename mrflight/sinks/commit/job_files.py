@@ -78,10 +78,12 @@ class JobFiles(msgspec.Struct, frozen=True):
             for path in self.paths() - set(kept):
                 with suppress(OSError):
                     self.table.child(path).delete_file()
-            if self.table.store.is_disk:
-                self._delete_empty_folders()
+            self.delete_empty_folders()
 
-    def _delete_empty_folders(self) -> None:
+    def delete_empty_folders(self) -> None:
+        """Remove the folders that the job created and that are empty; raises OSError."""
+        if not self.table.store.is_disk:
+            return
         found = self.table.walk() if self.partitioned else []
         below = [info.path for info in found if _is_folder(info) and "=" in info.base_name]
         for path in (*sorted(below, reverse=True), *_upwards(self.table.path)):

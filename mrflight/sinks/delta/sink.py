@@ -85,6 +85,10 @@ class DeltaSink(Sink):
     def committed_version(self) -> int | None:
         return self._committed
 
+    @property
+    def outcome_unknown(self) -> bool:
+        return self._output.guard.outcome_unknown
+
     def commit(self, commit: Commit) -> int:
         if commit.parts:
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))

@@ -48,7 +48,7 @@ class FolderSink(Sink):
         self._has_stale_files = True
         self._committed: Entry | None = None
         """The newest manifest, once this job is in it."""
-        self._outcome_unknown = False
+        self._put_may_be_late = False
         """Whether a put may still take effect though the store has failed it."""
         try:
             self._look_first()
@@ -126,6 +126,10 @@ class FolderSink(Sink):
             f"{self._location.url}: other jobs were faster {MAX_TRIES} times; run the job again"
         )
 
+    @property
+    def outcome_unknown(self) -> bool:
+        return self._guard.outcome_unknown or self._put_may_be_late
+
     def cleanup(self) -> None:
         assert self._committed is not None, "cleanup comes after commit"
         assert self._committed.manifest is not None
@@ -137,7 +141,7 @@ class FolderSink(Sink):
 
     def abort(self) -> None:
         """See `Sink.abort`. Without a readable manifest all files stay: they may be committed."""
-        if self._committed is not None or self._guard.outcome_unknown or self._outcome_unknown:
+        if self._committed is not None or self.outcome_unknown:
             return
         try:
             manifest = self._manifests.newest().manifest
@@ -182,7 +186,7 @@ class FolderSink(Sink):
                 log.warning("committed, but %s: %s", self._failure_meaning, failure)
             return after
         refused = translate_refusal(failure)
-        self._outcome_unknown = refused is failure and not self._location.store.is_disk
+        self._put_may_be_late = refused is failure and not self._location.store.is_disk
         raise refused from failure.__cause__
 
     @property
@@ -196,7 +200,7 @@ class FolderSink(Sink):
         try:
             return self._manifests.newest()
         except (OutputError, CommitError) as error:
-            self._outcome_unknown = True
+            self._put_may_be_late = True
             raise CommitError(
                 f"{failure or error}; whether this job is committed is not known: look at the "
                 "folder before it is run again (with a job.run_id it commits once in any case)"
