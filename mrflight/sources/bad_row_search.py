@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from mrflight.sources.lines import Chunk
+from mrflight.sources.chunk import Chunk
 
 _MANY_ROWS, _FEW_ROWS = 8192, 512
 """To read the fewer again takes about as long as to begin a read."""
 
 _MOST_NAMED = 8
 """If so many of the many rows were bad, it costs less to go on with the few."""
+
+_MAX_SHOWN_CHARS = 100
 
 _ROW = re.compile(r"Row #(?P<of_csv>\d+)|in row (?P<of_json>\d+)$")
 
@@ -82,3 +84,9 @@ def _failure(data: bytes, decode: Callable[[Chunk], object]) -> ValueError | Non
     except ValueError as error:  # the base of pyarrow's ArrowInvalid and of UnicodeDecodeError
         return error
     return None
+
+
+def shorten(text: str) -> str:
+    """Return the text of a bad row, shortened for a message."""
+    text = text.rstrip("\r\n")
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."

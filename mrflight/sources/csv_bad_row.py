@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
+from mrflight.sources.bad_row_search import shorten
+from mrflight.sources.chunk import Chunk
 from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_dialect import encoding_of, parse_options
-from mrflight.sources.lines import Chunk, shorten
 
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 

@@ -10,6 +10,7 @@ import pyarrow.csv as pc
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.config.spec import CsvOptions
+from mrflight.sources.chunk import Chunk, has_lines
 from mrflight.sources.csv_dialect import (
     convert_options,
     encoding_of,
@@ -20,7 +21,6 @@ from mrflight.sources.csv_dialect import (
 from mrflight.sources.csv_numbers import separated_numbers
 from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.csv_short_rows import ShortRows, in_order, unequal_types
-from mrflight.sources.lines import Chunk, has_lines
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
 

@@ -11,8 +11,8 @@ import pyarrow.csv as pc
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import JobFileError
+from mrflight.sources.chunk import Chunk
 from mrflight.sources.found_input import FoundInput
-from mrflight.sources.lines import Chunk
 from mrflight.sources.text_encoding import TextEncoding, check_encoding, text_encoding
 from mrflight.sources.timestamp_formats import ISO8601, check_timestamp_formats
 

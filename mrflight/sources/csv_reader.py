@@ -19,6 +19,7 @@ from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Split
+from mrflight.sources.chunk import CHUNK_BYTES
 from mrflight.sources.csv_bad_row import CsvExpectation
 from mrflight.sources.csv_dialect import (
     convert_options,
@@ -28,7 +29,7 @@ from mrflight.sources.csv_dialect import (
 )
 from mrflight.sources.csv_header import HeaderReader, options_of_file
 from mrflight.sources.csv_records import TOO_LONG, RecordSplitter, read_record_chunks
-from mrflight.sources.lines import CHUNK_BYTES, count_lines, count_newlines_before
+from mrflight.sources.line_numbers import count_lines, count_newlines_before
 from mrflight.sources.read_checks import translate_read_errors, verify_unchanged
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes
 from mrflight.sources.text_source import RowsOfFile, decode_chunks, read_lines

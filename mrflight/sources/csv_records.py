@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from mrflight.config.spec import CsvOptions
 from mrflight.errors import BadRowError
-from mrflight.sources.lines import CHUNK_BYTES, Chunk, Part
+from mrflight.sources.chunk import CHUNK_BYTES, Chunk, Part
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes
 
 _READ_BYTES = 1 << 20

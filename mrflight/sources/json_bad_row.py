@@ -12,8 +12,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import JsonOptions
+from mrflight.sources.bad_row_search import shorten
+from mrflight.sources.chunk import Chunk
 from mrflight.sources.json_decoder import JsonDecoder, OtherFields, encoding_of
-from mrflight.sources.lines import Chunk, shorten
 from mrflight.sources.text_encoding import BYTE_ORDER_MARK
 
 _CHANGED_TYPE = re.compile(r"Column\(/(.+)\) changed from (\w+) to (\w+)")

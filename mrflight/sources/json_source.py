@@ -15,10 +15,11 @@ from mrflight.config.spec import JsonOptions
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Source, Split
+from mrflight.sources.chunk import Chunk
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.json_bad_row import JsonExpectation
 from mrflight.sources.json_decoder import OtherFields, encoding_of
-from mrflight.sources.lines import Chunk, read_chunks
+from mrflight.sources.lines import read_chunks
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_inference import (
     InferredSchema,

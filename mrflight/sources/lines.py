@@ -6,114 +6,27 @@ overlap read every line once, wherever their bounds are.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import TypeVar
 
-import msgspec
-import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import InputError
+from mrflight.sources.chunk import CHUNK_BYTES, Chunk, Part
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes
 
 K = TypeVar("K")
 
-# Measured on 2 cores with pyarrow 26, with one process and with two: csv with 28 bytes a row
-# parses at 540 to 580 MB/s a core in chunks of 1 to 8 MiB, and at 400 to 450 MB/s in chunks of 16.
-# Fewer, larger batches are cheaper for everything that follows.
-CHUNK_BYTES = 4 << 20
 MAX_LINE_BYTES = 256 << 20
 _LOOKAHEAD_BYTES = 64 << 10
-_COUNT_BYTES = 256 << 10
-_MAX_SHOWN_CHARS = 100
 
 # The decoders take 0.1 to 0.2 ms for a chunk however short it is, which is as long as for 64 KiB.
 _SMALL_CHUNK_BYTES = 256 << 10
 _USUAL_COMPRESSION = 16
 """Text that is compressed more than this is read in smaller chunks."""
 
-_MIN_COUNTED_BYTES = 1 << 20
-_MAX_COUNTED_FILES = 64
-_counted: dict[TextFile, tuple[int, int]] = {}
-"""How far this process has counted the line ends of large files, and how many there were."""
-
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """Where lines of a chunk come from."""
-
-    file: TextFile
-    offset: int
-    """Where they begin in the decompressed file."""
-    start: int = 0
-    """Where they begin in the chunk."""
-    lines: int = 0
-    """The lines directly before ``offset`` that were counted as they were read."""
-    counted_from: int = 0
-    """Where those begin in the file."""
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """Whole lines of a file, or of several: the first ``size`` bytes of ``window``."""
-
-    parts: tuple[Part, ...]
-    window: bytearray
-    size: int
-
-    @classmethod
-    def of(cls, data: bytes) -> Chunk:
-        """Return a chunk of no file."""
-        return cls((), bytearray(data), len(data))
-
-    @property
-    def file(self) -> TextFile:
-        """The first file."""
-        return self.parts[0].file
-
-    @property
-    def buffer(self) -> pa.Buffer:
-        return pa.py_buffer(self.window).slice(0, self.size)
-
-    def part_of(self, index: int) -> tuple[Part, int]:
-        """Return the part that has a line, and the number of lines before the part."""
-        before = 0
-        for part, following in pairwise(self.parts):
-            lines = self.window.count(b"\n", part.start, following.start)
-            if index < before + lines:
-                return part, before
-            before += lines
-        return self.parts[-1], before
-
-    def has(self, byte: bytes) -> bool:
-        return self.window.find(byte, 0, self.size) >= 0
-
-    def last_filled_line(self) -> bytes:
-        """Return the last line that is not empty, with all line ends after it."""
-        end = self.size
-        while end and self.window[end - 1] in b"\r\n":
-            end -= 1
-        return bytes(self.window[self.window.rfind(b"\n", 0, end) + 1 : self.size])
-
-    def lines(self) -> list[bytes]:
-        """Return the lines with their line ends."""
-        return io.BytesIO(bytes(self)).readlines()
-
-    def in_utf8(self, encoding: str) -> Chunk:
-        """Return the lines in UTF-8; raise UnicodeDecodeError if they are not in ``encoding``."""
-        if encoding == "utf-8":
-            return self
-        return self.of_lines(str(memoryview(self.window)[: self.size], encoding).encode())
-
-    def of_lines(self, data: bytes) -> Chunk:
-        """Return a chunk of other lines, as many as here, in the place of these."""
-        return Chunk(self.parts, bytearray(data), len(data))
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.window[: self.size])
 
 
 def read_chunks(
@@ -149,20 +62,6 @@ def _bytes_left(stream: pa.NativeFile, file: TextFile, begin: int) -> int:
     if version is None:
         return CHUNK_BYTES
     return _USUAL_COMPRESSION * version.size_bytes + _LOOKAHEAD_BYTES
-
-
-def count_lines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Yield consecutive chunks of one file with the number of lines before each.
-
-    So the number of a line is known without another read of those before it.
-    """
-    lines, counted_from = 0, None
-    for chunk in chunks:
-        (part,) = chunk.parts
-        counted_from = part.offset if counted_from is None else counted_from
-        numbered = replace(part, lines=lines, counted_from=counted_from)
-        yield replace(chunk, parts=(numbered,))
-        lines += _count_newlines(chunk)
 
 
 def join_chunks(chunks: Iterable[tuple[K, Chunk]]) -> Iterator[tuple[K, Chunk]]:
@@ -251,76 +150,3 @@ def _end_of_lines(
     if ended:
         return filled, True
     return window.rfind(b"\n", 0, filled) + 1, False
-
-
-def has_lines(chunk: Chunk, count: int) -> bool:
-    """Return whether the chunk has ``count`` lines that are not empty."""
-    ended = chunk.window[chunk.size - 1] == ord("\n")
-    if _count_newlines(chunk) + (not ended) == count and not _may_have_empty_lines(chunk):
-        return True
-    return _count_filled_lines(chunk) == count
-
-
-def _count_newlines(chunk: Chunk) -> int:
-    data = np.frombuffer(chunk.window, np.uint8, chunk.size)
-    # In blocks that stay in the cache this takes 0.3 ms for 4 MiB; bytes.count takes 2.9 ms.
-    blocks = range(0, chunk.size, _COUNT_BYTES)
-    return sum(int(np.count_nonzero(data[i : i + _COUNT_BYTES] == ord("\n"))) for i in blocks)
-
-
-def _may_have_empty_lines(chunk: Chunk) -> bool:
-    """Return whether a line begins with white space, in 0.7 ms for 4 MiB."""
-    if chunk.window[0] <= ord("\r"):
-        return True
-    data = np.frombuffer(chunk.window, np.uint8, chunk.size)
-    pairs = (
-        (data[i : i + _COUNT_BYTES], data[i + 1 :]) for i in range(0, chunk.size, _COUNT_BYTES)
-    )
-    return any(
-        bool(np.any((a[: len(b)] == ord("\n")) & (b[: len(a)] <= ord("\r")))) for a, b in pairs
-    )
-
-
-def _count_filled_lines(chunk: Chunk) -> int:
-    """Count the runs of bytes between line ends, to which pyarrow adds a lone carriage return."""
-    data = np.frombuffer(chunk.window, np.uint8, chunk.size)
-    is_end = (data == ord("\n")) | (data == ord("\r"))
-    return int(np.count_nonzero(is_end[1:] & ~is_end[:-1])) + int(not is_end[-1])
-
-
-def line_number(chunk: Chunk, index: int) -> int:
-    """Return the number, from 1, that a line of a chunk has in its file."""
-    part, before = chunk.part_of(index)
-    return first_line_number(part) + index - before
-
-
-def first_line_number(part: Part) -> int:
-    """Return the number, from 1, that the first line of a part has in its file."""
-    return count_newlines_before(part.file, part.counted_from) + part.lines + 1
-
-
-def count_newlines_before(file: TextFile, offset: int) -> int:
-    """Count the line ends in the first ``offset`` bytes, which are read for that.
-
-    This goes on from where it was before in the same file. So the maps that one worker runs read a
-    large file once for this, and not once each.
-    """
-    at, count = _counted.get(file, (0, 0)) if file.has_ranges else (0, 0)
-    if at > offset:
-        at = count = 0
-    with open_text(file) as stream:
-        skip_bytes(stream, at)
-        while at < offset and (block := stream.read(min(offset - at, CHUNK_BYTES))):
-            count += block.count(b"\n")
-            at += len(block)
-    if file.location.version is not None and at >= _MIN_COUNTED_BYTES:
-        while len(_counted) >= _MAX_COUNTED_FILES:
-            _counted.popitem()
-        _counted[file] = at, count
-    return count
-
-
-def shorten(text: str) -> str:
-    """Return the text of a bad row, shortened for a message."""
-    text = text.rstrip("\r\n")
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."

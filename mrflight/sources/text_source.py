@@ -16,16 +16,11 @@ from mrflight.errors import BadRowError
 from mrflight.sources.bad_row_search import find_bad_rows, first_bad_row
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
+from mrflight.sources.chunk import Chunk
 from mrflight.sources.formats import compression_of
 from mrflight.sources.found_input import FoundInput, InputFile
-from mrflight.sources.lines import (
-    Chunk,
-    count_lines,
-    first_line_number,
-    join_chunks,
-    line_number,
-    read_chunks,
-)
+from mrflight.sources.line_numbers import count_lines, first_line_number, line_number
+from mrflight.sources.lines import join_chunks, read_chunks
 from mrflight.sources.read_checks import (
     check_unchanged,
     translate_read_errors,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mrflight.errors import InputError
 from mrflight.sources import lines
 from mrflight.sources.base import Split, split_runs
-from mrflight.sources.lines import Chunk, has_lines, read_chunks
+from mrflight.sources.chunk import Chunk, has_lines
+from mrflight.sources.lines import read_chunks
 from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import split_bytes_evenly
 from mrflight.storage import locate

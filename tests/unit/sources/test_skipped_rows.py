@@ -24,9 +24,9 @@ from mrflight.sources import open_source
 from mrflight.sources.bad_row_search import find_bad_rows
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import Source
+from mrflight.sources.chunk import CHUNK_BYTES, Chunk
 from mrflight.sources.csv_decoder import CsvDecoder
 from mrflight.sources.csv_records import RecordSplitter
-from mrflight.sources.lines import CHUNK_BYTES, Chunk
 from mrflight.sources.packing import OPEN_BYTES, pack
 
 TYPES = {"n": "int64", "s": "string"}
