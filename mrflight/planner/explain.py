@@ -12,7 +12,8 @@ from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec, OutputSection
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import analyze, plan_inputs
-from mrflight.planner.explain_stage import Line, StageExplanation
+from mrflight.planner.explain_input import Line
+from mrflight.planner.explain_stage import StageExplanation
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.stages import Stage
 from mrflight.storage import locate

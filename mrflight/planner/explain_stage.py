@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
-from mrflight.config.pickled_functions import shown_text
-from mrflight.config.row_steps import Compute
 from mrflight.config.sort_key import SortKey
 from mrflight.config.spec import JobSpec, ReduceSection
+from mrflight.planner.explain_input import InputExplanation, Line, shorten
 from mrflight.planner.job_plan import Sources
 from mrflight.planner.partition_count import (
     AUTO_PARTITION_BYTES,
@@ -24,21 +22,11 @@ from mrflight.planner.partition_count import (
 )
 from mrflight.planner.stage_plan import MIN_COMPRESSED_BYTES, StagePlan
 from mrflight.planner.stages import Stage
-from mrflight.sources.base import Reader, Source, Split
-from mrflight.sources.formats import format_of
 from mrflight.tasks.cogroup import JoinCoGroup
-from mrflight.tasks.mapper import RowMap, maps_of
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.stage_rows import CoGroup
 from mrflight.units import format_bytes, format_count
-
-Line = tuple[str, str]
-"""A label, which is indented if it belongs to the line before, and its value."""
-
-_MAX_SQL_CHARACTERS = 120
-_MAX_DIFFERENCES = 10
-"""Longer statements are cut: the job file has them as a whole."""
 
 _REASONS: dict[Reason, str] = {
     "set": "set by the job",
@@ -65,16 +53,16 @@ class StageExplanation(msgspec.Struct, frozen=True):
         for side in self.plan.sides:
             for name, partitioner in side.partitioners.items():
                 tasks = [task for task in side.map_tasks if task.input_name == name]
-                yield from self._files(name, [task.split for task in tasks])
-                yield from self._columns(name, tasks[0].reader if tasks else None)
-                yield from self._map(name, side.row_maps.get(name))
+                reader = tasks[0].reader if tasks else None
+                row_map = side.row_maps.get(name)
+                yield from self._input(name).lines([t.split for t in tasks], reader, row_map)
                 is_broadcast = self.plan.stream is not None or self._spec.inputs[name].broadcast
                 shuffle = _partitioning(partitioner, len(side.sample_tasks))
                 yield "  shuffle", "broadcast to every task" if is_broadcast else shuffle
         if (stream := self.plan.stream) is not None:
-            yield from self._files(stream.source.name, list(stream.source.splits))
-            yield from self._columns(stream.source.name, stream.source.reader)
-            yield from self._map(stream.source.name, stream.row_map)
+            source = stream.source
+            explained = self._input(source.name)
+            yield from explained.lines(source.splits, source.reader, stream.row_map)
             yield "  shuffle", "none (joined with the broadcast inputs as it is read)"
         yield "partitions", f"{self.plan.partitions:,} ({explain_count(self.plan.counted)})"
         yield "combine", self._combine()
@@ -89,70 +77,13 @@ class StageExplanation(msgspec.Struct, frozen=True):
     def _spec(self) -> JobSpec:
         return self.stage.spec
 
+    def _input(self, name: str) -> InputExplanation:
+        return InputExplanation(name, self._spec.inputs[name], self.sources.get(name))
+
     @property
     def _is_intermediate(self) -> bool:
         """True if the result is the input of another stage."""
         return not self._spec.has_output
-
-    def _files(self, name: str, splits: list[Split]) -> Iterator[Line]:
-        section = self._spec.inputs[name]
-        if section.stage is not None:
-            yield f"input {name}", f"result of stage {section.stage}"
-            return
-        if section.frame is not None:
-            yield f"input {name}", str(section.frame)
-            if section.frame.rows is None:
-                yield "  estimated", "planned again when the job has written its rows to a file"
-            else:
-                yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
-            return
-        source = self.sources[name]
-        kind = section.format or _format_of(source)
-        version = "" if source.version is None else f"version {source.version}"
-        size = format_bytes(source.size_bytes)
-        values = [kind, version, format_count(len(source.files), "file"), size]
-        yield f"input {name}", ", ".join(filter(None, values))
-        if source.sampled_from_bytes is not None:
-            yield "  sample", f"{section.sample:g} of {format_bytes(source.sampled_from_bytes)}"
-        if source.partitioned_by:
-            skipped = source.skipped_folders
-            note = f" ({format_count(skipped, 'folder')} not needed)" if skipped else ""
-            yield "  folders", f"have the columns {', '.join(source.partitioned_by)}{note}"
-        if source.differences:
-            yield "  union", _listed(source.differences)
-        if source.skipped_files:
-            yield "  files", f"{source.skipped_files:,} others not needed"
-        if source.skipped_row_groups:
-            yield "  row groups", f"{source.skipped_row_groups:,} not needed"
-        if source.bad_rows is not None:
-            written = source.bad_rows.folder
-            kept = "counted" if written is None else f"written to {written.url}"
-            yield "  bad rows", f"skipped and {kept}"
-        yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
-
-    def _columns(self, name: str, reader: Reader | None) -> Iterator[Line]:
-        """Yield the columns that are read, if the job selects some or does not need others."""
-        section = self._spec.inputs[name]
-        if section.stage is not None:
-            return
-        columns, found = section.columns, self.sources[name].reader.schema
-        if reader is not None and reader.schema is not None and found is not None:
-            is_pruned = len(reader.schema) < len(found)
-            columns = list(reader.schema.names) if is_pruned or columns else None
-        if columns:
-            yield "  columns", ", ".join(columns)
-
-    def _map(self, name: str, row_map: RowMap | None) -> Iterator[Line]:
-        maps = list(maps_of(row_map))
-        if (condition := self._spec.inputs[name].filter) is not None:
-            yield "  filter", _shorten(shown_text(condition))
-            del maps[0]
-        for each in maps:
-            if computed := _computed(each):
-                yield "  computes", _shorten(", ".join(computed))
-                continue
-            is_sql = isinstance(each, SqlMap) and isinstance(each.query, str)
-            yield ("  sql" if is_sql else "  map"), _shorten(str(each))
 
     def _compression(self) -> str:
         compression = self.plan.compression
@@ -236,19 +167,6 @@ class StageExplanation(msgspec.Struct, frozen=True):
         return "one for each partition that has rows"
 
 
-def _listed(differences: Sequence[str]) -> str:
-    others = len(differences) - _MAX_DIFFERENCES
-    shown = "; ".join(differences[:_MAX_DIFFERENCES])
-    return f"{shown}; and {others:,} more" if others > 0 else shown
-
-
-def _largest(splits: list[Split]) -> str:
-    """Return how much a map reads at most, with the number of files if it is more than one."""
-    size = format_bytes(max(split.size_bytes for split in splits))
-    files = max(len({piece.path for piece in split.pieces}) for split in splits)
-    return f"{size} of {format_count(files, 'file')}" if files > 1 else size
-
-
 def explain_count(count: PartitionCount) -> str:
     """Return why a stage has so many partitions."""
     reason = _REASONS[count.reason]
@@ -258,13 +176,6 @@ def explain_count(count: PartitionCount) -> str:
     if count.each_bytes < AUTO_PARTITION_BYTES:
         return f"{reason}: about {rows} of rows, up to {each} each, a quarter of a reduce's memory"
     return f"{reason}: about {rows} of rows, up to {each} each"
-
-
-def _format_of(source: Source) -> str:
-    """Return the format of the files that were found."""
-    if source.version is not None:
-        return "delta"
-    return (format_of(source.files[0]) if source.files else None) or ""
 
 
 def _partitioning(partitioner: PartitionerSpec, samples: int) -> str:
@@ -292,7 +203,7 @@ def _reduce_kind(spec: JobSpec, function: FunctionRef | None, cogroup: CoGroup |
     if reduce.function:
         return f"function {function}"
     if reduce.sql:
-        return f"sql: {_shorten(reduce.sql)}"
+        return f"sql: {shorten(reduce.sql)}"
     if isinstance(cogroup, JoinCoGroup):
         sides = [(name, spec.inputs[name].key) for name in (cogroup.left, cogroup.right)]
         on = " and ".join(f"{name} by {', '.join(key)}" for name, key in sides)
@@ -307,19 +218,6 @@ def _reduce_kind(spec: JobSpec, function: FunctionRef | None, cogroup: CoGroup |
 
 def _order(keys: tuple[SortKey, ...]) -> str:
     return ", ".join(map(str, keys))
-
-
-def _computed(row_map: FunctionRef | SqlMap) -> list[str]:
-    """Return the expressions in aggregates that the map computes."""
-    if not isinstance(row_map, SqlMap) or isinstance(row_map.query, str):
-        return []
-    return [step.text for step in row_map.query.steps if isinstance(step, Compute)]
-
-
-def _shorten(statement: str) -> str:
-    one_line = " ".join(statement.split())
-    is_long = len(one_line) > _MAX_SQL_CHARACTERS
-    return f"{one_line[:_MAX_SQL_CHARACTERS]}..." if is_long else one_line
 
 
 def _is_decimal(schema: pa.Schema | None, column: str | None) -> bool:

@@ -106,7 +106,7 @@ def _choices(kind: Any) -> list[Any]:
     return [choice for each in get_args(kind) for choice in _choices(each)]
 
 
-EXPLAIN = ["explain", "explain_stage"]
+EXPLAIN = ["explain", "explain_input", "explain_stage"]
 COMMANDS = [
     *("run", "explain", "tune", "serve metadata", "serve data", "status", "clean", "maintain"),
     "completion",
