@@ -25,7 +25,8 @@ STARTED = time.monotonic()
 
 import msgspec  # noqa: E402 - the clock starts before anything is loaded
 
-from mrflight.config.job_file import load_job, parse_override  # noqa: E402
+from mrflight.config.job_file import load_job  # noqa: E402
+from mrflight.config.overrides import parse_override  # noqa: E402
 from mrflight.config.spec import JobSpec  # noqa: E402
 from mrflight.errors import JobError, MrflightError  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.sources.bad_row_search import shorten
 from mrflight.sources.chunk import Chunk
 from mrflight.sources.csv_decoder import CsvDecoder

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.sources.chunk import Chunk, has_lines
 from mrflight.sources.csv_dialect import (
     convert_options,

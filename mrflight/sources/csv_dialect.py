@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
 from mrflight.sources.chunk import Chunk
 from mrflight.sources.found_input import FoundInput

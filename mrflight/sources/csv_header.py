@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources.csv_dialect import encoding_of, is_skipped, records
 from mrflight.sources.formats import is_tab_separated

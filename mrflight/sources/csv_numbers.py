@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 from pyarrow import types
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 
 
 class SeparatedNumbers(msgspec.Struct, frozen=True):

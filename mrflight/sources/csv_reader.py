@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Split

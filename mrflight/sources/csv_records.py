@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError
 from mrflight.sources.chunk import CHUNK_BYTES, Chunk, Part
 from mrflight.sources.text_file import TextFile, open_text, skip_bytes

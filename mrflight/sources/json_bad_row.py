@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import JsonOptions
+from mrflight.config.text_options import JsonOptions
 from mrflight.sources.bad_row_search import shorten
 from mrflight.sources.chunk import Chunk
 from mrflight.sources.json_decoder import JsonDecoder, OtherFields, encoding_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.spec import JsonOptions
+from mrflight.config.text_options import JsonOptions
 from mrflight.sources.chunk import Chunk, has_lines
 from mrflight.sources.text_encoding import TextEncoding, text_encoding
 from mrflight.sources.timestamp_formats import parse_timestamps

@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import JsonOptions
+from mrflight.config.text_options import JsonOptions
 from mrflight.errors import BadRowError, ColumnNotFoundError, InputError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Source, Split

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from tests.support.source_contract import ONE_LINE, open_at, read
 
 ENCODINGS = ["utf-8", "utf-8", "utf-16", "utf-32-be", "windows-1252", "shift_jis", "iso2022_jp"]

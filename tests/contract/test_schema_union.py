@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.sources.packing import pack
 from tests.support.source_contract import open_at, read

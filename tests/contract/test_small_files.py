@@ -23,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from mrflight.config.spec import CsvOptions, InputSpec
+from mrflight.config.spec import InputSpec
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import InputError, SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.sources.base import Reader, Source, Split

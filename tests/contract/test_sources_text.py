@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
 from tests.support.file_contract import FileContract
 from tests.support.source_contract import COLUMNS, ONE_LINE, open_at, read, rows

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mrflight.config.job_file import load_job, parse_override
+from mrflight.config.job_file import load_job
+from mrflight.config.overrides import parse_override
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from tests.support.driver import write_job

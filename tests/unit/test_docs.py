@@ -15,7 +15,7 @@ import pytest
 
 import mrflight
 from mrflight import driver, errors
-from mrflight.config import spec
+from mrflight.config import spec, text_options
 from mrflight.config.job_file import decode_job
 from mrflight.frontend import cli
 from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
@@ -28,8 +28,8 @@ REFERENCE = DOCS / "reference"
 SECTIONS = {
     "[job]": spec.JobSection,
     "[inputs.NAME]": spec.InputSpec,
-    "[inputs.NAME.csv]": spec.CsvOptions,
-    "[inputs.NAME.json]": spec.JsonOptions,
+    "[inputs.NAME.csv]": text_options.CsvOptions,
+    "[inputs.NAME.json]": text_options.JsonOptions,
     "[shuffle]": spec.ShuffleSection,
     "[reduce]": spec.ReduceSection,
     "[output]": spec.OutputSection,

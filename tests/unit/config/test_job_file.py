@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mrflight.config.spec
 from mrflight.config.job_file import decode_job, load_job
-from mrflight.config.spec import CsvOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
 from tests.support.job_files import MINIMAL, Load, refusal
 

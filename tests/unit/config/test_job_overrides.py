@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.config.job_file import parse_override
+from mrflight.config.overrides import parse_override
 from mrflight.errors import JobFileError
 from tests.support.job_files import MINIMAL, Load, refusal
 

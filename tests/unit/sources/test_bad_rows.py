@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import CsvOptions, InputSpec
+from mrflight.config.spec import InputSpec
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, InputError, JobError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source

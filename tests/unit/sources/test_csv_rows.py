@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from mrflight.config.spec import CsvOptions, InputSpec
+from mrflight.config.spec import InputSpec
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, JobFileError, SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from mrflight.config.spec import CsvOptions, InputSpec, JsonOptions
+from mrflight.config.spec import InputSpec
+from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import (
     BadRowError,
     ColumnNotFoundError,

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from mrflight.config.spec import CsvOptions, InputSpec
+from mrflight.config.spec import InputSpec
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.bad_row_search import find_bad_rows

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import CsvOptions, InputSpec, JsonOptions
+from mrflight.config.spec import InputSpec
+from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source, text_encoding
 from mrflight.sources.base import Source
