@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +76,45 @@ def test_rows_of_a_job_on_ray_reach_the_caller(
     assert rows.sort_by("k desc", "n").head(2).to_pylist() == [{"k": 6, "n": 6}, {"k": 6, "n": 13}]
     for _ in rows:
         break
+    all_gone(ray_head)
+
+
+@pytest.mark.slow
+def test_bad_rows_on_ray_are_counted_and_written(
+    ray_head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that has written some ends, so that its map runs again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mrflight.planner.stage_plan._PACKS_PER_WORKER", 1_000)
+    (tmp_path / "in").mkdir()
+    for file in range(4):
+        lines = ["x" * 10_000 if n % 10 == file else str(n) for n in range(1_000)]
+        (tmp_path / "in" / f"{file}.csv").write_text("\n".join(["n", *lines, ""]))
+
+    def dies_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch["n"][0].as_py() == 1:  # of the first file
+            try:
+                (tmp_path / "died").touch(exist_ok=False)
+            except FileExistsError:
+                return batch
+            os._exit(1)
+        return batch
+
+    options = dict(option.split("=", 1) for option in ray_head.options)
+    rows = mrflight.read("in", types={"n": "int64"}, bad_rows="bad").map(dies_once)
+    job = rows.with_settings({**options, "cluster.workers": 2})
+    result = job.write_parquet("out")
+    assert (result.bad_rows, result.rows_in, result.rows_out) == ({"in": 400}, 3_600, 3_600)
+    assert result.attempts.failed == 1
+    files = sorted((tmp_path / "bad").iterdir())
+    assert [file.name.split("-")[1] for file in files] == [f"{n:05d}" for n in range(4)]
+    bad = mrflight.read_table("bad").select(["file", "line"]).to_pylist()
+    assert sorted((row["file"], row["line"]) for row in bad) == [
+        (str(tmp_path / "in" / f"{file}.csv"), n + 2)
+        for file in range(4)
+        for n in range(1_000)
+        if n % 10 == file
+    ]
     all_gone(ray_head)
 
 
