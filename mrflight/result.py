@@ -57,7 +57,8 @@ class JobResult(msgspec.Struct, frozen=True):
 
     job_id: str
     state: str
-    """``committed``, or ``failed`` or ``interrupted`` with an ``error``."""
+    """``committed``, or ``failed`` or ``interrupted`` with an ``error``. If the rows are read by
+    `Batches`, it is what ``Batches.result`` says."""
     rows_in: int = 0
     rows_out: int = 0
     partitions: int = 0
@@ -75,7 +76,7 @@ class JobResult(msgspec.Struct, frozen=True):
     attempts: Attempts = Attempts()
     peak_memory_bytes: int = 0
     """The most memory that all processes of the job held together, as measured, without the servers
-    of a standing cluster."""
+    of a standing cluster. 0 if the rows are read by `Batches`."""
     error: str | None = None
     merged: MergeCounts | msgspec.UnsetType = msgspec.UNSET
     """Only present for a merge that this run committed."""
@@ -92,7 +93,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return what people want to know, each with its name."""
-        seconds, attempts = self.seconds, self.attempts
+        seconds, attempts, peak = self.seconds, self.attempts, self.peak_memory_bytes
         version = "" if self.version is None else f", version {self.version}"
         read = ", ".join(
             f"{name}, version {number}" for name, number in self.input_versions.items()
@@ -115,7 +116,7 @@ class JobResult(msgspec.Struct, frozen=True):
                 f"{seconds.total:.2f} s: start {seconds.start:.2f}, map {seconds.map:.2f}, "
                 f"reduce {seconds.reduce:.2f}, commit {seconds.commit:.2f}",
             ),
-            ("memory", f"at most {format_bytes(self.peak_memory_bytes)}"),
+            ("memory", peak and f"at most {format_bytes(peak)}"),
             ("attempts", tasks + (f", {attempts.failed:,} failed" if attempts.failed else "")),
             ("job", self.job_id),
         ]

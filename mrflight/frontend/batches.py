@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from mrflight.config.spec import JobSpec
 from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.python_words import PythonWords
+from mrflight.result import JobResult
 from mrflight.scheduler.job_rows import job_rows
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.system.closeable import Closeable
@@ -34,7 +36,8 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
         Messages use these ``words``.
         """
         self._said = words
-        rows = _rows(spec, Path.cwd(), progress)
+        self._run = _Run(words, JobMetrics(PhaseTimer(time.monotonic())))
+        rows = _rows(spec, Path.cwd(), progress, self._run)
         self._rows = rows
         # Also at the end of the program, while threads can still be started to stop the job.
         self._finalizer = weakref.finalize(self, rows.close)
@@ -48,6 +51,16 @@ class Batches(Closeable, Iterator[pa.RecordBatch]):
     def close(self) -> None:
         """End the job; there are no more batches then."""
         self._finalizer()
+
+    @property
+    def result(self) -> JobResult:
+        """The result of the job, as far as it has come.
+
+        What it has read, and ``bad_rows``, are known when the first batch is there. ``rows_out``
+        are the rows that were given so far. The state is ``read`` after the last one, and before
+        that ``running``, or ``stopped`` if the iterator was closed.
+        """
+        return self._run.result or self._run.metrics.result("running")
 
     def _words(self) -> PythonWords:
         return self._said
@@ -84,8 +97,27 @@ class ProgressBeforeRows(ProgressReport):
         self._progress.close()
 
 
-def _rows(spec: JobSpec, folder: Path, progress: ProgressReport) -> Generator[pa.RecordBatch]:
+@dataclass
+class _Run:
+    """The run of a job whose rows are read."""
+
+    words: PythonWords
+    metrics: JobMetrics
+    result: JobResult | None = None
+    """Set at its end."""
+
+
+def _rows(
+    spec: JobSpec, folder: Path, progress: ProgressReport, run: _Run
+) -> Generator[pa.RecordBatch]:
     """Yield the rows in batches: at least one, which is empty if there are no rows."""
-    metrics = JobMetrics(PhaseTimer(time.monotonic()))
-    with progress:
-        yield from job_rows(spec, folder, progress, metrics)
+    state, message = "stopped", None
+    try:
+        with progress:
+            yield from job_rows(spec, folder, progress, run.metrics)
+        state = "read"
+    except Exception as error:
+        state, message = "failed", run.words.translate(str(error))
+        raise
+    finally:
+        run.result = run.metrics.result(state, message)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.config.spec import JobSpec
-from mrflight.scheduler.job_run import open_job
+from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.system.progress import ProgressReport
 
@@ -36,7 +36,14 @@ def job_rows(
             partial(plan_result, spec, folder, metrics.job_id, workers, memory),
             "the inputs were analyzed",
         )
-        metrics.input_versions = plan.input_versions
+        metrics.input_versions, metrics.partitions = plan.input_versions, plan.last.partitions
+        stack.callback(_note_attempts, job)
         scheduler, _ = job.begin(stack, plan)
-        with job.deadline.attribute_timeouts():
-            yield from scheduler.read()
+        with job.deadline.attribute_timeouts(), closing(scheduler.read()) as batches:
+            for batch in batches:
+                metrics.rows_out += batch.num_rows
+                yield batch
+
+
+def _note_attempts(job: JobRun) -> None:
+    job.metrics.attempts = job.attempts()

@@ -136,6 +136,8 @@ class _StagesRun:
         for bad in describe_bad_rows(self._context.metrics.bad_rows):
             self._run.runner.notify(f"{bad} skipped")  # the caller gets rows and no result
         assert isinstance(last, StageOutput), "the last stage has no broadcast inputs"
+        self._context.metrics.partitions = last.plan.partitions
+        self._context.metrics.timer.stop()  # the caller takes as long as it likes
         (output,) = last.sides
         return RowsReader(output, self._context.deadline).batches()
 

@@ -57,7 +57,13 @@ def test_rows_are_skipped_and_counted(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert visits.collect()["n"].to_pylist() == GOOD
+    batches = visits.batches()
+    assert [n for batch in batches for n in batch["n"].to_pylist()] == GOOD
+    read = batches.result
+    assert (read.state, read.bad_rows, read.error) == ("read", {"visits": BAD}, None)
+    assert (read.rows_in, read.rows_out) == (len(GOOD), len(GOOD))
+    assert (read.attempts.map > 0, read.attempts.failed) == (True, 0)
+    assert read == batches.result  # its time has ended as well
     assert capsys.readouterr().err.count(f"\n{BAD} bad rows of visits skipped\n") == 1
     assert visits.head(3)["n"].to_pylist() == GOOD[:3]
     assert caplog.messages == [
@@ -115,5 +121,17 @@ def test_a_job_that_fails_leaves_no_bad_rows(visits: mrflight.Dataset) -> None:
 
 def test_a_caller_who_breaks_off_has_the_bad_rows_of_all_maps(visits: mrflight.Dataset) -> None:
     with skipping("bad").batches() as batches:
-        next(batches)
+        assert (batches.result.state, batches.result.bad_rows) == ("running", {})
+        first = next(batches)
+        assert batches.result.bad_rows == {"visits": BAD}
+    result = batches.result
+    assert (result.state, result.rows_in, result.rows_out) == ("stopped", len(GOOD), len(first))
     assert kept() == ALL_BAD
+
+
+@pytest.mark.slow
+def test_a_caller_of_batches_that_fail_has_the_message(visits: mrflight.Dataset) -> None:
+    failing = visits.filter("n / 0 > 1").batches()
+    with pytest.raises(mrflight.MrflightError) as error:
+        next(failing)
+    assert (failing.result.state, failing.result.error) == ("failed", str(error.value))

@@ -90,7 +90,7 @@ def test_a_notebook_shows_a_result_as_a_table() -> None:
     assert html.startswith("<table>\n<caption")
     assert ">Job failed</caption>" in html
     assert "no column &#x27;&lt;b&gt;&#x27;\n  in map 3</td>" in html
-    assert html.count("<tr>") == html.count("</tr>") == 7
+    assert html.count("<tr>") == html.count("</tr>") == 6
 
 
 def test_folders_have_no_version() -> None:
