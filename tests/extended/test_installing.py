@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,8 +40,8 @@ def python(environment: Path, *arguments: str, has_cargo: bool = False) -> str:
     return done.stdout
 
 
-def pip(environment: Path, *arguments: str | Path) -> str:
-    return python(environment, "-m", "pip", *map(str, arguments))
+def pip(environment: Path, *arguments: str | Path, has_cargo: bool = False) -> str:
+    return python(environment, "-m", "pip", *map(str, arguments), has_cargo=has_cargo)
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +71,25 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def build_wheel(builder: Path, sources: Path, *, has_cargo: bool) -> Path:
+    folder = sources / "dist"
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder]
+    pip(builder, "wheel", "--quiet", *options, sources, has_cargo=has_cargo)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def description(wheel: Path) -> str:
+    """Return what the index shows of a wheel: the README."""
+    with zipfile.ZipFile(wheel) as file:
+        (metadata,) = [name for name in file.namelist() if name.endswith("/METADATA")]
+        return file.read(metadata).decode().partition("\n\n")[2]
+
+
 @pytest.fixture(scope="module")
 def wheel(builder: Path, checkout: Path) -> Path:
     """A wheel that was built without cargo."""
-    folder = checkout / "dist"
-    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder]
-    pip(builder, "wheel", "--quiet", *options, checkout)
-    (found,) = folder.glob("*.whl")
-    return found
+    return build_wheel(builder, checkout, has_cargo=False)
 
 
 def check(names: Sequence[str]) -> None:
@@ -87,11 +99,47 @@ def check(names: Sequence[str]) -> None:
     assert sum(name.endswith("mrflight/py.typed") for name in names) == 1
 
 
-def test_a_wheel_built_without_cargo_has_no_kernel_of_an_earlier_build(wheel: Path) -> None:
+def test_a_wheel_built_without_cargo_is_for_every_platform(wheel: Path) -> None:
+    """It has no kernel, not even that of an earlier build."""
+    assert wheel.name == "mrflight-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as file:
         check(file.namelist())
-        (metadata,) = [name for name in file.namelist() if name.endswith("/METADATA")]
-        assert "## A first job" in file.read(metadata).decode()
+        (about,) = [name for name in file.namelist() if name.endswith("/WHEEL")]
+        assert "Root-Is-Purelib: true\nTag: py3-none-any\n" in file.read(about).decode()
+
+
+def test_the_index_shows_no_links_that_lead_nowhere(wheel: Path) -> None:
+    """The index does not have the files of the repository, whose address is not known yet."""
+    shown = description(wheel)
+    assert "## A first job" in shown
+    assert "\nYour first job goes on from here." in shown
+    assert set(re.findall(r"\]\(([^)]*)\)", shown)) == {"https://rustup.rs"}
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="install cargo: https://rustup.rs")
+def test_a_wheel_with_the_kernel_is_for_every_python_of_its_platform(
+    builder: Path, checkout: Path, tmp_path: Path
+) -> None:
+    """Its README on the index links into the repository that its pyproject.toml names."""
+    ignored = shutil.ignore_patterns("dist")
+    sources = shutil.copytree(checkout, tmp_path / "sources", ignore=ignored)
+    repository = "https://example.com/mrflight"
+    with (sources / "pyproject.toml").open("a") as file:
+        file.write(f'[project.urls]\nRepository = "{repository}"\n')
+    built = build_wheel(builder, sources, has_cargo=True)
+    platform = re.sub(r"\W", "_", sysconfig.get_platform())
+    assert built.name == f"mrflight-0.1.0-cp311-abi3-{platform}.whl"
+    with zipfile.ZipFile(built) as file:
+        (kernel,) = [name for name in file.namelist() if name.endswith(".so")]
+        assert kernel == "mrflight/_kernel.abi3.so"
+        assert file.read(kernel) != OLD_KERNEL
+    shown = description(built)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]*)\)", shown)
+    assert ("!", f"{repository}/raw/HEAD/docs/run.svg") in links
+    inside = [url.removeprefix(f"{repository}/blob/HEAD/") for picture, url in links if not picture]
+    missing = [each for each in inside if not (ROOT / each).exists()]
+    assert missing == ["https://rustup.rs"]
+    assert len(inside) > 30
 
 
 def test_the_sources_for_the_index_have_no_kernel_of_an_earlier_build(
