@@ -83,7 +83,10 @@ def _commit(task: Task, number: int) -> None:
     row = pa.record_batch({"writer": [task.writer], "number": [number]}, schema=SCHEMA)
     parts = tuple(sink.part_writer.write(PartId(0, 0), SCHEMA, [row]))
     lock = None if task.lock is None else CommitLock(task.lock)
-    sink.commit_and_cleanup(Commit(parts, SCHEMA, lock=lock))
+    commit = Commit(parts, SCHEMA, lock=lock)
+    sink.setup(commit)
+    sink.commit(commit)
+    sink.cleanup()
 
 
 if __name__ == "__main__":

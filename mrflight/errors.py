@@ -1,39 +1,39 @@
 """Every error that mrflight raises on purpose.
 
     MrflightError
-    ├── JobError                        the job file or its input is wrong (exit code 2)
-    │   ├── JobFileError                a key of the job file is unknown, missing or invalid
-    │   ├── InputError                  a path matches nothing, or a file cannot be read
-    │   │   ├── BadRowError             a row cannot be parsed; the message has file and line
-    │   │   └── SchemaMismatchError     files or batches do not have the same columns
-    │   ├── ColumnNotFoundError         a column does not exist; the message lists those that do
-    │   ├── KeyTypeError                a key column has a type that cannot be hashed or ordered
-    │   ├── UserFunctionError           a user's function is not found or returns a wrong value
-    │   │   └── UserFunctionRaisedError a user's function raised an exception
-    │   └── OutputError                 the output exists, or does not accept the result
-    ├── JobFailedError                  the job is right and could not finish (exit code 1)
-    │   ├── WorkerLostError             a worker process ended while it ran a task
-    │   ├── DeadlineExceededError       a wait took longer than its timeout
-    │   ├── StoreError                  a store or a disk failed during a read
-    │   ├── CommitError                 the table's log did not accept the commit
-    │   └── CommitOverwrittenError      another commit of the same version replaced this one
-    └── ShuffleError                    a server reports that something is wrong with a shuffle
-        ├── ShuffleNotFoundError        no shuffle has this id: never created, or dropped
-        ├── ShuffleExistsError          a shuffle with this id exists already
-        ├── AttemptSupersededError      another attempt of this map is committed
-        ├── NoDataServersError          too few data servers are registered for the replicas
-        ├── MapOutputLostError          the output of committed maps was lost with a data server
-        ├── MapOutputMissingError       a reader came before all maps were committed
-        ├── PlacementChangedError       partitions moved to other servers during an attempt
-        ├── InconsistentMapOutputError  a map that ran again wrote other rows than before
-        ├── LeaseHeldError              another job holds the commit lease of a table
-        ├── LeaseLostError              the commit lease of a table has ended
-        ├── JournalError                a metadata server cannot read or write its journal
-        ├── ProtocolError               a message violates the wire contract
-        ├── IncompletePartitionError    a reader received other rows than were committed
-        ├── CorruptBlockError           a block's bytes are not those that were written
-        ├── SpillError                  a data server could not read or write its spill file
-        └── ServerUnavailableError      a server cannot be reached
+    ├── JobError
+    │   ├── JobFileError
+    │   ├── InputError
+    │   │   ├── BadRowError
+    │   │   └── SchemaMismatchError
+    │   ├── ColumnNotFoundError
+    │   ├── KeyTypeError
+    │   ├── UserFunctionError
+    │   │   └── UserFunctionRaisedError
+    │   └── OutputError
+    ├── JobFailedError
+    │   ├── WorkerLostError
+    │   ├── DeadlineExceededError
+    │   ├── StoreError
+    │   ├── CommitError
+    │   └── CommitOverwrittenError
+    └── ShuffleError
+        ├── ShuffleNotFoundError
+        ├── ShuffleExistsError
+        ├── AttemptSupersededError
+        ├── NoDataServersError
+        ├── MapOutputLostError
+        ├── MapOutputMissingError
+        ├── PlacementChangedError
+        ├── InconsistentMapOutputError
+        ├── LeaseHeldError
+        ├── LeaseLostError
+        ├── JournalError
+        ├── ProtocolError
+        ├── IncompletePartitionError
+        ├── CorruptBlockError
+        ├── SpillError
+        └── ServerUnavailableError
 
 A message says what happened, to what, and what to do about it.
 """
@@ -58,7 +58,7 @@ class MrflightError(Exception):
 
 
 class JobError(MrflightError):
-    """The job file or its input is wrong; running the job again changes nothing."""
+    """The job file or its input is wrong (exit code 2); running it again changes nothing."""
 
 
 class JobFileError(JobError):
@@ -78,7 +78,7 @@ class SchemaMismatchError(InputError):
 
 
 class ColumnNotFoundError(JobError):
-    """A requested column does not exist."""
+    """A requested column does not exist; the message lists those that do."""
 
     @classmethod
     def among(cls, column: str, columns: list[str], where: str) -> ColumnNotFoundError:
@@ -116,7 +116,7 @@ class OutputError(JobError):
 
 
 class JobFailedError(MrflightError):
-    """The job is right and still could not finish."""
+    """The job is right and still could not finish (exit code 1)."""
 
     retryable = True
 

@@ -56,7 +56,10 @@ def by_mrflight(bucket: Bucket, output: Output) -> None:
         for part in range(output.parts)
     ]
     winners = tuple(file for attempts in written for file in attempts[0])
-    sink.commit_and_cleanup(Commit(winners, schema, has_stale_files=output.duplicates))
+    commit = Commit(winners, schema, has_stale_files=output.duplicates)
+    sink.setup(commit)
+    sink.commit(commit)
+    sink.cleanup()
 
 
 def by_mrflight_job(bucket: Bucket, output: Output) -> None:

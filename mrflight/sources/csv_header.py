@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 
 import msgspec
@@ -18,7 +19,6 @@ HEADER_BLOCK_BYTES = 64 << 10
 """How much of a file is read for its header, unless it is longer."""
 
 _MAX_HEADER_BYTES = 16 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class CsvHeader(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ def _first_record(
 
 def _parse(data: bytes, ended: bool, options: CsvOptions) -> _FirstRecord | None:
     """Return the first record, after blank lines and comments; None if ``data`` ends before it."""
-    begin = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+    begin = len(BOM_UTF8) if data.startswith(BOM_UTF8) else 0
     lines = data[begin:].splitlines(keepends=True)
     if not ended:
         del lines[-1:]  # the line may continue

@@ -6,6 +6,7 @@ overlap read every line once, wherever their bounds are.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -25,8 +26,6 @@ _LOOKAHEAD_BYTES = 64 << 10
 _SMALL_CHUNK_BYTES = 256 << 10
 _USUAL_COMPRESSION = 16
 """Text that is compressed more than this is read in smaller chunks."""
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_chunks(
@@ -83,8 +82,8 @@ def join_chunks(chunks: Iterable[tuple[K, Chunk]]) -> Iterator[tuple[K, Chunk]]:
         key = of_chunk
         (part,) = chunk.parts
         parts.append(replace(part, start=len(window)))
-        has_mark = part.offset == 0 and chunk.window.startswith(_BYTE_ORDER_MARK)
-        window += memoryview(chunk.window)[len(_BYTE_ORDER_MARK) * has_mark : chunk.size]
+        has_mark = part.offset == 0 and chunk.window.startswith(BOM_UTF8)
+        window += memoryview(chunk.window)[len(BOM_UTF8) * has_mark : chunk.size]
         if not window.endswith(b"\n"):
             window += b"\n"
     if parts and key is not None:

@@ -20,6 +20,7 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
 from mrflight.storage.part_name import PartId
 from tests.services.hdfs import Hdfs
+from tests.support.commits import commit_and_cleanup
 from tests.support.threads import run_threads
 
 WRITERS, COMMITS = 2, 4
@@ -33,7 +34,7 @@ def commit_one(table: Location, writer: int, number: int) -> None:
     sink = open_sink(output, Path("/"), table.options, job_id, None)
     row = pa.record_batch({"writer": [writer], "number": [number]}, schema=SCHEMA)
     parts = sink.part_writer.write(PartId(0, 0), SCHEMA, [row])
-    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
 
 
 def commit_some(table: Location, writer: int) -> None:

@@ -19,6 +19,7 @@ from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import entry_name, storage_options, table_uri
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
+from tests.support.commits import commit_and_cleanup
 from tests.support.near_cluster import near_metadata
 from tests.support.overwriting_disk import SCHEMA, Job, OverwritingDisk
 from tests.support.registries import TIMEOUT_S, Clock
@@ -64,18 +65,18 @@ def test_in_a_bucket_the_second_of_two_looks_again(
     """With hops-deltalake, whose transactions lack what is removed and whose they are."""
     table = locate(f"{bucket.url}{below}", tmp_path, bucket.options)
     first, commit = sink_of(table, 0, "append")
-    assert first.commit_and_cleanup(commit) == 0
+    assert commit_and_cleanup(first, commit) == 0
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)
     waiting = [sink_of(table, job, mode) for job, mode in ((1, "append"), (2, "overwrite"))]
     other, commit = sink_of(table, 3, "append")
-    assert other.commit_and_cleanup(commit) == 1
+    assert commit_and_cleanup(other, commit) == 1
     (appends, append), (overwrites, overwrite) = waiting
-    assert appends.commit_and_cleanup(append) == 2
+    assert commit_and_cleanup(appends, append) == 2
     with pytest.raises(CommitError, match="another writer was faster"):
-        overwrites.commit_and_cleanup(overwrite)
+        commit_and_cleanup(overwrites, overwrite)
     overwrites.abort()
     last, commit = sink_of(table, 4, "overwrite")
-    assert last.commit_and_cleanup(commit) == 3
+    assert commit_and_cleanup(last, commit) == 3
     found = deltalake.DeltaTable(table_uri(table), storage_options=storage_options(table))
     assert rows(found) == ["4"]
     assert found.transaction_version(f"mrflight-20260101T000000-{4:012x}") == 3

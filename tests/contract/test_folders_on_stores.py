@@ -23,6 +23,7 @@ from mrflight.storage.delta import open_table
 from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.threads import run_threads
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
@@ -67,18 +68,18 @@ def rows_of(*paths: Location) -> list[int]:
 def test_a_folder_is_created_appended_to_once_and_overwritten(place: Location) -> None:
     folder = place.child("a folder ü")
     first = open_folder(folder, "error", "one")
-    first.commit_and_cleanup(parts(first, 1, 2))
+    commit_and_cleanup(first, parts(first, 1, 2))
     with pytest.raises(OutputError, match=r"is not empty \(it holds _mrflight/00000000.json\)"):
         open_folder(folder, "error", "one-more")
     appending, late = (open_folder(folder, "append", job, "monday") for job in ("two", "late"))
     in_vain = parts(late, 3)
-    appending.commit_and_cleanup(parts(appending, 3))
-    late.commit_and_cleanup(in_vain)
+    commit_and_cleanup(appending, parts(appending, 3))
+    commit_and_cleanup(late, in_vain)
     assert open_folder(folder, "append", "later", "monday").was_committed()
     assert rows_of(folder) == [1, 2, 3]
     assert len(files(folder)) == 3
     last = open_folder(folder, "overwrite", "three", by=("k",))
-    last.commit_and_cleanup(parts(last, 4))
+    commit_and_cleanup(last, parts(last, 4))
     assert rows_of(folder) == rows_of(folder.child("k=a%20b")) == [4]
     assert open_input(folder).reader.schema.field("k").type == pa.string()
     for value, skipped in (("a b", 0), ("a%20b", 1)):
@@ -92,7 +93,7 @@ def test_several_paths_are_one_input(place: Location) -> None:
     folders = [place.child(name) for name in ("a", "b")]
     for number, folder in enumerate(folders):
         sink = open_folder(folder, "error", "one")
-        sink.commit_and_cleanup(parts(sink, number))
+        commit_and_cleanup(sink, parts(sink, number))
     in_vain = open_folder(folders[1], "append", "killed")
     parts(in_vain, 7)
     (name,) = (name for name in files(folders[0]) if name.startswith("part"))
@@ -117,7 +118,7 @@ def test_of_concurrent_jobs_that_create_a_table_one_commits(
         commit = parts(sinks[number], number)
         ready.wait()
         try:
-            sinks[number].commit_and_cleanup(commit)
+            commit_and_cleanup(sinks[number], commit)
             won.append(number)
         except OutputError as error:
             messages.append(str(error))
@@ -144,7 +145,7 @@ def test_concurrent_appends_are_all_kept(place: Location) -> None:
     def commit(number: int) -> None:
         commit = parts(sinks[number], number)
         ready.wait()
-        sinks[number].commit_and_cleanup(commit)
+        commit_and_cleanup(sinks[number], commit)
 
     run_threads([partial(commit, number) for number in range(WRITERS)])
     assert rows_of(folder) == list(range(WRITERS))
@@ -165,16 +166,16 @@ def test_a_late_put_of_an_old_manifest_number_does_not_count(
         monkeypatch.undo()
         for job in (1, 2, 3):
             faster = open_folder(folder, "append", f"faster{job}")
-            faster.commit_and_cleanup(parts(faster, job))
+            commit_and_cleanup(faster, parts(faster, job))
         real(self, number, manifest)
         assert {"_mrflight/00000001.json", "_mrflight/00000003.json"} <= files(folder)
 
     first = open_folder(folder, "append", "first")
-    first.commit_and_cleanup(parts(first, 0))
+    commit_and_cleanup(first, parts(first, 0))
     slow = open_folder(folder, "append", "slow")
     commit = parts(slow, 4)
     monkeypatch.setattr(ManifestLog, "put", put_late)
-    slow.commit_and_cleanup(commit)
+    commit_and_cleanup(slow, commit)
     assert rows_of(folder) == [0, 1, 2, 3, 4]
     manifest = ManifestLog(folder).newest().manifest
     assert manifest is not None
@@ -186,7 +187,7 @@ def test_a_folder_of_an_older_version_is_continued(tmp_path: Path) -> None:
     """Older manifests had no number and were replaced by a rename."""
     folder = locate("folder", tmp_path)
     first = open_folder(folder, "error", "first", "monday")
-    first.commit_and_cleanup(parts(first, 1))
+    commit_and_cleanup(first, parts(first, 1))
     older = tmp_path / "folder" / "_mrflight.json"
     (tmp_path / "folder" / "_mrflight" / "00000000.json").rename(older)
     (tmp_path / "folder" / "_mrflight").rmdir()
@@ -195,7 +196,7 @@ def test_a_folder_of_an_older_version_is_continued(tmp_path: Path) -> None:
         open_folder(folder, "error", "other")
     assert older.exists()
     second = open_folder(folder, "append", "second")
-    second.commit_and_cleanup(parts(second, 2))
+    commit_and_cleanup(second, parts(second, 2))
     assert rows_of(folder) == [1, 2]
     assert len(files(folder)) == 3
     assert not older.exists()
@@ -234,7 +235,7 @@ def test_orphan_files_are_not_looked_for_within_or_around_a_table(place: Locatio
     commit = parts(sink, 1)
     (part,) = commit.parts
     partition = table.child(part.path.rpartition("/")[0])
-    sink.commit_and_cleanup(commit)
+    commit_and_cleanup(sink, commit)
     with pytest.raises(OutputError, match=f"lies in the table {table.url}, whose files"):
         find_orphan_files(partition, datetime.now(UTC) + SOON)
     with pytest.raises(OutputError, match=r"nor a folder that mrflight wrote \(it holds table"):

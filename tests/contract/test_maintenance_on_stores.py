@@ -24,6 +24,7 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
+from tests.support.commits import commit_and_cleanup
 from tests.support.faults import await_that
 
 ODD = "50% a=b"
@@ -44,7 +45,7 @@ def begin(table: Location, *numbers: int) -> tuple[Sink, Commit]:
 
 def append(table: Location, *numbers: int) -> None:
     sink, commit = begin(table, *numbers)
-    sink.commit_and_cleanup(commit)
+    commit_and_cleanup(sink, commit)
 
 
 def opened(table: Location) -> deltalake.DeltaTable:
@@ -91,7 +92,7 @@ def test_a_table_is_maintained_while_a_job_runs(place: Location) -> None:
     done = maintain(table, NO_RETRY)
     assert (counts(done), done.version, done.checkpoint) == ((2, 1, 2), 3, 3)
     assert table.child(f"_delta_log/{3:020}.checkpoint.parquet").info().is_file
-    running.commit_and_cleanup(commit)
+    commit_and_cleanup(running, commit)
     assert numbers(table) == [0, 1, 2]
     assert opened(table).to_pyarrow_table().select(["of0", "of2"]).sort_by("of2").to_pylist() == [
         {"of0": None, "of2": True},

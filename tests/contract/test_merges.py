@@ -17,6 +17,7 @@ from mrflight.errors import ColumnNotFoundError, JobFailedError, OutputError
 from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta.rewrite import RewriteTask
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
+from tests.support.commits import commit_and_cleanup
 from tests.support.delta_log import action, commit, first_row_deleted, protocol
 from tests.support.merges import merge, open_merge, read, unnamed_parts, write_rows
 from tests.support.threads import run_threads
@@ -215,7 +216,7 @@ def test_a_run_counts_once(tmp_path: Path) -> None:
         Commit(*write_rows(sink, rows(id=[1], v=[v]), ["id"], None, tmp_path))
         for sink, v in ((first, "b"), (second, "c"))
     ]
-    assert [first.commit_and_cleanup(commits[0]), second.commit_and_cleanup(commits[1])] == [1, 1]
+    assert [commit_and_cleanup(first, commits[0]), commit_and_cleanup(second, commits[1])] == [1, 1]
     assert first.merge_counts() is not None
     assert second.merge_counts() is None
     assert table_of(tmp_path) == [{"id": 1, "v": "b"}]
@@ -270,7 +271,7 @@ def test_a_table_whose_rows_are_marked_as_deleted_is_refused(tmp_path: Path) -> 
         open_merge(tmp_path, ["id"])
     parts, schema = write_rows(sink, rows(id=[1], v=["x"]), ["id"], None, tmp_path)
     with pytest.raises(OutputError, match=r"has deletion vectors"):
-        sink.commit_and_cleanup(Commit(parts, schema))
+        commit_and_cleanup(sink, Commit(parts, schema))
 
 
 def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_removed(

@@ -29,6 +29,7 @@ from mrflight.sources.packing import pack
 from mrflight.storage import Location, locate
 from mrflight.storage.part_name import PartId
 from tests.services.minio import RecordedBucket
+from tests.support.commits import commit_and_cleanup
 
 FILES, ROWS = 3, 3000
 SPLIT_BYTES = 10 << 10
@@ -148,7 +149,7 @@ def opened_table(bucket: RecordedBucket, mode: Literal["append", "overwrite"], j
 
 def committed(sink: Sink) -> int | None:
     written = sink.part_writer.write(PartId(0, 0), TABLE.schema, TABLE.to_batches())
-    return sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
+    return commit_and_cleanup(sink, Commit(tuple(written), TABLE.schema, has_stale_files=False))
 
 
 def requests_of_deltalake(bucket: RecordedBucket, mode: Literal["append", "overwrite"]) -> int:
@@ -240,6 +241,6 @@ def test_a_new_folder_costs_nine_requests_and_each_further_part_one(
             for number in range(parts)
             for part in sink.part_writer.write(PartId(number, 0), TABLE.schema, TABLE.to_batches())
         ]
-        sink.commit_and_cleanup(Commit(tuple(written), TABLE.schema, has_stale_files=False))
+        commit_and_cleanup(sink, Commit(tuple(written), TABLE.schema, has_stale_files=False))
         requests = Counter(request.api for request in bucket.requests(before))
         assert requests == {"ListObjectsV2": 6, "PutObject": 1 + parts, "GetObject": 1}

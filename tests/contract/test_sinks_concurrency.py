@@ -10,6 +10,7 @@ import pytest
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
+from tests.support.commits import commit_and_cleanup
 from tests.support.outputs import (
     MODES,
     NEW,
@@ -42,7 +43,7 @@ def test_a_commit_does_nothing_if_another_job_of_the_run_has_committed(output: O
     parts = written(sink, NEW)
     finish(faster)
     output.run(OLD, "append", job_id="later")
-    version = sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+    version = commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     assert version == (0 if output.format == "delta" else None)
     sink.abort()
     assert output.read() == OLD + NEW
@@ -54,7 +55,7 @@ def test_error_refuses_a_table_that_was_created_meanwhile(output: Output) -> Non
     parts = written(sink, NEW)
     finish(faster, OLD)
     with pytest.raises(OutputError, match="while the job ran"):
-        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+        commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read() == OLD
     assert not output.parts("slow")
@@ -67,7 +68,7 @@ def test_append_refuses_a_table_whose_schema_changed_meanwhile(output: Output) -
     schema = pa.schema([("n", pa.string()), ("k", pa.string())])
     finish(faster, [("x", "y")], schema)
     with pytest.raises(OutputError, match=r"'n' is string .* is int64"):
-        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+        commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read(schema) == [("x", "y")]
 
@@ -83,7 +84,7 @@ def test_an_overwrite_removes_no_rows_that_it_has_not_seen(
     parts = written(sink, NEW)
     finish(faster, [(9, "z")])
     with pytest.raises(CommitError, match="nothing was committed, run it again"):
-        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+        commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read() == [*(OLD if existing and mode == "append" else []), (9, "z")]
     assert not output.parts("slow")
@@ -103,7 +104,7 @@ def test_parts_that_another_job_removed_are_not_committed(output: Output) -> Non
     parts = written(sink, NEW)
     output.parts("new")[0].unlink()
     with pytest.raises(CommitError, match="is gone, which this job wrote"):
-        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+        commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
@@ -145,7 +146,7 @@ def together(sinks: list[Sink], commits: list[Commit]) -> list[Exception | None]
     def commit(i: int) -> None:
         start.wait()
         try:
-            sinks[i].commit_and_cleanup(commits[i])
+            commit_and_cleanup(sinks[i], commits[i])
         except Exception as error:
             raised[i] = error
         sinks[i].abort()

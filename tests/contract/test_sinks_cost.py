@@ -44,7 +44,10 @@ for mode in ("error", "append", "overwrite"):
     section = OutputSection(table="t", format={format!r}, mode=mode, partition_by=["k"])
     sink = open_sink(section, Path({str(tmp_path)!r}), {{}}, mode, None)
     parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
-    sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
+    commit = Commit(tuple(parts), rows.schema)
+    sink.setup(commit)
+    sink.commit(commit)
+    sink.cleanup()
 print([name for name in ("pyarrow.dataset", "pyarrow.acero", "pandas") if name in sys.modules])
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -10,6 +10,7 @@ import pytest
 from mrflight.errors import MrflightError
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
 
@@ -72,7 +73,7 @@ def test_files_of_stale_attempts_are_deleted_after_the_commit(output: Output) ->
     sink = output.open("append")
     winners = written(sink, NEW)
     written(sink, [*NEW, (8, "only here")], attempt=1)
-    sink.commit_and_cleanup(Commit(tuple(winners), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(winners), SCHEMA))
     assert output.read() == OLD + NEW
     assert {str(p.relative_to(output.folder)) for p in output.parts("new")} == {
         part.path for part in winners
@@ -82,7 +83,7 @@ def test_files_of_stale_attempts_are_deleted_after_the_commit(output: Output) ->
 
 def test_abort_after_a_commit_does_nothing(output: Output) -> None:
     sink = output.open()
-    sink.commit_and_cleanup(Commit(tuple(written(sink, NEW)), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(written(sink, NEW)), SCHEMA))
     before = tree(output.base)
     sink.abort()
     assert tree(output.base) == before
@@ -103,5 +104,5 @@ def test_a_commit_that_the_store_refuses(output: Output) -> None:
     log = output.folder / ("_delta_log" if output.format == "delta" else "_mrflight")
     log.write_text("in the way of the log")
     with pytest.raises(MrflightError):
-        sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+        commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     assert len(output.parts("new")) == len(parts)

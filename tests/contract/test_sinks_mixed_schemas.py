@@ -11,6 +11,7 @@ from mrflight.errors import OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 
@@ -23,7 +24,7 @@ def commit(sink: Sink, *tables: pa.Table) -> None:
     """Commit the results of partitions 0, 1, ... as the driver does."""
     try:
         parts = [part for i, rows in enumerate(tables) for part in part_of(sink, i, rows)]
-        sink.commit_and_cleanup(Commit(tuple(parts), tables[0].schema))
+        commit_and_cleanup(sink, Commit(tuple(parts), tables[0].schema))
     finally:
         sink.abort()
 
@@ -119,5 +120,5 @@ def test_a_part_file_accepts_later_rows_without_values(output: Output) -> None:
     ]
     sink = output.open()
     parts = sink.part_writer.write(PartId(0, 0), batches[0].schema, batches)
-    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     assert output.read(BY_K) == [("a", 4), ("b", 5), ("c", None), ("d", None)]

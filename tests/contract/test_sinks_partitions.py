@@ -18,6 +18,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.open_files import PartLimits
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.outputs import SCHEMA, Output, table_of
 
@@ -120,7 +121,7 @@ def test_partitions_in_several_columns(tmp_path: Path, format: OutputFormat) -> 
     sink = output.open()
     parts = sink.part_writer.write(PartId(0, 0), schema, table_of(rows, schema).to_batches())
     assert len(parts) == 6
-    sink.commit_and_cleanup(Commit(tuple(parts), schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), schema))
     assert output.read(schema) == rows
     assert (output.folder / "k=a" / "day=x%2Fy").is_dir()
 
@@ -136,7 +137,7 @@ def test_there_may_be_more_values_than_open_files(tmp_path: Path, format: Output
     names = {Path(part.path).name for part in parts}
     assert any(name.startswith("part-00004-2-new.1.") for name in names)
     assert len({part.path for part in parts}) == len(parts)
-    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     assert output.read() == rows
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.sinks.commit.base import Commit
+from tests.support.commits import commit_and_cleanup
 from tests.support.outputs import NEW, SCHEMA, Output, written
 
 
@@ -27,7 +28,7 @@ def test_parts_are_synced_before_they_are_committed(
     parts = written(sink, NEW)
     assert sorted(synced) == sorted((part.path, part.size_bytes) for part in parts)
     synced.clear()
-    sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     if output.format != "delta":  # whose log is written by deltalake
         manifest, *folders = (path for path, _ in synced)
         assert manifest.startswith("_mrflight/00000000.json")

@@ -12,6 +12,7 @@ from mrflight.config.spec import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.outputs import OLD, SCHEMA, Output
 
@@ -57,7 +58,7 @@ def test_append_accepts_other_orders_and_layouts(output: Output) -> None:
         [pa.array(["b", "c"]).cast(schema.field("k").type), pa.array([4, 5])], schema=schema
     )
     parts = sink.part_writer.write(PartId(0, 0), schema, [batch])
-    sink.commit_and_cleanup(Commit(tuple(parts), schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), schema))
     assert output.read() == [*OLD, (4, "b"), (5, "c")]
 
 

@@ -16,6 +16,7 @@ from mrflight.sinks.parts import open_files
 from mrflight.storage import Location, locate
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
 from tests.support.stepped_jobs import opened, parts
@@ -122,7 +123,7 @@ def test_a_commit_without_permission_is_refused(
         immutable(output.folder / lists),
         pytest.raises(OutputError, match=r"; let this user write there, or choose another folder"),
     ):
-        sink.commit_and_cleanup(Commit(written, SCHEMA))
+        commit_and_cleanup(sink, Commit(written, SCHEMA))
     sink.abort()
     assert tree(output.base) == before
 

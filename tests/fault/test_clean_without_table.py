@@ -9,6 +9,7 @@ import pytest
 
 from mrflight.sinks.commit.base import Commit
 from tests.support.clean_command import run_clean
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.outputs import FORMATS, NEW, OLD, SCHEMA, Output, written
 
@@ -94,7 +95,7 @@ def test_the_partition_of_a_table_stays(tmp_path: Path, format: str) -> None:
     """Its files are named by a log in a folder above."""
     output = Output(tmp_path, format, ("k",))  # type: ignore[arg-type]
     sink = output.open("append", JOB)
-    sink.commit_and_cleanup(Commit(tuple(written(sink, OLD)), SCHEMA))
+    commit_and_cleanup(sink, Commit(tuple(written(sink, OLD)), SCHEMA))
     grow_old(output.folder)
     assert_refused(output.folder / "k=a", f"lies in the table {output.folder}", "--no-table")
 

@@ -27,6 +27,7 @@ from mrflight.storage.part_name import PartId
 from mrflight.system.deadlines import Deadline
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.support import stepped_jobs
+from tests.support.commits import commit_and_cleanup
 from tests.support.failing_reads import check_reads_tell, check_told, put_formats, reading_job
 from tests.support.failing_reads import opened as opened_input
 from tests.support.lossy_proxy import Loss, LossyProxy, Then, lossy_proxy
@@ -148,7 +149,7 @@ def test_a_commit_of_which_nothing_is_heard(hdfs: Hdfs, table: Location) -> None
         sink = opened(behind(table, proxy), "delta", "new", "monday")
         commit = replace(parts(sink, 2), deadline=Deadline(time.monotonic() + 0.3))
         with pytest.raises(DeadlineExceededError, match="the store does not answer the commit"):
-            sink.commit_and_cleanup(commit)
+            commit_and_cleanup(sink, commit)
         sink.abort()
     (part,) = commit.parts
     assert part.path in left_of(table)
@@ -195,7 +196,7 @@ def test_data_nodes_that_are_killed_as_parts_are_written(hdfs: Hdfs, table: Loca
     assert re.search("All nodes failed|Connection refused", str(raised.value)), raised.value
     check_that_a_small_file_fails_at_once(table)
     hdfs.restart()
-    done.commit_and_cleanup(*commits)
+    commit_and_cleanup(done, *commits)
     assert left_of(table) == set()
     assert rows_of(table) == list(range(LARGE_ROWS))
     check_run_again(table, "csv", [*range(LARGE_ROWS), LARGE_ROWS])

@@ -14,6 +14,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.storage import Location, locate, s3
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket, restarted, running_minio
+from tests.support.commits import commit_and_cleanup
 from tests.support.failing_reads import (
     FILES,
     ROWS,
@@ -92,7 +93,7 @@ def test_a_part_whose_upload_is_cut_is_whole_all_the_same(bucket: Bucket) -> Non
     with lossy_proxy(bucket.minio.port, "partNumber=2", "answer") as proxy:
         sink = opened(behind(table, proxy), "csv", "job")
         written = sink.part_writer.write(PartId(0, 0), SCHEMA, large_batches(lambda: None))
-        sink.commit_and_cleanup(Commit(tuple(written), SCHEMA))
+        commit_and_cleanup(sink, Commit(tuple(written), SCHEMA))
         assert proxy.end() == 1
     assert rows_of(table) == list(range(LARGE_ROWS))
 

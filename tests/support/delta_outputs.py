@@ -13,6 +13,7 @@ from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.outputs import Mode
 
 ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})
@@ -34,7 +35,7 @@ def open_delta(
 def finish(sink: Sink, rows: pa.Table = ROWS) -> int | None:
     parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
     try:
-        return sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
+        return commit_and_cleanup(sink, Commit(tuple(parts), rows.schema))
     finally:
         sink.abort()
 

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])
@@ -50,7 +51,7 @@ def commit(
         return sink.committed_version()
     row = pa.record_batch({"job": [job], "number": [1]}, schema=SCHEMA)
     parts = sink.part_writer.write(PartId(0, 0), SCHEMA, [row])
-    return sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA, lock=CommitLock(metadata)))
+    return commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA, lock=CommitLock(metadata)))
 
 
 def main(*commits: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -17,6 +18,7 @@ from mrflight.storage.part_name import PartId
 from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.commits import commit_and_cleanup
 
 PARTITIONS = 2
 SMALL = 1 << 20
@@ -73,25 +75,14 @@ def merge(
     keys: Sequence[str],
     *,
     order_by: str | None = None,
-    delete_when: str | None = None,
-    partition_by: Sequence[str] = (),
-    job_id: str = "job",
-    app_id: str | None = None,
     tasks: SinkTasks = LOCAL_TASKS,
+    **options: Any,
 ) -> Sink:
-    """Merge rows into the table ``t`` of a folder."""
-    sink = open_merge(
-        folder,
-        keys,
-        order_by=order_by,
-        delete_when=delete_when,
-        partition_by=partition_by,
-        job_id=job_id,
-        app_id=app_id,
-    )
+    """Merge rows into the table ``t`` of a folder; the options are those of `open_merge`."""
+    sink = open_merge(folder, keys, order_by=order_by, **options)
     try:
         parts, schema = write_rows(sink, rows, keys, order_by, folder)
-        sink.commit_and_cleanup(Commit(parts, schema, tasks=tasks))
+        commit_and_cleanup(sink, Commit(parts, schema, tasks=tasks))
     finally:
         sink.abort()
     return sink

@@ -22,6 +22,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 FORMATS = get_args(OutputFormat)
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]
@@ -84,7 +85,7 @@ class Output:
 def finish(sink: Sink, rows: Rows = NEW, schema: pa.Schema = SCHEMA) -> int | None:
     """Finish a sink as the driver does with a sink that it opened."""
     try:
-        return sink.commit_and_cleanup(Commit(tuple(written(sink, rows, schema)), schema))
+        return commit_and_cleanup(sink, Commit(tuple(written(sink, rows, schema)), schema))
     finally:
         sink.abort()
 

@@ -26,6 +26,7 @@ from mrflight.storage import Location
 from mrflight.storage.disk import Disk
 from mrflight.storage.part_name import PartId
 from mrflight.storage.streams import WrittenFile
+from tests.support.commits import commit_and_cleanup
 
 SCHEMA = pa.schema([("job", pa.string()), ("number", pa.int64())])
 _ENTRY = re.compile(r".*/_delta_log/\d{20}\.json")
@@ -121,7 +122,7 @@ class Job:
         row = pa.record_batch({"job": [self.name], "number": [number]}, schema=SCHEMA)
         parts = sink.part_writer.write(PartId(0, 0), SCHEMA, [row])
         try:
-            version = sink.commit_and_cleanup(Commit(tuple(parts), SCHEMA, lock=self.lock))
+            version = commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA, lock=self.lock))
         except BaseException:
             sink.abort()
             raise

@@ -16,6 +16,7 @@ from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 from mrflight.sources import open_source
 from mrflight.storage import Location
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LARGE_ROWS = 20_000
@@ -52,7 +53,7 @@ def run(table: Location, format: OutputFormat, job: str, number: int, run_id: st
     if sink.was_committed():
         return
     try:
-        sink.commit_and_cleanup(parts(sink, number))
+        commit_and_cleanup(sink, parts(sink, number))
     finally:
         sink.abort()
 

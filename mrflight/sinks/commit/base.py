@@ -87,13 +87,6 @@ class Sink(ABC):
     def committed_version(self) -> int | None:
         """Return the version that it committed; None for plain folders, and if there was none."""
 
-    def commit_and_cleanup(self, commit: Commit) -> int | None:
-        """Call `setup`, `commit` and `cleanup`, and return the version."""
-        self.setup(commit)
-        version = self.commit(commit)
-        self.cleanup()
-        return version
-
     def check_rows(self, schema: pa.Schema) -> None:
         """Raise JobError if rows of this schema, which a job will write, cannot be accepted."""
         self.part_writer.check(schema)

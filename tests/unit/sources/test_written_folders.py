@@ -18,6 +18,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sources import open_source
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 FORMATS = ["parquet", "csv", "arrow"]
 VALUES = {
@@ -46,7 +47,7 @@ def write(
     sink = open_sink(section, folder, {}, job_id, None)
     parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
     if commit:
-        sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
+        commit_and_cleanup(sink, Commit(tuple(parts), rows.schema))
 
 
 def read(folder: Path, **spec: Any) -> pa.Table:

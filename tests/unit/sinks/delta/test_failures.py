@@ -17,6 +17,7 @@ from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 from tests.support.delta_outputs import (
     ROWS,
     create_with_checkpoints,
@@ -53,10 +54,10 @@ def test_a_commit_fails_if_the_log_cannot_be_written(tmp_path: Path) -> None:
     parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     (tmp_path / "t" / "_delta_log").write_text("in the way")
     with pytest.raises(CommitError, match="did not take the commit") as caught:
-        sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema))
+        commit_and_cleanup(sink, Commit(tuple(parts), ROWS.schema))
     assert caught.value.retryable
     (tmp_path / "t" / "_delta_log").unlink()
-    assert sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema)) == 0
+    assert commit_and_cleanup(sink, Commit(tuple(parts), ROWS.schema)) == 0
 
 
 def test_a_commit_that_took_effect_and_raised_is_found(tmp_path: Path) -> None:

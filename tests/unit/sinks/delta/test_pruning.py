@@ -32,6 +32,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.encoders import ChunkLimit
 from mrflight.sinks.parts.file_format import FileFormat
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 
 class Kind(NamedTuple):
@@ -115,7 +116,7 @@ def write_table(folder: Path, schema: pa.Schema, files: list[pa.Table]) -> Delta
     for i, rows in enumerate(files):
         writer = replace(sink.part_writer, file_format=RowByRow("delta", 32))
         parts += writer.write(PartId(i, 0), schema, rows.to_batches(max_chunksize=1))
-    sink.commit_and_cleanup(Commit(tuple(parts), schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), schema))
     return DeltaTable(folder / "t")
 
 

@@ -19,6 +19,7 @@ from mrflight.storage.disk import Disk
 from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
 from mrflight.storage.part_name import PartId, hash_run_id
+from tests.support.commits import commit_and_cleanup
 from tests.support.leftovers import tree
 from tests.support.manifests import newest_manifest
 
@@ -34,7 +35,7 @@ def open_folder(folder: Path, mode: Mode, job_id: str, app_id: str | None = None
 def run(folder: Path, mode: Mode, job_id: str, app_id: str | None = None) -> None:
     sink = open_folder(folder, mode, job_id, app_id)
     parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
-    sink.commit_and_cleanup(Commit(tuple(parts), ROWS.schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), ROWS.schema))
 
 
 def manifest_of(folder: Path) -> Manifest:

@@ -24,6 +24,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -35,7 +36,7 @@ def write(folder: Path, *tables: pa.Table, partition_by: tuple[str, ...] = ()) -
     parts = []
     for i, rows in enumerate(tables):
         parts += sink.part_writer.write(PartId(i, 0), rows.schema, rows.to_batches())
-    sink.commit_and_cleanup(Commit(tuple(parts), tables[0].schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), tables[0].schema))
     return parts
 
 
@@ -253,7 +254,7 @@ def test_rows_with_a_late_nan_go_to_another_file(tmp_path: Path) -> None:
     sink = open_sink(section, tmp_path, {}, "job", None)
     batches = (calm.to_batches() + odd.to_batches()) * 2
     parts = sink.part_writer.write(PartId(0, 0), calm.schema, batches)
-    sink.commit_and_cleanup(Commit(tuple(parts), calm.schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), calm.schema))
     assert [part.path for part in parts] == [
         "part-00000-0-job.parquet",
         "part-00000-0-job.1.parquet",
@@ -271,7 +272,7 @@ def test_rows_with_nan_are_found_by_readers_that_trust_the_footer(
     section = OutputSection(table="t", format=format)
     sink = open_sink(section, tmp_path, {}, "job", None)
     parts = sink.part_writer.write(PartId(0, 0), rows.schema, rows.to_batches())
-    sink.commit_and_cleanup(Commit(tuple(parts), rows.schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), rows.schema))
     path = tmp_path / "t" / parts[0].path
     for column in ("x", '"in".x'):
         for test in ("> 5", "<> 1", "= 'nan'::double"):

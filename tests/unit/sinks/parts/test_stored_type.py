@@ -22,6 +22,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type
 from mrflight.storage.part_name import PartId
+from tests.support.commits import commit_and_cleanup
 
 TEXT = pa.string_view()
 MOMENT = datetime(2026, 5, 17, 12, 30, 15, 123_456)
@@ -31,7 +32,7 @@ def write(folder: Path, format: OutputFormat, batch: pa.RecordBatch) -> Path:
     """Write the rows as an output of that format, and return its only part file."""
     sink = open_sink(OutputSection(table="t", format=format), folder, {}, "job", None)
     parts = sink.part_writer.write(PartId(0, 0), batch.schema, [batch])
-    sink.commit_and_cleanup(Commit(tuple(parts), batch.schema))
+    commit_and_cleanup(sink, Commit(tuple(parts), batch.schema))
     return folder / "t" / parts[0].path
 
 
