@@ -221,7 +221,7 @@ def test_orphan_files_without_a_table_are_removed_on_request(
     killed = open_folder(table, "append", "killed", by=("k",), format=format)
     parts(killed, 1)
     left = find_orphan_files(table, datetime.now(UTC) + SOON)
-    assert not left.has_table
+    assert not left.is_proven
     assert {file.path for file in left.files} == files(table)
     with pytest.raises(OutputError, match="nothing was removed: add --no-table if"):
         remove_orphan_files(table, left)
