@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from mrflight.sources.text_encoding import TextEncoding
 from mrflight.sources.text_file import TextFile
 
 # Measured on 2 cores with pyarrow 26, with one process and with two: csv with 28 bytes a row
@@ -77,11 +78,15 @@ class Chunk(msgspec.Struct, frozen=True):
         """Return the lines with their line ends."""
         return io.BytesIO(bytes(self)).readlines()
 
-    def in_utf8(self, encoding: str) -> Chunk:
-        """Return the lines in UTF-8; raise UnicodeDecodeError if they are not in ``encoding``."""
-        if encoding == "utf-8":
+    def in_utf8(self, encoding: TextEncoding) -> Chunk:
+        """Return the lines in UTF-8; raise UnicodeDecodeError if they are not in ``encoding``.
+
+        If that is UTF-8, it is left to the decoders, which look at the columns that are read.
+        """
+        if encoding.codec == "utf-8":
             return self
-        return self.of_lines(str(memoryview(self.window)[: self.size], encoding).encode())
+        text = str(memoryview(self.window)[: self.size], encoding.of_lines)
+        return self if encoding.is_transcoded else self.of_lines(text.encode())
 
     def of_lines(self, data: bytes) -> Chunk:
         """Return a chunk of other lines, as many as here, in the place of these."""

@@ -40,14 +40,15 @@ class CsvExpectation(msgspec.Struct, frozen=True):
 
     def explain(self, record: bytes, reason: str) -> str:
         """Explain why ``record`` cannot be read; ``reason`` is pyarrow's message."""
-        encoding = encoding_of(self.options).of_lines
+        encoding = encoding_of(self.options)
         try:
-            text = record.decode(encoding, "replace" if encoding == "utf-8" else "strict")
+            text = encoding.decode(record, "replace" if encoding.codec == "utf-8" else "strict")
         except UnicodeDecodeError as error:
-            bad = error.object[error.start :].rstrip(b"\r\n")[:100]
+            bad = error.object[error.start :]
+            bad = (bad.rstrip(b"\r\n") or bad)[:100]
             key = f"inputs.{self.input_name}.csv.encoding"
-            return f"{bad!r} is not {encoding}; correct it, or set {key}"
-        in_utf8 = record if encoding == "utf-8" else text.encode()
+            return f"{bad!r} is not {encoding.codec}; correct it, or set {key}"
+        in_utf8 = record if encoding.codec == "utf-8" else text.encode()
         text = repr(shorten(text))
         fields = self._fields(in_utf8)
         if fields is None and b"\r" in record.rstrip(b"\r\n"):  # the line ends of old Macs

@@ -49,7 +49,7 @@ class CsvDecoder:
         self._types = types if self._numbers is None else self._numbers.raw_types
         self._convert = convert_options(options, self._types, include)
         self._options = options
-        self._encoding = encoding_of(options).of_lines
+        self._encoding = encoding_of(options)
         self._joining = [c.encode() for c in (options.quote, options.escape) if c]
         """The characters that can make a line end a part of a value."""
         self._records = RecordSplitter(options) if options.newlines_in_values else None
@@ -60,7 +60,13 @@ class CsvDecoder:
         Raises ValueError: pyarrow's ArrowInvalid for a row with too many or too few fields and for
         a value that does not convert, QuotedLineEndError, and UnicodeDecodeError.
         """
-        chunk = without_comments(chunk.in_utf8(self._encoding), self._options.comment)
+        chunk = chunk.in_utf8(self._encoding)
+        if self._records is None:
+            chunk = without_comments(chunk, self._options.comment)
+        else:
+            chunk = self._records.without_comments(chunk)
+        if not chunk.size:  # it was a comment without a line end, and pyarrow takes no empty text
+            chunk = chunk.of_lines(b"\n")
         batch = self._decode(chunk, self._types)
         return batch if self._numbers is None else self._numbers.parse(batch)
 

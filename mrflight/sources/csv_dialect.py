@@ -105,12 +105,6 @@ def check_options(found: FoundInput) -> None:
     check_timestamp_formats(options.timestamp_formats, found.key("csv.timestamp_formats"))
     check_encoding(options.encoding, found.key("csv.encoding"))
     _check_thousands(found)
-    if options.comment is not None and options.newlines_in_values:
-        raise JobFileError(
-            f"{found.key('csv.comment')} and {found.key('csv.newlines_in_values')} exclude each "
-            "other: such a line may also be in a value; remove the comments from the file, or set "
-            "csv.skip_rows if they are before the header"
-        )
 
 
 def _check_characters(found: FoundInput) -> None:

@@ -71,7 +71,7 @@ class HeaderReader:
             except (csv.Error, UnicodeDecodeError) as error:
                 raise InputError(
                     f"{file.url}: the first line cannot be read as a csv header in "
-                    f"{encoding_of(options).of_lines.upper()}: {error}; if the file has another "
+                    f"{encoding_of(options).codec.upper()}: {error}; if the file has another "
                     f"encoding, set inputs.{self._input_name}.csv.encoding"
                 ) from error
         if record is None:
@@ -143,8 +143,8 @@ def _parse(data: bytes, ended: bool, options: CsvOptions) -> _FirstRecord | None
 
 def _decoded(lines: list[bytes], consumed: list[bytes], options: CsvOptions) -> Iterator[str]:
     """Yield the lines as text, and append the bytes of each one to ``consumed``."""
-    encoding = encoding_of(options).of_lines
+    encoding = encoding_of(options)
     errors = "strict" if options.header else "replace"  # then only the number of values matters
     for line in lines:
         consumed.append(line)
-        yield line.decode(encoding, errors)
+        yield encoding.decode(line, errors)

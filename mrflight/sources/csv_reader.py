@@ -106,8 +106,14 @@ def read_stream(
 
     Raises BadRowError with the line on which a bad row begins, unless ``bad_rows`` takes it.
     """
-    if bad_rows is not None or expected.options.thousands or expected.options.allow_missing_columns:
-        chunks = read_record_chunks(file, begin, RecordSplitter(expected.options))
+    options = expected.options
+    if (
+        bad_rows is not None
+        or options.thousands
+        or options.comment
+        or options.allow_missing_columns
+    ):
+        chunks = read_record_chunks(file, begin, RecordSplitter(options))
         yield from decode_chunks(((expected, each) for each in count_lines(chunks)), bad_rows)
         return
     try:
@@ -121,7 +127,7 @@ def _decode_stream(
 ) -> Iterator[pa.RecordBatch]:
     if not _has_more(file, begin):  # pyarrow raises an error for an empty stream
         return
-    with open_text(file) as stream:
+    with open_text(file, strict=True) as stream:
         skip_bytes(stream, begin)
         yield from pc.open_csv(
             stream,

@@ -1,7 +1,8 @@
 """Divide csv whose values may contain line ends into chunks of whole records, and these into rows.
 
 A record is divided from the next one by the rules of pyarrow: a quote begins a quoted value only at
-the start of a value, and what follows its end is plain text again.
+the start of a value, and what follows its end is plain text again. A comment is a record as well,
+which ends with its line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class RecordSplitter:
     """Divides bytes that begin with a record, in the dialect of a file."""
 
     def __init__(self, options: CsvOptions) -> None:
+        self._comment = (options.comment or "").encode()
         self._joining = [c.encode() for c in (options.quote, options.escape) if c]
         """The characters that can make a line end a part of a value."""
         self._record = _record_pattern(options)
@@ -35,6 +37,16 @@ class RecordSplitter:
             end = match.end()
         return [*records, data[end:]] if end < len(data) else records
 
+    def without_comments(self, chunk: Chunk) -> Chunk:
+        """Return the same records, with empty lines in place of comments."""
+        if not self._comment or not chunk.has(self._comment):
+            return chunk
+        records = self.split(bytes(chunk))
+        for index, record in enumerate(records):
+            if record.startswith(self._comment):
+                records[index] = record[len(record.rstrip(b"\r\n")) :]
+        return chunk.of_lines(b"".join(records))
+
 
 def _record_pattern(options: CsvOptions) -> re.Pattern[bytes]:
     """Return the pattern of a record with its line end. It matches in linear time."""
@@ -46,7 +58,11 @@ def _record_pattern(options: CsvOptions) -> re.Pattern[bytes]:
         quote = re.escape(options.quote.encode())
         inside = rb"(?:[^%s%s]++|%s%s%s)*+" % (quote, escape, quote, quote, escaped)
         value = rb"(?:%s%s%s%s|(?!%s)%s)" % (quote, inside, quote, plain, quote, plain)
-    return re.compile(rb"%s(?:%s%s)*+(?:\r?\n|\r)" % (value, delimiter, value))
+    record = rb"%s(?:%s%s)*+" % (value, delimiter, value)
+    if options.comment:
+        comment = re.escape(options.comment.encode())
+        record = rb"(?:%s[^\r\n]*+|(?!%s)%s)" % (comment, comment, record)
+    return re.compile(rb"%s(?:\r?\n|\r)" % record)
 
 
 def read_record_chunks(file: TextFile, begin: int, splitter: RecordSplitter) -> Iterator[Chunk]:

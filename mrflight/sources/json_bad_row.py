@@ -37,14 +37,14 @@ class JsonExpectation(msgspec.Struct, frozen=True):
 
     def explain(self, record: bytes, reason: str) -> str:
         """Explain why the line ``record`` cannot be read; ``reason`` is pyarrow's message."""
-        encoding = encoding_of(self.options).of_lines
-        shown = repr(shorten(record.decode(encoding, errors="replace")))
+        encoding = encoding_of(self.options)
+        shown = repr(shorten(encoding.decode(record, "replace")))
         try:
-            decoded = record.decode(encoding).removeprefix(BYTE_ORDER_MARK)
+            decoded = encoding.decode(record).removeprefix(BYTE_ORDER_MARK)
             value = json.loads(decoded, object_pairs_hook=_unique)
         except UnicodeDecodeError:
             key = f"inputs.{self.input_name}.json.encoding"
-            return f"{shown} is not {encoding.upper()}; correct it, or set {key}"
+            return f"{shown} is not {encoding.codec.upper()}; correct it, or set {key}"
         except json.JSONDecodeError as error:
             return (
                 f"{shown} is not one json object ({error.msg} at column {error.colno}); write one "

@@ -37,7 +37,7 @@ class JsonDecoder:
 
     def __init__(self, schema: pa.Schema, others: OtherFields, options: JsonOptions) -> None:
         self._schema = schema
-        self._encoding = encoding_of(options).of_lines
+        self._encoding = encoding_of(options)
         self._formats = options.timestamp_formats
         self._read = pj.ReadOptions(use_threads=False, block_size=_MAX_BLOCK_BYTES)
         self._parse = pj.ParseOptions(

@@ -29,7 +29,7 @@ from mrflight.sources.schema_inference import (
     unify_schemas,
 )
 from mrflight.sources.schema_union import widened
-from mrflight.sources.text_encoding import BYTE_ORDER_MARK, check_encoding
+from mrflight.sources.text_encoding import BYTE_ORDER_MARK, TextEncoding, check_encoding
 from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import (
     RowsOfFile,
@@ -144,7 +144,7 @@ def _infer_schema(
             if found.spec.columns is None:
                 raise
             # The bad value may be in a column that is not selected.
-            selected = _select_fields(chunk, found.spec.columns, text.encoding.of_lines)
+            selected = _select_fields(chunk, found.spec.columns, text.encoding)
             (batch,) = decode_chunks([(expected, selected)], bad_rows_of(found))
         except pa.ArrowNotImplementedError as error:
             types = {field.name: field.type for field in typed}
@@ -154,17 +154,17 @@ def _infer_schema(
     ]
     schema = pa.schema(fields)
     # pyarrow puts the fields of the explicit schema first.
-    order = [name for name in _first_names(chunk, text.encoding.of_lines) if name in schema.names]
+    order = [name for name in _first_names(chunk, text.encoding) if name in schema.names]
     rest = [name for name in schema.names if name not in order]
     return InferredSchema(location.url, pa.schema([schema.field(n) for n in (*order, *rest)]))
 
 
-def _first_names(chunk: Chunk, encoding: str) -> list[str]:
+def _first_names(chunk: Chunk, encoding: TextEncoding) -> list[str]:
     """Return the names of the first object's fields."""
     decode = json.JSONDecoder().raw_decode
     for line in chunk.lines():
         try:
-            value, _ = decode(line.decode(encoding).removeprefix(BYTE_ORDER_MARK).strip())
+            value, _ = decode(encoding.decode(line).removeprefix(BYTE_ORDER_MARK).strip())
         except ValueError:  # empty, or bad and skipped
             continue
         if isinstance(value, dict):
@@ -172,15 +172,15 @@ def _first_names(chunk: Chunk, encoding: str) -> list[str]:
     return []
 
 
-def _select_fields(chunk: Chunk, names: list[str], encoding: str) -> Chunk:
+def _select_fields(chunk: Chunk, names: list[str], encoding: TextEncoding) -> Chunk:
     """Return the lines with only these fields; a line that is no object stays as it is."""
     lines = bytes(chunk).splitlines(True)
     return chunk.of_lines(b"".join(_line_with_fields(line, names, encoding) for line in lines))
 
 
-def _line_with_fields(line: bytes, names: list[str], encoding: str) -> bytes:
+def _line_with_fields(line: bytes, names: list[str], encoding: TextEncoding) -> bytes:
     try:
-        value = json.loads(line.decode(encoding).removeprefix(BYTE_ORDER_MARK))
+        value = json.loads(encoding.decode(line).removeprefix(BYTE_ORDER_MARK))
     except ValueError:
         return line
     if not isinstance(value, dict):

@@ -2,12 +2,14 @@
 
 In most encodings a line end is one byte that no other character contains. Lines of such a file are
 found in its bytes, from anywhere, and transcoded later. Other files (UTF-16, ISO 2022) are
-transcoded as a stream from their start.
+transcoded as a stream from their start. Bytes that are not of the encoding become some that are not
+UTF-8, so that their line is a bad row.
 """
 
 from __future__ import annotations
 
 import codecs
+import re
 from functools import lru_cache
 
 import msgspec
@@ -23,6 +25,11 @@ _JAPANESE = ("cp932", "euc_jis_2004", "euc_jisx0213", "euc_jp", "shift_jis", "sh
 _KOREAN = ("cp949", "euc_kr", "johab")
 _MULTIBYTE = frozenset((*_CHINESE, *_JAPANESE, "shift_jisx0213", *_KOREAN))
 """Encodings with characters of several bytes, none of which is a line end."""
+_FIXED_WIDTH = frozenset(f"utf-{bits}{order}" for bits in (16, 32) for order in ("", "-le", "-be"))
+"""Encodings in which no byte changes what those after its character mean."""
+
+_ESCAPED = re.compile(rb"\xed([\xb0-\xb3])([\x80-\xbf])")
+"""A byte that is not of the encoding, as a streamed line has it: a half of a pair, U+DC00 for 0."""
 
 
 class TextEncoding(msgspec.Struct, frozen=True):
@@ -39,23 +46,81 @@ class TextEncoding(msgspec.Struct, frozen=True):
         """The encoding of the lines of an open file, which is UTF-8 if the file is streamed."""
         return _UTF_8 if self.is_streamed else self.codec
 
-    def transcode(self, stream: pa.NativeFile, url: str) -> pa.NativeFile:
-        """Return the stream in the encoding `of_lines`, which raises InputError for bad bytes."""
-        if self.codec == self.of_lines:
+    @property
+    def is_transcoded(self) -> bool:
+        """Whether an open file has other bytes than the file itself."""
+        return self.codec != self.of_lines
+
+    @property
+    def spoils_lines(self) -> bool:
+        """Whether wrong bytes spoil their line only, so that those after it can be read."""
+        return self.codec in _FIXED_WIDTH or _has_lines_in_bytes(self.codec)
+
+    def transcode(self, stream: pa.NativeFile, url: str, *, strict: bool) -> pa.NativeFile:
+        """Return the stream in the encoding `of_lines`.
+
+        Bytes that are not of the encoding raise InputError if the stream is ``strict``, or if they
+        spoil more than their line. Otherwise `decode` raises UnicodeDecodeError for their line.
+        """
+        if not self.is_transcoded:
             return stream
-        return pa.TransformInputStream(stream, _Transcoder(self.codec, url))
+        errors = "strict" if strict or not self.spoils_lines else _ESCAPE
+        return pa.TransformInputStream(stream, _Transcoder(self, errors, url))
+
+    def decode(self, line: bytes, errors: str = "strict") -> str:
+        """Return the text of a line; UnicodeDecodeError has the bytes as they are in the file."""
+        try:
+            return line.decode(self.of_lines, errors)
+        except UnicodeDecodeError as error:
+            if not self.is_transcoded:
+                raise
+            wrong = _escaped_bytes(line[error.start :])
+            raise UnicodeDecodeError(self.codec, wrong, 0, len(wrong), "wrong bytes") from error
+
+    def show(self, line: bytes) -> str:
+        r"""Return a line for people, with ``\xff`` in place of a byte that is no text."""
+        if self.is_transcoded:
+            line = _ESCAPED.sub(lambda found: b"\\x%02x" % _unescaped(found), line)
+        return line.decode(self.of_lines, "backslashreplace")
 
 
 UTF_8 = TextEncoding(_UTF_8, is_streamed=False)
+
+_ESCAPE = "mrflight.escape"
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """Handle an error of a decoder: see `_ESCAPED`."""
+    assert isinstance(error, UnicodeDecodeError)
+    wrong = error.object[error.start : error.end]
+    return "".join(chr(0xDC00 + byte) for byte in wrong), error.end
+
+
+codecs.register_error(_ESCAPE, _escape)
+
+
+def _unescaped(found: re.Match[bytes]) -> int:
+    return (found[1][0] & 0x0F) << 6 | found[2][0] & 0x3F
+
+
+def _escaped_bytes(data: bytes) -> bytes:
+    """Return the bytes that were escaped at the beginning; if there are none, the first character.
+
+    There are none if a decoder gives half of a pair as a character.
+    """
+    wrong = bytearray()
+    while found := _ESCAPED.match(data, 3 * len(wrong)):
+        wrong.append(_unescaped(found))
+    return bytes(wrong) or data[:3]
 
 
 class _Transcoder:
     """Transcodes consecutive blocks of a file to UTF-8; an empty one is its end."""
 
-    def __init__(self, codec: str, url: str) -> None:
-        self._codec = codec
+    def __init__(self, encoding: TextEncoding, errors: str, url: str) -> None:
+        self._encoding = encoding
         self._url = url
-        self._decoder = codecs.getincrementaldecoder(codec)()
+        self._decoder = codecs.getincrementaldecoder(encoding.codec)(errors)
         self._offset = 0
 
     def __call__(self, block: pa.Buffer) -> bytes:
@@ -63,13 +128,18 @@ class _Transcoder:
         try:
             text = self._decoder.decode(block, final=len(block) == 0)
         except UnicodeDecodeError as error:
+            unskippable = (
+                ""
+                if self._encoding.spoils_lines
+                else "; bad_rows cannot skip them, as they change what the bytes after them mean"
+            )
             raise InputError(
-                f"{self._url} is not {self._codec}: {error.reason} at byte "
+                f"{self._url} is not {self._encoding.codec}: {error.reason} at byte "
                 f"{self._offset - waiting + error.start:,}; set another encoding, or correct the "
-                "file"
+                f"file{unskippable}"
             ) from error
         self._offset += len(block)
-        return text.encode(errors="surrogatepass")  # half of a pair is a bad row later
+        return text.encode(errors="surrogatepass")
 
 
 def text_encoding(name: str, *, is_streamed: bool) -> TextEncoding:

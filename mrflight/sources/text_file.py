@@ -27,15 +27,16 @@ class TextFile(msgspec.Struct, frozen=True):
         return not self.encoding.is_streamed and compression_of(self.location.path) is None
 
 
-def open_text(file: TextFile) -> pa.NativeFile:
+def open_text(file: TextFile, *, strict: bool = False) -> pa.NativeFile:
     """Open a file, decompress it according to its suffix, and transcode it if it is streamed.
 
-    The caller closes it. Only a file that is neither can seek.
+    The caller closes it. Only a file that is neither can seek. ``strict``: see
+    `TextEncoding.transcode`.
     """
     stream = file.location.open_input()
     codec = compression_of(file.location.path)
     plain = stream if codec is None else pa.CompressedInputStream(stream, codec)
-    return file.encoding.transcode(plain, file.url)
+    return file.encoding.transcode(plain, file.url, strict=strict)
 
 
 def skip_bytes(stream: pa.NativeFile, count: int) -> None:

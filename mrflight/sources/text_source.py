@@ -190,8 +190,9 @@ def _decode_good_rows(
     }
     bad = find_bad_rows(filled, decoder.decode)
     bad_rows.add(len(bad), partial(_describe_bad_rows, chunk, rows, bad, expected))
-    for index in bad:
-        rows[index] = _NO_LINE_END.sub(b"\r", rows[index])  # to decoders an empty line
+    for index, row in enumerate(rows):
+        if index in bad or index not in filled:  # a comment may have wrong bytes
+            rows[index] = _NO_LINE_END.sub(b"\r", row)  # to decoders an empty line
     good = chunk.of_lines(b"".join(rows))
     try:
         return decoder.decode(good)
@@ -218,8 +219,8 @@ def _describe_bad_rows(
         reason, text = expected.explain(row, failure), row.rstrip(b"\r\n")
         if len(text) > _MAX_TEXT_BYTES:
             reason, text = f"{reason} (text is cut after 1 MiB)", text[:_MAX_TEXT_BYTES]
-        decoded = text.decode(part.file.encoding.of_lines, "backslashreplace")
-        yield BadRow(part.file.url, first + lines, reason, decoded)
+        shown = part.file.encoding.show(text)
+        yield BadRow(part.file.url, first + lines, reason, shown)
 
 
 def _bad_row(

@@ -44,8 +44,6 @@ def dialects() -> st.SearchStrategy[CsvOptions]:
 
 
 def is_possible(options: CsvOptions) -> bool:
-    if options.newlines_in_values and options.comment:
-        return False
     if options.thousands in (options.decimal, options.quote):
         return False
     if options.thousands == options.delimiter and not options.quote:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from mrflight.config.spec import InputSpec
-from mrflight.config.text_options import CsvOptions
+from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.bad_row_search import find_bad_rows
@@ -154,7 +154,8 @@ QUOTED = CsvOptions(newlines_in_values=True)
 
 @settings(max_examples=25)
 @given(
-    st.lists(
+    options=st.sampled_from([QUOTED, structs.replace(QUOTED, comment="#")]),
+    records=st.lists(
         st.sampled_from(
             [
                 '1,"a\nb"\n',
@@ -165,12 +166,17 @@ QUOTED = CsvOptions(newlines_in_values=True)
                 "4\n",
                 '5,d"\n',
                 "\n",
+                '6,"\n# x"\n',
+                '# 7 "x\n',
+                '#"\r\n',
             ]
         ),
         max_size=20,
-    )
+    ),
 )
-def test_every_good_record_with_line_ends_is_read_once(records: list[str]) -> None:
+def test_every_good_record_with_line_ends_is_read_once(
+    options: CsvOptions, records: list[str]
+) -> None:
     good: list[Row] = []
     bad: list[Bad] = []
     line = 2
@@ -178,12 +184,12 @@ def test_every_good_record_with_line_ends_is_read_once(records: list[str]) -> No
         values = next(csv.reader(record.splitlines(keepends=True)))
         if len(values) == 2 and values[0].isdigit():
             good.append((int(values[0]), values[1]))
-        elif values:
+        elif values and not (options.comment and record.startswith("#")):
             bad.append(("a.csv", line, record.rstrip("\r\n")))
         line += record.count("\n")
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "a.csv").write_bytes(("n,s\n" + "".join(records)).encode())
-        source = open_skipping(Path(name), "a.csv", csv=QUOTED)
+        source = open_skipping(Path(name), "a.csv", csv=options)
         assert read(source) == (good, bad)
 
 
@@ -194,8 +200,10 @@ def test_every_good_record_with_line_ends_is_read_once(records: list[str]) -> No
         (CsvOptions(escape="\\"), [b'\\"a,b\n', b'"c\\"\n"\r', b"d\\\ne\n", b"f\\\\\n", b"g"]),
         (CsvOptions(quote="", delimiter=";"), [b'"a;b\n', b'"\n', b'c"']),
         (CsvOptions(quote="'", delimiter="^", escape="]"), [b"'a]'\n'^b]\n\n", b"-^c\n"]),
+        (CsvOptions(comment="#"), [b'#,"a\n', b'1,"\n#b"\n', b'1,#"\n', b'#"\r', b'#,"']),
+        (CsvOptions(comment="^", escape="\\"), [b"^\\\n", b"\\^a,\\\nb\n"]),
     ],
-    ids=["quotes", "escapes", "no quotes", "special characters of patterns"],
+    ids=["quotes", "escapes", "no quotes", "special characters of patterns", "comments", "both"],
 )
 def test_records_end_where_pyarrow_ends_them(options: CsvOptions, records: list[bytes]) -> None:
     assert RecordSplitter(options).split(b"".join(records)) == records
@@ -264,6 +272,87 @@ def test_bad_rows_of_other_dialects(
         expected[1],
     )
     assert [text.split("\n")[line - 1] for _, line, _ in bad] == [each for _, _, each in bad]
+
+
+WRONG = {
+    "utf-8": [b"\xff", b"\xe2\x82"],
+    "ascii": [b"\xff"],
+    "windows-1252": [b"\x81"],
+    "shift_jis": [b"\x81", b"\xff"],
+    "utf-16-le": [b"\x00\xd8", b"\x00\xdc\x01\xdd"],
+    "utf-16-be": [b"\xd8\x0a"],
+    "utf-32-le": [b"\xff\xff\xff\xff", b"\x00\xd8\x00\x00"],
+}
+"""Bytes that are not of an encoding if a line ends after them."""
+
+
+@given(
+    encoding=st.sampled_from(sorted(WRONG)),
+    lines=st.lists(st.tuples(st.sampled_from(["1,a", "2", "#", ""]), st.integers(0, 5))),
+    cut=st.booleans(),
+    options=st.fixed_dictionaries(
+        {"comment": st.sampled_from([None, "#"]), "newlines_in_values": st.booleans()}
+    ),
+    is_packed=st.booleans(),
+    split_bytes=st.sampled_from([1, 7, 1000]),
+)
+def test_lines_with_wrong_bytes_are_bad(
+    encoding: str,
+    lines: list[tuple[str, int]],
+    cut: bool,
+    options: dict[str, Any],
+    is_packed: bool,
+    split_bytes: int,
+) -> None:
+    """Python decodes each line by itself. ``cut``: the file ends within a character."""
+    data, rows, bad = "n,s\n".encode(encoding), list[Row](), list[Bad]()
+    for number, (text, which) in enumerate([*lines, *[("1,a", 0)] * cut], 2):
+        wrong = WRONG[encoding][which] if which < len(WRONG[encoding]) else b""
+        data += text.encode(encoding) + wrong + "\n".encode(encoding)
+        if (text == "#" and options["comment"]) or not text + wrong.hex():
+            continue
+        if text == "1,a" and not wrong:
+            rows.append((1, "a"))
+        else:
+            bad.append(("a.csv", number, text + "".join(f"\\x{byte:02x}" for byte in wrong)))
+    if cut:
+        width = len("\n".encode(encoding))
+        data = data[:-width] + data[-width:-1]
+        tail = "" if width == 1 else "".join(f"\\x{byte:02x}" for byte in data[1 - width :])
+        bad[-1] = (*bad[-1][:2], bad[-1][2] + tail)
+    with tempfile.TemporaryDirectory() as folder:
+        name = "a.csv.gz" if is_packed else "a.csv"
+        (Path(folder) / name).write_bytes(gzip.compress(data) if is_packed else data)
+        given = CsvOptions(encoding=encoding, **options)
+        found = read(open_skipping(Path(folder), name, split_bytes, csv=given))
+    assert found == (rows, [(name, *each[1:]) for each in bad])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "windows-1252", "shift_jis"])
+def test_lines_of_json_with_wrong_bytes_are_bad(tmp_path: Path, encoding: str) -> None:
+    wrong, end = WRONG[encoding][0], '"}\n'.encode(encoding)
+    lines = [f'{{"n":{n},"s":"x"}}\n'.encode(encoding) for n in range(3)]
+    lines[1] = lines[1].removesuffix(end) + wrong + end
+    (tmp_path / "a.json").write_bytes(b"".join(lines))
+    source = open_skipping(tmp_path, "a.json", json=JsonOptions(encoding=encoding))
+    shown = "".join(f"\\x{byte:02x}" for byte in wrong)
+    assert read(source) == (
+        [(0, "x"), (2, "x")],
+        [("a.json", 2, f'{{"n":1,"s":"x{shown}"}}')],
+    )
+    with pytest.raises(
+        BadRowError,
+        match=r"line 2: .* is not [A-Z0-9_-]+; correct",
+    ):
+        read(
+            open_source(
+                "visits",
+                InputSpec(path="a.json", json=JsonOptions(encoding=encoding)),
+                tmp_path,
+                {},
+                100,
+            )
+        )
 
 
 def test_an_input_of_bad_rows_only_has_no_rows(tmp_path: Path) -> None:

@@ -125,16 +125,31 @@ def test_json_in_another_encoding(tmp_path: Path, encoding: str) -> None:
         (
             "n,s\n1,x\n2,y\n".encode("utf-16-le")[:-1],
             "utf-16-le",
-            InputError,
-            "a.csv is not utf-16-le: truncated data at byte 22; set another encoding, or correct "
-            "the file",
+            BadRowError,
+            "a.csv, line 3: b'\\n' is not utf-16-le; correct it, or set inputs.visits.csv.encoding",
         ),
         (
             "n,s\n1,x\n".encode("utf-16-le") + b"\x00\xdc\x41\x00",
             "utf-16-le",
+            BadRowError,
+            "a.csv, line 3: b'\\x00\\xdc' is not utf-16-le; correct it, or set "
+            "inputs.visits.csv.encoding",
+        ),
+        (
+            b"n,s\n1,\x1b$B\x30\n",
+            "iso2022_jp",
             InputError,
-            "a.csv is not utf-16-le: illegal encoding at byte 16; set another encoding, or correct "
-            "the file",
+            "a.csv is not iso2022_jp: illegal multibyte sequence at byte 9; set another encoding, "
+            "or correct the file; bad_rows cannot skip them, as they change what the bytes after "
+            "them mean",
+        ),
+        (
+            b"n\0\x00\xd8,\0s\0\n\0",
+            "utf-16-le",
+            InputError,
+            "a.csv: the first line cannot be read as a csv header in UTF-16-LE: 'utf-16-le' codec "
+            "can't decode bytes in position 0-1: wrong bytes; if the file has another encoding, "
+            "set inputs.visits.csv.encoding",
         ),
         (
             b"n,\x81\n",
@@ -182,6 +197,30 @@ def test_comments_are_lines_that_begin_with_the_character(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("bad_rows", ["fail", "skip"])
+def test_comments_between_rows_with_line_ends(tmp_path: Path, bad_rows: str) -> None:
+    data = b'# "\n#\n"n\n#",s\n# a,"b\n1,"x\n# y\n"\n\n#,"\r\n2,z # z\n#"'
+    (tmp_path / "a.csv").write_bytes(data)
+    options = CsvOptions(comment="#", newlines_in_values=True)
+    spec = InputSpec(path="a.csv", csv=options, bad_rows=bad_rows)
+    assert rows(open_source("visits", spec, tmp_path, {}, 7)) == [
+        {"n\n#": 1, "s": "x\n# y\n"},
+        {"n\n#": 2, "s": "z # z"},
+    ]
+    (tmp_path / "a.csv").write_bytes(data + b"\n3\n")
+    spec = InputSpec(path="a.csv", csv=options)
+    with pytest.raises(BadRowError, match="line 13: 1 field for 2 columns: '3'"):
+        rows(open_source("visits", spec, tmp_path, {}, 7))
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_split_may_be_a_comment_without_a_line_end(tmp_path: Path, quoted: bool) -> None:
+    (tmp_path / "a.csv").write_bytes(b"n\n1\n#")
+    options = CsvOptions(comment="#", newlines_in_values=quoted)
+    spec = InputSpec(path="a.csv", csv=options)
+    assert rows(open_source("visits", spec, tmp_path, {}, split_bytes=1)) == [{"n": 1}]
+
+
 def test_comments_keep_the_numbers_of_lines(tmp_path: Path) -> None:
     data = b"# a\nn,s\n# b\n# c\n1,x\n# d\n2\n"
     with pytest.raises(BadRowError, match=r"line 7: 1 field for 2 columns: '2'"):
@@ -193,8 +232,6 @@ def test_a_comment_ends_at_a_carriage_return(tmp_path: Path) -> None:
 
 
 def test_settings_of_comments_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(JobFileError, match=r"csv\.comment and inputs.*csv\.newlines_in_values ex"):
-        open_at(tmp_path, b"n\n1\n", comment="#", newlines_in_values=True)
     with pytest.raises(JobFileError, match=r"csv\.comment and inputs.*csv\.delimiter are both '#'"):
         open_at(tmp_path, b"n\n1\n", comment="#", delimiter="#")
     with pytest.raises(JobFileError, match=r"csv\.comment must be one ASCII character"):
