@@ -14,12 +14,6 @@ from mrflight.config.overrides import set_key
 from mrflight.config.spec import InputSpec, JobSpec, StageSpec
 from mrflight.errors import JobFileError
 
-FILE_KEYS = (
-    *("format", "columns", "types", "schema", "csv", "json", "bad_rows", "hive"),
-    *("version", "timestamp", "sample"),
-)
-"""Keys of an input that only apply to files, and not to the result of a stage."""
-
 _S = TypeVar("_S", JobSpec, StageSpec)
 
 
@@ -123,6 +117,8 @@ def _rows_without_files(section: InputSpec) -> str:
 
 def _first_file_key(section: InputSpec) -> str | None:
     """Return the first key that is set and only applies to files, or None."""
+    from mrflight.config.keyword_options import FILE_KEYS  # for few jobs
+
     # The columns of rows in memory can be selected as they are read.
     unset = InputSpec(columns=None if section.frame is None else section.columns)
     return next((key for key in FILE_KEYS if getattr(section, key) != getattr(unset, key)), None)

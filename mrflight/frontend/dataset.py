@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from mrflight.config.job_file import decode_job
+from mrflight.config.keyword_options import Names
 from mrflight.config.pickled_functions import function_text
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
@@ -31,7 +32,7 @@ from mrflight.frontend.dataset_builder import (
 )
 from mrflight.frontend.dataset_mapper import DatasetMapper, Function
 from mrflight.frontend.dataset_reader import DatasetReader
-from mrflight.frontend.dataset_writer import DatasetWriter, Names, all_names_of, names_of
+from mrflight.frontend.dataset_writer import DatasetWriter, all_names_of, names_of
 from mrflight.frontend.python_words import PythonWords
 
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from mrflight.config.keyword_options import Names
 from mrflight.config.pickled_functions import function_text, shown_text
 from mrflight.config.row_steps import (
     Call,
@@ -21,7 +22,7 @@ from mrflight.config.row_steps import (
 from mrflight.errors import JobFileError
 from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.dataset_builder import InputBuilder
-from mrflight.frontend.dataset_writer import Names, all_names_of
+from mrflight.frontend.dataset_writer import all_names_of
 from mrflight.frontend.expressions import (
     Expression,
     describe_call,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from mrflight.config.spec import JobSpec
+from mrflight.config.keyword_options import DeltaOptions, Mode, Names, OutputOptions
+from mrflight.config.spec import JobSpec, OutputSection
 from mrflight.frontend.clear_errors import with_clear_errors
+from mrflight.frontend.dataset_builder import without_none
+from mrflight.frontend.named_options import with_named_options
 from mrflight.result import JobResult
-
-Names = str | Sequence[str]
-"""One column, or several."""
-
-Mode = Literal["error", "append", "overwrite"]
-
 
 TO_CALLER: Mapping[str, Any] = MappingProxyType({"table": ""})
 """The section ``[output]`` of a job whose rows are not written: see `NO_OUTPUT`."""
@@ -28,16 +25,19 @@ TO_CALLER: Mapping[str, Any] = MappingProxyType({"table": ""})
 class DatasetWriter(ABC):
     """The methods of a `Dataset` that describe or run its job."""
 
-    def job(self, table: str | PathLike[str], **output: Any) -> JobSpec:
+    def job(self, table: str | PathLike[str], **output: Unpack[OutputOptions]) -> JobSpec:
         """Return the job that writes the rows, without running it.
 
         ``output`` are further keys of ``[output]``. Raises JobFileError like a job file.
         """
-        keys = {key: value for key, value in output.items() if value is not None}
-        keys |= {key: names_of(keys[key]) for key in ("keys", "partition_by") if key in keys}
-        return self._spec({"table": os.fspath(table), **keys})
+        section: dict[str, Any] = without_none(output)
+        for key in section.keys() & {"keys", "partition_by"}:
+            section[key] = names_of(section[key])
+        return self._spec({"table": os.fspath(table), **section})
 
-    def explain(self, table: str | PathLike[str] | None = None, **output: Any) -> str:
+    def explain(
+        self, table: str | PathLike[str] | None = None, **output: Unpack[OutputOptions]
+    ) -> str:
         """Return the plan as text, without starting anything; an output is checked if given."""
         from mrflight.frontend.dataset_html import PlanText
         from mrflight.planner.explain import explain  # loads Arrow
@@ -45,28 +45,23 @@ class DatasetWriter(ABC):
         spec = self._spec(TO_CALLER) if table is None else self.job(table, **output)
         return PlanText("\n".join(explain(spec, Path.cwd())))
 
+    @with_named_options(OutputSection)
     def write_delta(
         self,
         table: str | PathLike[str],
         *,
         mode: Mode | Literal["merge"] = "error",
-        keys: Names | None = None,
-        order_by: str | None = None,
-        delete_when: str | None = None,
-        schema: Literal["fixed", "evolve"] | None = None,
-        partition_by: Names | None = None,
-        compression: str | None = None,
         progress: bool = True,
+        **options: Unpack[DeltaOptions],
     ) -> JobResult:
         """Run the job, and commit its rows to a Delta table before this returns.
 
+        The options, `DeltaOptions`, are those of ``[output]`` of a job file.
         ``progress``: show the stages as they run, as bars in a terminal and in a notebook, else as
         lines on stderr. Raises JobError if the job or its input is wrong, and another MrflightError
         if the job could not finish. The table is then unchanged.
         """
-        output = {"keys": keys, "order_by": order_by, "delete_when": delete_when}
-        output |= {"schema": schema, "partition_by": partition_by, "compression": compression}
-        return _run(self.job(table, mode=mode, **output), progress=progress)
+        return _run(self.job(table, mode=mode, **options), progress=progress)
 
     def write_parquet(
         self,
@@ -78,8 +73,8 @@ class DatasetWriter(ABC):
         progress: bool = True,
     ) -> JobResult:
         """Run the job as `write_delta` does, but into a folder of parquet files."""
-        output = {"mode": mode, "partition_by": partition_by, "compression": compression}
-        return _run(self.job(table, format="parquet", **output), progress=progress)
+        output: DeltaOptions = {"partition_by": partition_by, "compression": compression}
+        return _run(self.job(table, format="parquet", mode=mode, **output), progress=progress)
 
     def write_csv(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
-from mrflight.config.job_file import FILE_KEYS
+from mrflight.config.keyword_options import FILE_KEYS
 from mrflight.config.spec import InputSpec, OutputSection, ReduceSection, ShuffleSection
 
 _METHODS = {

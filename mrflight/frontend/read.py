@@ -7,15 +7,17 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, Protocol
+from typing import Protocol, Unpack
 
-from mrflight.config.spec import InputFormat
+from mrflight.config.keyword_options import Names, ReadOptions
+from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 from mrflight.frontend.clear_errors import clear_errors
 from mrflight.frontend.dataset import Dataset
 from mrflight.frontend.dataset_builder import InputBuilder, name_of_files, without_none
-from mrflight.frontend.dataset_writer import Names, names_of
+from mrflight.frontend.dataset_writer import names_of
 from mrflight.frontend.expressions import Expression
+from mrflight.frontend.named_options import with_named_options
 
 
 class ArrowStream(Protocol):
@@ -25,28 +27,21 @@ class ArrowStream(Protocol):
 
 
 @clear_errors
+@with_named_options(InputSpec)
 def read(
     path: str | PathLike[str] | Sequence[str | PathLike[str]] | ArrowStream,
     *,
     name: str | None = None,
-    format: InputFormat | None = None,
-    columns: Sequence[str] | None = None,
-    types: Mapping[str, str] | None = None,
     key: Names | None = None,
-    csv: Mapping[str, Any] | None = None,
-    json: Mapping[str, Any] | None = None,
-    bad_rows: str | PathLike[str] = "fail",
-    schema: Literal["strict", "union"] = "strict",
-    hive: bool = True,
-    version: int | None = None,
-    timestamp: datetime | None = None,
+    **options: Unpack[ReadOptions],
 ) -> Dataset:
     """Return the rows of files, or of a table in memory.
 
     ``path`` is a file, a folder or a glob, or a list of such, whose files are read in that order. A
-    relative path is below the folder that is current when the job runs. The options are those of
-    ``[inputs.NAME]`` of a job file. ``name`` is the table's name in sql and in messages; by default
-    it is the last part of the (first) path that can be one, and ``rows`` for a table in memory.
+    relative path is below the folder that is current when the job runs. The options, `ReadOptions`,
+    are those of ``[inputs.NAME]`` of a job file. ``name`` is the table's name in sql and in
+    messages; by default it is the last part of the (first) path that can be one, and ``rows`` for a
+    table in memory.
 
     Instead of a path, this takes a table of pyarrow, pandas or Polars, a DuckDB relation, a
     `pyarrow.RecordBatchReader`, and any other object with Arrow's stream interface; only ``name``,
@@ -56,17 +51,12 @@ def read(
     first. Raises JobFileError for other objects.
     """
     source, default_name = _source_of(path)
-    options: dict[str, Any] = {**source, "format": format, "version": version}
-    options |= {"timestamp": timestamp, "key": None if key is None else names_of(key)}
-    options |= {"columns": None if columns is None else names_of(columns)}
-    options |= {"types": None if types is None else dict(types)}
-    options |= {"schema": None if schema == "strict" else schema}
-    options |= {"csv": None if csv is None else dict(csv)}
-    options |= {"json": None if json is None else dict(json), "hive": None if hive else False}
-    options |= {"bad_rows": None if bad_rows == "fail" else os.fspath(bad_rows)}
+    given = {name: _plain(value) for name, value in options.items()}
+    if (columns := options.get("columns")) is not None:
+        given["columns"] = names_of(columns)
     rows = InputBuilder(
         name or default_name,
-        without_none(options),
+        without_none({**source, **given, "key": None if key is None else names_of(key)}),
         key_by=None if key is None else "read(key=...)",
     )
     return Dataset((rows,))
@@ -92,6 +82,13 @@ def scan_table(
     if filter is not None:
         rows = rows.filter(filter) if columns is None else rows.filter(filter).select(columns)
     return rows if options is None else rows.with_settings({"storage": dict(options)})
+
+
+def _plain(value: object) -> object:
+    """Return the value of an option as a job file has it."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return os.fspath(value) if isinstance(value, PathLike) else value
 
 
 def _source_of(given: object) -> tuple[dict[str, object], str]:

@@ -1,0 +1,68 @@
+"""Tests of the keyword arguments that a TypedDict lists."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mrflight
+from mrflight.config.keyword_options import DeltaOptions, OutputOptions, ReadOptions
+from mrflight.config.spec import InputSpec, OutputSection
+
+ROWS = mrflight.read("visits.csv")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: mrflight.read("visits.csv", colums=["url"]),
+            "read() got an unexpected keyword argument 'colums'; did you mean 'columns'?",
+        ),
+        (
+            lambda: mrflight.read("visits.csv", nothing=1),
+            "read() got an unexpected keyword argument 'nothing'; it takes name, key, format, "
+            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp",
+        ),
+        (
+            lambda: ROWS.write_delta("out", key="url"),
+            "write_delta() got an unexpected keyword argument 'key'; did you mean 'keys'?",
+        ),
+        (
+            lambda: ROWS.write_delta("out", format="csv"),
+            "write_delta() got an unexpected keyword argument 'format'; it takes mode, progress, "
+            "keys, order_by, delete_when, schema, partition_by, compression",
+        ),
+    ],
+)
+def test_a_wrong_name_is_an_error_that_tells_the_right_ones(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "section"),
+    [
+        (mrflight.read, ReadOptions, InputSpec()),
+        (mrflight.Dataset.write_delta, DeltaOptions, OutputSection(table="out")),
+    ],
+)
+def test_signatures_list_each_option_with_its_default(
+    function: Callable[..., object], options: Any, section: object
+) -> None:
+    parameters = inspect.signature(function).parameters
+    assert inspect.Parameter.VAR_KEYWORD not in {each.kind for each in parameters.values()}
+    for name in options.__annotations__:
+        default = getattr(section, name)
+        shown = default if isinstance(default, str | bool) else None
+        assert parameters[name].default == shown
+
+
+def test_all_keys_of_an_output_are_options_of_a_job() -> None:
+    assert {*OutputOptions.__annotations__, "table"} == set(OutputSection.__struct_fields__)
