@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datafusion
 import duckdb
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -28,19 +19,13 @@ import pytest
 import mrflight
 from mrflight.errors import (
     BadRowError,
-    DeadlineExceededError,
     JobError,
-    JobFailedError,
     JobFileError,
     UserFunctionError,
 )
 from mrflight.units import format_count
-from tests.support.cluster import standing_cluster
-from tests.support.leftovers import nothing_left_over, processes_of, tree
 
 ROWS = 6_000
-WIDE_ROWS = 40_000
-FILES = 8
 SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
 
 Dataset = mrflight.Dataset
@@ -57,34 +42,6 @@ def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     pq.write_table(table[half:], "visits/b.parquet", row_group_size=700)
     pq.write_table(pa.table({"user": [1, 2, 9], "name": ["x", None, "z"]}), "users.parquet")
     return mrflight.read("visits").with_settings(SMALL)
-
-
-@pytest.fixture
-def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """Return 40 MB of rows in eight files, which are eight maps."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wide").mkdir()
-    each = WIDE_ROWS // FILES
-    for file in range(FILES):
-        numbers = range(file * each, (file + 1) * each)
-        table = pa.table({"n": numbers, "text": [f"{n:01000d}" for n in numbers]})
-        pa.feather.write_feather(table, f"wide/{file}.arrow", compression="uncompressed")
-    shuffle = {"shuffle.partitions": FILES, "cluster.data_servers": 2}
-    return mrflight.read("wide").with_settings({**SMALL, **shuffle})
-
-
-@contextmanager
-def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yield the mark of this process's jobs, of which no process and no file may stay."""
-    with nothing_left_over(tmp_path / "tmp") as environment, monkeypatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.setattr(tempfile, "tempdir", environment["TMPDIR"])
-        yield environment["MRFLIGHT_TEST_RUN"]
-
-
-def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    return [n for batch in batches for n in batch["n"].to_pylist()]
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -300,166 +257,3 @@ def test_a_table_is_printed(visits: Dataset, capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1].startswith("1 row; 5 columns not shown: column_number_4, ")
     assert max(map(len, printed.splitlines()[:-1])) <= 80
-
-
-def test_a_result_larger_than_the_memory_is_spilled_and_read_in_little_of_it(
-    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (spill := tmp_path / "spill").mkdir()
-    limits = {"shuffle.memory": "1 MiB", "cluster.spill_dir": "spill"}
-    found, has_spilled, most = [], False, 0
-    before = pa.total_allocated_bytes()
-    with nothing_stays(tmp_path, monkeypatch):
-        for batch in wide.with_settings(limits):
-            found += batch["n"].to_pylist()
-            has_spilled |= any(spill.rglob("*.blocks"))
-            most = max(most, pa.total_allocated_bytes() - before)
-    assert found == list(range(WIDE_ROWS))
-    assert has_spilled
-    assert most < 16 * 2**20
-    assert tree(spill) == {}
-
-
-def test_a_job_ends_with_its_iteration(
-    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with nothing_stays(tmp_path, monkeypatch) as mark:
-        for batch in wide:
-            assert batch.num_rows
-            assert processes_of(mark)
-            break
-        assert processes_of(mark) == []
-        with suppress(ZeroDivisionError):
-            for batch in wide:
-                _ = batch.num_rows // 0
-        assert processes_of(mark) == []
-        batches = wide.batches()
-        assert next(batches).schema.names == ["n", "text"]
-        assert processes_of(mark)
-        batches.close()
-        assert (processes_of(mark), list(batches)) == ([], [])
-
-
-SCRIPT = """
-import sys
-import mrflight
-
-rows = mrflight.read("wide").with_settings({"cluster.workers": 2, "cluster.memory": "1 GiB"})
-batches = iter(rows)
-next(batches), next(batches)
-print("reading", flush=True)
-HOW
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "signum", "code"),
-    [
-        ("", None, 0),
-        pytest.param("sys.exit(3)", None, 3, marks=pytest.mark.slow),
-        ("sys.stdin.read()", signal.SIGKILL, -signal.SIGKILL),
-        pytest.param("sys.stdin.read()", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.slow),
-    ],
-)
-def test_a_job_ends_with_its_program(
-    wide: Dataset, tmp_path: Path, how: str, signum: signal.Signals | None, code: int
-) -> None:
-    with nothing_left_over(tmp_path / "tmp") as environment:
-        program = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT.replace("HOW", how)],
-            env={**os.environ, **environment},
-            cwd=tmp_path,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert program.stdout is not None
-        assert program.stdout.readline() == "reading\n"
-        if signum is not None:
-            program.send_signal(signum)
-        _, errors = program.communicate(timeout=30)
-        assert program.returncode == code, errors
-        assert "Exception ignored" not in errors
-        if signum == signal.SIGKILL:  # the next job removes what its fork server did not
-            psutil.wait_procs(processes_of(environment["MRFLIGHT_TEST_RUN"]), timeout=10)
-
-
-@pytest.mark.slow
-def test_the_jobs_timeout_counts_while_rows_are_read(
-    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = time.monotonic()
-
-    def read_slowly() -> None:
-        for batch in wide.with_settings({"job.timeout": "6 s"}):
-            while batch.num_rows and time.monotonic() < began + 6:
-                pass
-
-    with nothing_stays(tmp_path, monkeypatch):
-        with pytest.raises(DeadlineExceededError, match=r"not read to its end.*job\.timeout"):
-            read_slowly()
-        assert time.monotonic() < began + 20
-
-
-def test_a_standing_cluster_keeps_nothing_of_a_result(wide: Dataset) -> None:
-    with standing_cluster(2) as running, mrflight.connect(running.metadata) as client:
-        rows = wide.with_settings({"cluster.metadata": running.metadata})
-        with rows.batches() as batches:
-            found = numbers(islice(batches, 3))
-            assert len(client.status().shuffles) == 1
-        assert client.status().shuffles == []
-        assert found == list(range(len(found)))
-        assert rows.collect()["n"].to_pylist() == list(range(WIDE_ROWS))
-
-
-def data_servers(mark: str) -> list[psutil.Process]:
-    return [each for each in processes_of(mark) if each.name().startswith("mrflight-data")]
-
-
-@pytest.mark.parametrize(
-    ("replicas", "signum", "is_sorted"),
-    [
-        (1, signal.SIGKILL, False),
-        pytest.param(1, signal.SIGKILL, True, marks=pytest.mark.slow),
-        pytest.param(2, signal.SIGKILL, False, marks=pytest.mark.slow),
-        pytest.param(1, signal.SIGSTOP, False, marks=pytest.mark.slow),
-    ],
-)
-def test_rows_that_are_lost_while_they_are_read_are_made_again(
-    wide: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    replicas: int,
-    signum: signal.Signals,
-    is_sorted: bool,
-) -> None:
-    """With one replica all servers are hit, and the maps run again; with two only one is.
-
-    Before the result, a sort has a shuffle whose rows are lost as well.
-    """
-    rows = wide.sort_by("n desc") if is_sorted else wide
-    rows = rows.with_settings({"shuffle.replicas": replicas, "cluster.heartbeat_timeout": "1 s"})
-    with nothing_stays(tmp_path, monkeypatch) as mark, rows.batches() as batches:
-        found = numbers(islice(batches, 3))
-        for server in data_servers(mark)[: 2 // replicas]:
-            server.send_signal(signum)
-        found += numbers(batches)
-    assert found == sorted(range(WIDE_ROWS), reverse=is_sorted)
-
-
-def test_rows_that_cannot_be_made_again_as_they_were_are_not_mixed(
-    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def other_each_time(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.append_column("at", pa.array([time.time()] * batch.num_rows))
-
-    rows = wide.map(other_each_time).with_settings({"cluster.heartbeat_timeout": "1 s"})
-    with nothing_stays(tmp_path, monkeypatch) as mark, rows.batches() as batches:
-        found = numbers(islice(batches, 3))
-        for server in data_servers(mark):
-            server.kill()
-        with pytest.raises(JobFailedError, match="cannot be made again as they were"):
-            found += numbers(batches)
-        assert found == list(range(len(found)))
-        assert list(batches) == []

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import re
-import threading
 import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,8 +19,6 @@ from mrflight import Dataset
 from mrflight.config.functions import FunctionRef
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
-from mrflight.errors import JobFileError, UserFunctionError
-from mrflight.frontend.dataset_html import PlanText
 from mrflight.planner.stages import build_stages, result_stages
 from mrflight.runtime.preload import modules_for
 
@@ -233,11 +227,6 @@ def test_columns_may_be_arguments_or_a_list() -> None:
     assert grouped.job("out") == VISITS.group_by("a", "b").agg().sort_by("a desc", "b").job("out")
 
 
-def test_an_unknown_attribute_of_groups_is_an_attribute_error() -> None:
-    assert not hasattr(VISITS.group_by("url"), "averaged")
-    assert copy.copy(VISITS.group_by("url")) == VISITS.group_by("url")
-
-
 def test_a_stage_that_two_others_read_runs_once() -> None:
     top = CLICKS.map("clicks:top").distinct()
     spec = CLICKS.join(top, on="url").job("out")
@@ -321,94 +310,6 @@ def test_callables_are_sent_with_the_job() -> None:
     assert len(repr(rows)) < 100
 
 
-def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
-    lock = threading.Lock()
-    for step_with in (VISITS.map, VISITS.reduce):
-        with pytest.raises(UserFunctionError, match=r"<lambda> \(.*cannot pickle '_thread.lock'"):
-            step_with(lambda rows: (rows, lock))
-    with pytest.raises(UserFunctionError, match="map: 3 is neither a callable nor a text such as"):
-        VISITS.map(3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: VISITS.union(USERS).alias("all"), "alias: <mrflight.Dataset visits, users> has"),
-        (lambda: VISITS.with_shuffle(partitions=3), "with_shuffle: <mrflight.Dataset visits> is"),
-        (
-            lambda: VISITS.join("b.parquet"),  # type: ignore[arg-type]
-            "join: 'b.parquet' is not a Dataset; write mrflight.read(\"b.parquet\")",
-        ),
-        (lambda: VISITS.union(3), "union: 3 is not a Dataset; write mrfl"),  # type: ignore[arg-type]
-        (
-            lambda: VISITS.sql("select 1", others="b"),  # type: ignore[arg-type]
-            "sql: 'b' is not a Dataset; write mrflight.read(\"b\")",
-        ),
-        (
-            lambda: mrflight.read(["a.csv", 7]),  # type: ignore[list-item]
-            "read: 7 is neither a path nor a table; give a file, a folder, a glob such as ",
-        ),
-        (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is neither a path nor"),  # type: ignore[arg-type]
-        (
-            lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]
-            "write_parquet needs rows, and group_by returns groups; aggregate them first: .agg(n=",
-        ),
-        (
-            lambda: VISITS.group_by("url").collect(),  # type: ignore[attr-defined]
-            "collect needs rows, and group_by returns groups; aggregate them first: .agg(n=",
-        ),
-        (
-            lambda: list(VISITS.group_by("url")),  # type: ignore[call-overload]
-            "batches needs rows, and group_by returns groups; aggregate them first: .agg(n=",
-        ),
-        (lambda: VISITS.agg(), "agg needs an aggregate; write .agg(n="),
-        (lambda: VISITS.group_by(), "group_by needs a column; to aggregate all rows write read("),
-        (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on sets both keys; give either"),
-        (lambda: VISITS.job("out", tabel="x"), "tabel: unknown key; did you mean 'table'"),
-        (
-            lambda: VISITS.repartition(partitions="many").job("out"),  # type: ignore[arg-type]
-            "repartition(partitions=...): 'many' is not 'auto' or a number",
-        ),
-        (
-            lambda: VISITS.keep("best").map("a:b").distinct().job("out"),  # type: ignore[arg-type]
-            "keep: 'best' is not 'first' or 'last'",
-        ),
-        (
-            lambda: VISITS.with_settings({"cluster.workres": 2}).job("out"),
-            "cluster.workres: unknown key; did you mean 'workers'?",
-        ),
-        (
-            lambda: VISITS.with_settings({"inputs.visits.path": "x"}).job("out"),
-            "inputs.visits.path is not a setting; settings are in job, shuffle, cluster and s",
-        ),
-        (
-            lambda: VISITS.with_settings({"job.name.first": "x"}).job("out"),
-            "job.name.first: name is not a section",
-        ),
-    ],
-)
-def test_a_mistake_is_reported(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(JobFileError) as refused:
-        make()
-    assert str(refused.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("make", "replacement", "message"),
-    [
-        (lambda: VISITS.named("v"), VISITS.alias("v"), "Dataset.named is now Dataset.alias"),
-        (lambda: VISITS.keyed("url"), VISITS.key_by("url"), "Dataset.keyed is now Dataset.key_by"),
-    ],
-)
-def test_an_old_name_of_a_method_warns(
-    make: Callable[[], Dataset], replacement: Dataset, message: str
-) -> None:
-    with pytest.warns(DeprecationWarning, match=f"^{message}$") as warned:
-        rows = make()
-    assert warned[0].filename == __file__
-    assert rows.job("out") == replacement.job("out")
-
-
 @pytest.mark.parametrize(
     ("path", "name"),
     [
@@ -423,37 +324,6 @@ def test_an_old_name_of_a_method_warns(
 )
 def test_the_default_name_of_rows_comes_from_their_path(path: str | list[str], name: str) -> None:
     assert list(mrflight.read(path).job("out").inputs) == [name]
-
-
-def test_a_notebook_shows_the_steps_of_a_dataset() -> None:
-    users = USERS.map(len).filter("id > 1").key_by("id")
-    rows = CLICKS.join(users, left_on="url", right_on="id", how="left").sort_by("clicks desc")
-    html = rows.repartition(partitions=3)._repr_html_()
-    assert ">Dataset repartitioned (nothing has run yet: " in html
-    text = re.sub("<[^>]*>", "|", html.partition("</caption>")[2])
-    assert [part for part in text.split("|") if part.strip()] == [
-        *("visits", "path: visits/*.csv"),
-        *("grouped", "of visits\ngroup_by: url\nagg: clicks = sum(weight)"),
-        *("users", "path: users.parquet\nmap: len\nfilter(&quot;id &gt; 1&quot;)\nkey: id"),
-        *("joined", "of grouped by url, users by id\njoin: left\nsort_by: clicks desc"),
-        *("repartitioned", "of joined\npartitions: 3"),
-    ]
-
-
-def test_a_notebook_shows_a_stage_that_is_read_twice_once() -> None:
-    html = CLICKS.join(CLICKS.map("clicks:of <b>"), on="url")._repr_html_()
-    assert html.count(">grouped<") == 1
-    assert ">map: clicks:of &lt;b&gt;\nkey: url</td>" in html
-
-
-def test_a_notebook_shows_the_kind_of_rows_in_memory() -> None:
-    assert ">frame: pyarrow.Table</td>" in mrflight.read(pa.table({"n": [1]}))._repr_html_()
-
-
-def test_a_plan_is_shown_in_lines() -> None:
-    plan = PlanText("job:  <x>\nstage: 1")
-    assert repr(plan) == str(plan) == plan
-    assert plan._repr_html_().endswith(">job:  &lt;x&gt;\nstage: 1</pre>")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from datafusion import functions as f
 from hypothesis import given, settings
@@ -21,44 +20,9 @@ from hypothesis import strategies as st
 
 import mrflight
 from mrflight import Dataset, col, lit
-from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
 from mrflight.frontend.dataset_writer import TO_CALLER
 from mrflight.frontend.first_rows import plan_here
-
-ROWS = pa.table(
-    {
-        "url": ["a", "b", None, "a"],
-        "weight": [1, 4, 5, None],
-        "Price": [1.5, -2.5, None, 4.5],
-        "n of": pa.array([1, 2, 3, 4], pa.int32()),
-        "select": [True, False, None, True],
-        'q"u.x': ["x", "y", "z", None],
-        "day": [date(2024, 1, 1), date(2024, 2, 29), None, date(1999, 12, 31)],
-        "at": [datetime(2024, 1, 1, 5, tzinfo=UTC), None, None, datetime(2024, 1, 2, tzinfo=UTC)],
-        "cost": pa.array([Decimal("1.50"), Decimal("2.25"), None, None], pa.decimal128(9, 2)),
-        "tags": [["p", "q"], [], None, ["p"]],
-        "place": [{"x": 1}, {"x": 2}, {"x": None}, {"x": 4}],
-    }
-)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("rows")
-    pq.write_table(ROWS, folder / "visits.parquet")
-    return folder
-
-
-@pytest.fixture
-def visits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    monkeypatch.chdir(folder)
-    return mrflight.read("visits.parquet")
-
-
-def all_of(rows: Dataset) -> pa.Table:
-    """Return all rows, which are mapped in this process."""
-    return rows.head(1000)
-
+from tests.support.mapped_rows import ROWS, all_of
 
 STEPS: dict[str, tuple[Callable[[Dataset], Dataset], Callable[[pl.DataFrame], pl.DataFrame]]] = {
     "a condition drops nulls": (
@@ -214,127 +178,6 @@ def test_names_of_columns_keep_their_case() -> None:
     assert names == ["Price", "n of", 'q"u.x', "select"]
 
 
-MISTAKES: list[tuple[Callable[[Dataset], object], type[JobError], str]] = [
-    (
-        lambda rows: rows.filter("wieght > 3").schema,
-        ColumnNotFoundError,
-        "filter(\"wieght > 3\"): visits has no column 'wieght'; did you mean 'weight'? It has",
-    ),
-    (
-        lambda rows: rows.filter(datafusion.col("Price") > 3).schema,
-        ColumnNotFoundError,
-        "filter(price > Int64(3)): visits has no column 'price'; did you mean 'Price'? It has",
-    ),
-    (
-        lambda rows: rows.select("url").filter("weight > 3").schema,
-        ColumnNotFoundError,
-        "filter(\"weight > 3\"): visits has no column 'weight'; it has 'url'",
-    ),
-    (
-        lambda rows: rows.select(n="weight * prize", other="url").filter("n > 1").schema,
-        ColumnNotFoundError,
-        'select(n="weight * prize", other="url"): visits has no column \'prize\'; did you mean',
-    ),
-    (
-        lambda rows: rows.filter("url > 1", "weight + day").schema,
-        JobFileError,
-        'filter("url > 1", "weight + day"): ',
-    ),
-    (
-        lambda rows: rows.filter("url = 'a'", "weight").schema,
-        JobFileError,
-        "filter(\"url = 'a'\", \"weight\"): 'weight' is int64 and not a condition; compare it with",
-    ),
-    (
-        lambda rows: rows.filter("weight > 3) or (true").schema,
-        JobFileError,
-        'filter("weight > 3) or (true"): SQL error',
-    ),
-    (lambda rows: rows.filter("a = 1; drop table x").schema, JobFileError, 'filter("a = 1; drop'),
-    (lambda rows: rows.filter(), JobFileError, "filter needs a condition; write filter("),
-    (lambda rows: rows.filter(" "), JobFileError, "filter: ' ' is neither SQL text nor an expr"),
-    (lambda rows: rows.filter(True), JobFileError, "filter: True is neither SQL text nor an exp"),
-    (
-        lambda rows: rows.filter(pl.col("weight") > 3),
-        JobFileError,
-        "filter: <Expr ",
-    ),
-    (lambda rows: rows.select(), JobFileError, "select needs a column; write select("),
-    (lambda rows: rows.with_columns(), JobFileError, "with_columns needs a column; write with_c"),
-    (
-        lambda rows: rows.with_columns("weight * 2").schema,
-        JobFileError,
-        "with_columns(\"weight * 2\"): 'weight * 2' needs a name; write name='weight * 2'",
-    ),
-    (
-        lambda rows: rows.select("url", url="weight").schema,
-        JobFileError,
-        'select("url", url="weight"): 2 columns would be named \'url\'; rename one',
-    ),
-    (
-        lambda rows: rows.rename(weight="url").schema,
-        JobFileError,
-        "rename(weight=\"url\"): 2 columns would be named 'url'; rename one",
-    ),
-    (
-        lambda rows: rows.rename({"Weights": "w"}).schema,
-        ColumnNotFoundError,
-        "rename(Weights=\"w\"): visits has no column 'Weights'; did you mean 'weight'?",
-    ),
-    (lambda rows: rows.rename(), JobFileError, "rename needs old and new names; write rename({"),
-    (lambda rows: rows.rename({"a": 1}), JobFileError, "rename: 1 is not the name of a column"),  # type: ignore[dict-item]
-    (
-        lambda rows: rows.drop("urls").schema,
-        ColumnNotFoundError,
-        "drop(\"urls\"): visits has no column 'urls'; did you mean 'url'?",
-    ),
-    (
-        lambda rows: rows.select("url").drop("url").schema,
-        JobFileError,
-        'drop("url"): no column is left; keep at least one',
-    ),
-    (lambda rows: rows.drop(), JobFileError, "drop needs a column; write drop("),
-    (
-        lambda rows: all_of(rows.select("url").filter("cast(url as int) > 1")),
-        JobFileError,
-        'select("url").filter("cast(url as int) > 1"): Arrow error: Cast error: Cannot cast string',
-    ),
-]
-
-NOT_OF_A_ROW: list[tuple[Any, str]] = [
-    ("sum(weight) > 3", "aggregates rows; aggregate in a reduce: group_by and agg"),
-    (f.abs(f.sum(col("weight"))) > 3, "aggregates rows; aggregate in a reduce: group_by and agg"),
-    ("row_number() over () > 1", "uses a window over several rows"),
-    (f.row_number() > lit(1), "uses a window over several rows"),
-    ("weight > (select 1)", "has a subquery over other rows"),
-    ("weight in (select 1)", "has a subquery over other rows"),
-    ("exists (select 1)", "has a subquery over other rows"),
-    ("weight > all(select 1)", "has a subquery over other rows"),
-    ("coalesce(unnest(tags), '') = 'p'", "makes several rows of one; use a query: select unnest("),
-    ("weight = $1", "is of a kind that is not supported, Placeholder"),
-]
-
-
-@pytest.mark.parametrize(("make", "kind", "message"), MISTAKES)
-def test_a_mistake_is_named_by_its_call(
-    visits: Dataset, make: Callable[[Dataset], object], kind: type[JobError], message: str
-) -> None:
-    with pytest.raises(kind) as refused:
-        make(visits)
-    assert str(refused.value).startswith(message)
-
-
-@pytest.mark.parametrize(("condition", "reason"), NOT_OF_A_ROW)
-def test_an_expression_of_several_rows_is_refused(
-    visits: Dataset, condition: Any, reason: str
-) -> None:
-    with pytest.raises(JobFileError) as refused:
-        _ = visits.filter(condition).schema
-    assert str(refused.value).startswith("filter")
-    assert "sees one row at a time, but " in str(refused.value)
-    assert reason in str(refused.value)
-
-
 @pytest.mark.parametrize(
     "step",
     [
@@ -347,11 +190,6 @@ def test_an_expression_of_several_rows_is_refused(
 def test_a_field_of_a_struct_is_taken_after_any_step(step: Callable[[Dataset], Dataset]) -> None:
     rows = mrflight.read(pa.table({"n": [1, 2], "place": [{"zip": 7}, {"zip": 9}]}))
     assert step(rows).head().to_pydict() == {"zip": [7, 9]}
-
-
-def test_an_order_is_not_an_expression(visits: Dataset) -> None:
-    with pytest.raises(JobFileError, match=r"^select: a SortExpr is not an expression of a row$"):
-        visits.select(col("url").sort())
 
 
 def of_polars(rows: pl.DataFrame) -> pl.DataFrame:

@@ -6,49 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from mrflight.errors import (
     DeadlineExceededError,
-    InputError,
     JobError,
     JobFailedError,
     MrflightError,
     UserFunctionRaisedError,
     WorkerLostError,
 )
-from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from mrflight.system.progress import NO_WORK, ProgressReport, Work
-from tests.support.executors import local_executor
-from tests.support.scripted import ScriptedTask, perform
-
-
-@dataclass
-class RecordedProgress(ProgressReport):
-    """Records what a stage reports."""
-
-    begun: list[tuple[str, int]] = field(default_factory=list)
-    done: int = 0
-    notes: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-    def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
-        self.begun.append((stage, tasks))
-
-    def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
-        self.done += 1
-
-    def end(self, note: str) -> None:
-        self.notes.append(note)
-
-    def notify(self, line: str) -> None:
-        self.lines.append(line)
+from tests.support.recorded_progress import RecordedProgress
+from tests.support.scripted import ScriptedTask
 
 
 class NoExecutor:
@@ -64,11 +38,6 @@ class NoExecutor:
 
     def close(self) -> None:
         raise AssertionError
-
-
-@pytest.fixture
-def report() -> RecordedProgress:
-    return RecordedProgress()
 
 
 def tasks(count: int) -> list[ScriptedTask]:
@@ -249,51 +218,6 @@ def test_failures_are_counted_by_stage(report: RecordedProgress) -> None:
     assert stages.started == {"check": 2, "map": 5, "reduce": 1}
 
 
-# Attempts of real workers
-
-
-@pytest.fixture
-def executor() -> Iterator[LocalExecutor]:
-    with local_executor(3) as workers:
-        yield workers
-
-
-def perform_all(
-    executor: LocalExecutor,
-    report: RecordedProgress,
-    *scripts: tuple[str, ...],
-) -> tuple[list[tuple[int, int]], StageRunner, dict[int, int]]:
-    """Run scripted tasks; return the attempt of each that counts.
-
-    And the runner, and the number of attempts of the tasks that were cleaned up.
-    """
-    repeated: dict[int, int] = {}
-    stages = StageRunner(executor, report, Deadline(time.monotonic() + 60))
-    results = stages.run(
-        "map",
-        TaskSetSpec(
-            [ScriptedTask(number, script) for number, script in enumerate(scripts)],
-            lambda task, attempt: stages.submit(perform, task, attempt),
-            cleanup=lambda task, attempts: repeated.update({task.number: attempts}),
-        ),
-    )
-    return results, stages, repeated
-
-
-@pytest.mark.parametrize("how", ["raise", "crash", "exit", "kill"])
-def test_a_failed_task_is_retried(
-    executor: LocalExecutor, report: RecordedProgress, how: str
-) -> None:
-    scripts = [(), (how,), (), (how, how, how)]
-    results, stages, repeated = perform_all(executor, report, *scripts)
-    assert results == [(0, 0), (1, 1), (2, 0), (3, 3)]
-    assert stages.started == {"map": 8}
-    assert stages.failed == {"map": 4}
-    assert repeated == {1: 2, 3: 4}
-    assert len(report.lines) == 4
-    assert sum(line.startswith("task 3: attempt 2 of 4 failed") for line in report.lines) == 1
-
-
 @pytest.mark.parametrize("again", [True, False])
 def test_what_a_users_function_raised_is_tried_again_before_other_tasks(
     again: bool, report: RecordedProgress
@@ -354,63 +278,3 @@ def test_a_failure_is_reported_in_one_line(report: RecordedProgress) -> None:
     spec = TaskSetSpec(tasks(1), lambda task, attempt: futures[attempt])
     assert stages.run("map", spec) == [7]
     assert report.lines == ["task 0: attempt 1 of 4 failed and is retried: f raised: KeyError: 'x'"]
-
-
-@pytest.mark.parametrize(
-    ("how", "kind", "message"),
-    [
-        ("raise", JobFailedError, "task 1 failed, as it was told to"),
-        ("crash", ZeroDivisionError, "task 1"),
-        ("kill", WorkerLostError, "a worker process ended in the middle of a task"),
-    ],
-)
-def test_the_fourth_failure_of_a_task_ends_the_stage(
-    executor: LocalExecutor, report: RecordedProgress, how: str, kind: type[Exception], message: str
-) -> None:
-    with pytest.raises(kind, match=message) as failed:
-        perform_all(executor, report, (), (how,) * 4)
-    assert failed.value.__notes__ == ["task 1, attempt 4"]
-    assert len(report.lines) == 3
-
-
-def test_an_error_that_is_not_retryable_is_not_retried(
-    executor: LocalExecutor, report: RecordedProgress
-) -> None:
-    with pytest.raises(InputError, match="task 1 cannot be done") as failed:
-        perform_all(executor, report, (), ("refuse",))
-    assert failed.value.__notes__ == ["task 1"]
-    assert report.lines == []
-
-
-def test_a_straggler_gets_a_speculative_attempt_and_is_stopped(
-    executor: LocalExecutor, report: RecordedProgress
-) -> None:
-    results, stages, repeated = perform_all(executor, report, (), ("hang",), (), ())
-    assert results == [(0, 0), (1, 1), (2, 0), (3, 0)]
-    assert stages.started == {"map": 5}
-    assert stages.failed == {"map": 0}
-    assert repeated == {1: 2}
-    (line,) = report.lines
-    assert line.startswith("task 1 has taken ")
-    again, _, _ = perform_all(executor, report, (), (), ())  # all workers are available again
-    assert again == [(0, 0), (1, 0), (2, 0)]
-
-
-def test_without_speculation_a_straggler_is_awaited(
-    executor: LocalExecutor, report: RecordedProgress
-) -> None:
-    perform_all(executor, RecordedProgress(), (), (), ())  # so that all workers have started
-    stages = StageRunner(executor, report, Deadline(time.monotonic() + 3), speculates=False)
-    scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
-    spec = TaskSetSpec(scripts, lambda task, attempt: stages.submit(perform, task, attempt))
-    with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):
-        stages.run("map", spec)
-    assert (stages.started, report.lines) == ({"map": 3}, [])
-
-
-def test_a_failed_speculative_attempt_does_not_end_the_straggler(
-    executor: LocalExecutor, report: RecordedProgress
-) -> None:
-    results, stages, _ = perform_all(executor, report, (), ("hang", "kill"), (), ())
-    assert results == [(0, 0), (1, 2), (2, 0), (3, 0)]
-    assert (stages.started, stages.failed) == ({"map": 6}, {"map": 1})

@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,11 +21,9 @@ from mrflight.config.spec import InputSpec
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source
-from mrflight.sources.bad_row_search import find_bad_rows
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import Source
-from mrflight.sources.chunk import CHUNK_BYTES, Chunk
-from mrflight.sources.csv_decoder import CsvDecoder
+from mrflight.sources.chunk import CHUNK_BYTES
 from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.packing import OPEN_BYTES, pack
 
@@ -382,39 +379,6 @@ def test_json_may_begin_with_a_byte_order_mark_and_an_empty_line(tmp_path: Path)
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf\n{"n":1,"s":"x"}\n')
     source = open_source("visits", InputSpec(path="a.json"), tmp_path, {}, 1000)
     assert read(source) == ([(1, "x")], [])
-
-
-@given(
-    st.lists(st.booleans(), max_size=600),
-    st.sampled_from(["Row #1", "Row #7", "in row 3", "none is named", "Row #999"]),
-)
-def test_bad_rows_are_found_whatever_is_named(are_bad: list[bool], named: str) -> None:
-    rows = {10 * i: b"%d\n" % is_bad for i, is_bad in enumerate(are_bad)}
-
-    def decode(chunk: Chunk) -> None:
-        if b"1" in bytes(chunk):
-            raise ValueError(named)
-
-    bad = {10 * i: named for i, is_bad in enumerate(are_bad) if is_bad}
-    assert find_bad_rows(rows, decode) == bad
-
-
-@pytest.mark.parametrize("every", [1, 100, 5_000])
-def test_a_bad_row_costs_few_reads(every: int) -> None:
-    columns, types = ["n", "s"], {"n": pa.int64(), "s": pa.string()}
-    decoder = CsvDecoder(columns, columns, types, CsvOptions())
-    count = 1_000 if every == 1 else 10_000
-    rows = {i: b"1,x\n" if i % every else b"x,1\n" for i in range(count)}
-    sizes: list[int] = []
-
-    def decode(chunk: Chunk) -> None:
-        sizes.append(chunk.size)
-        decoder.decode(chunk)
-
-    bad = find_bad_rows(rows, decode)
-    assert list(bad) == list(range(0, count, every))
-    assert len(sizes) <= 2 * len(bad) + 2 + count // 512 + 1
-    assert sum(sizes) <= 4 * (3 * count + 8192 * min(len(bad), 16) + 512 * len(bad))
 
 
 @pytest.mark.parametrize(
