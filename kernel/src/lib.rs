@@ -1,5 +1,5 @@
 //! `mrflight._kernel`: hashes the key columns of a batch, assigns its rows to partitions, scatters
-//! them, and ranks strings.
+//! them, ranks strings, and numbers and orders integers.
 //!
 //! `mrflight.compute.kernel` describes each column by its Arrow buffers and passes
 //! the buffers to fill. This module only reads and writes bytes, with the interpreter
@@ -14,11 +14,13 @@ mod bits;
 mod buffers;
 mod canonical;
 mod column;
+mod distinct;
 mod float;
 mod hash;
 mod hash_table;
 mod integers;
 mod malformed;
+mod order;
 mod place;
 mod pool;
 mod rank;
@@ -48,7 +50,7 @@ mod _kernel {
     use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{place, rank, row};
+    use crate::{distinct, order, place, rank, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -90,6 +92,33 @@ mod _kernel {
     fn rank_bytes(py: Python<'_>, column: Column, mut ranks: Output) -> PyResult<()> {
         let ranks = ranks.slice_mut()?;
         Ok(py.detach(|| rank::ranks(&column, ranks))?)
+    }
+
+    /// Fill `numbers` and the beginning of `firsts` (uint32) with the number of each value among the
+    /// distinct ones, and the row where each of these occurs first. Return how many there are.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn number_distinct(
+        py: Python<'_>,
+        column: Column,
+        mut numbers: Output,
+        mut firsts: Output,
+    ) -> PyResult<usize> {
+        let (numbers, firsts) = (numbers.slice_mut()?, firsts.slice_mut()?);
+        Ok(py.detach(|| distinct::number(&column, numbers, firsts))?)
+    }
+
+    /// Fill `rows` (uint32) with the rows of each run in the order of their values.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn order_runs(
+        py: Python<'_>,
+        values: Column,
+        offsets: Column,
+        mut rows: Output,
+    ) -> PyResult<()> {
+        let rows = rows.slice_mut()?;
+        Ok(py.detach(|| order::runs(&values, &offsets, rows))?)
     }
 
     /// Fail for an id that is null or not a partition.

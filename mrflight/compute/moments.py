@@ -3,54 +3,37 @@
 Moments of parts of a group can be merged, by the update of Chan, Golub and LeVeque ("Updating
 Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979). No squares of the values
 themselves are added up, so large values with small differences lose nothing. Values are doubles.
+
+Moments are packed as the mean, the count and the squares, and those of a single value as this.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.compute.arrays import to_arrow, to_floats, values_in
+from mrflight.compute.arrays import to_arrow
+from mrflight.compute.packed_floats import Floats, pack, unpack
 from mrflight.compute.row_groups import RowGroups, nullable
 
-_FIELDS = np.dtype([("count", "<f8"), ("mean", "<f8"), ("squares", "<f8")])
 
-MOMENTS = pa.binary(_FIELDS.itemsize)
-"""The type of moments. Null is those of no values."""
-
-
-def moments_of(column: pa.ChunkedArray) -> pa.Array:
-    """Return the moments of each single number; null for null."""
-    valid = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
-    moments = np.zeros(len(column), _FIELDS)
-    values = to_floats(column.drop_null())
-    moments["count"][valid] = 1
-    moments["mean"][valid] = values
-    with np.errstate(invalid="ignore"):
-        moments["squares"][valid] = values - values  # NaN for NaN and infinity
-    return nullable(_to_arrow(moments), valid)
-
-
-def merge_moments(column: pa.ChunkedArray, groups: RowGroups) -> pa.Array:
+def merge_moments(column: pa.ChunkedArray, groups: RowGroups) -> pa.ChunkedArray:
     """Return the moments of each group from those of its parts; null if all of these are null."""
     groups = groups.valid(column)
     filled, numbers = groups.lengths > 0, groups.numbers
-    parts = _values(column)
-    counts, means = parts["count"][groups.rows], parts["mean"][groups.rows]
+    counts, means, squares = _unpack(column, groups)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        count = groups.sum(counts)
+        count = groups.lengths.astype(np.float64) if counts is None else groups.sum(counts)
         first = np.zeros(len(count))
         first[filled] = means[groups.starts[filled]]
-        mean = first + groups.sum(counts * (means - first[numbers])) / count
+        mean = first + groups.sum(_times(counts, means - first[numbers])) / count
         off = means - mean[numbers]
-        weighted = counts * off
+        weighted = _times(counts, off)
         # The second sum would be 0, if the mean were not rounded.
-        squares = groups.sum(parts["squares"][groups.rows] + weighted * off)
-        squares -= groups.sum(weighted) ** 2 / count
-    merged = np.empty(len(count), _FIELDS)
-    merged["count"], merged["mean"], merged["squares"] = count, mean, np.maximum(squares, 0)
-    return nullable(_to_arrow(merged), filled)
+        merged = groups.sum(weighted * off if squares is None else squares + weighted * off)
+        merged -= groups.sum(weighted) ** 2 / count
+    states = np.stack([mean, count, np.maximum(merged, 0)], axis=1)[filled]
+    return pack(states.reshape(-1), 3 * filled, filled)
 
 
 def variance(column: pa.ChunkedArray, *, sample: bool) -> pa.Array:
@@ -59,18 +42,39 @@ def variance(column: pa.ChunkedArray, *, sample: bool) -> pa.Array:
     It is null for no values, and that of a sample for a single value, too. It is NaN if a value is
     NaN or infinite.
     """
-    moments = _values(column)
-    divisor = moments["count"] - (1 if sample else 0)
     valid = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
-    has_result = valid & (divisor > 0)
-    result = np.divide(moments["squares"], divisor, where=has_result, out=np.zeros(len(column)))
+    counts, means, squares = _unpack(column, RowGroups.each(len(column)).valid(column))
+    divisor, numerator = np.zeros((2, len(column)))
+    divisor[valid] = (1 if counts is None else counts) - (1 if sample else 0)
+    numerator[valid] = _squares_of_one(means) if squares is None else squares
+    has_result = divisor > 0
+    result = np.divide(numerator, divisor, where=has_result, out=np.zeros(len(column)))
     return nullable(to_arrow(result), has_result)
 
 
-def _values(column: pa.ChunkedArray) -> npt.NDArray[np.void]:
-    moments = column.combine_chunks()
-    return values_in(moments.buffers()[1], _FIELDS, len(moments), moments.offset)
+def _unpack(
+    column: pa.ChunkedArray, groups: RowGroups
+) -> tuple[Floats | None, Floats, Floats | None]:
+    """Return the counts, means and squares in the rows of some groups, none of which is null.
+
+    If all are single values, there are only means.
+    """
+    values, starts, lengths = lists = unpack(column, groups)
+    means = values[starts]
+    if lists.are_single_values:
+        return None, means, None
+    merged = np.flatnonzero(lengths > 1)
+    counts, squares = np.ones(len(starts)), _squares_of_one(means)
+    counts[merged] = values[starts[merged] + 1]
+    squares[merged] = values[starts[merged] + 2]
+    return counts, means, squares
 
 
-def _to_arrow(moments: npt.NDArray[np.void]) -> pa.Array:
-    return pa.Array.from_buffers(MOMENTS, len(moments), [None, pa.py_buffer(moments)])
+def _squares_of_one(values: Floats) -> Floats:
+    """Return the squares of single values: 0, or NaN for NaN and infinity."""
+    with np.errstate(invalid="ignore"):
+        return values - values
+
+
+def _times(counts: Floats | None, values: Floats) -> Floats:
+    return values if counts is None else counts * values

@@ -45,7 +45,7 @@ def _measured_type(kind: pa.DataType) -> pa.DataType:
 def sort_groups(column: pa.ChunkedArray, groups: RowGroups) -> RowGroups:
     """Return the rows of each group in the order of their values, without nulls; NaN comes last."""
     codes = sort_codes(pa.table({"value": column}), ascending(["value"]))
-    return groups.valid(column).sorted_by(codes)
+    return groups.valid(column).sorted_by(codes.values)
 
 
 def quantiles(column: pa.ChunkedArray, ordered: RowGroups, fraction: float) -> pa.Array:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.compute.arrays import to_arrow, values_in
-from mrflight.compute.sort_codes import NormalizedKeys, Rows
+from mrflight.compute import kernel
+from mrflight.compute.arrays import to_arrow
+from mrflight.compute.sort_codes import Rows, UInt64s
+
+_MAX_ADDED_IN_ORDER = 128
+"""The rows of a group up to which NumPy adds values without splitting them in two."""
 
 
-class RowGroups(NamedTuple):
+@dataclass(frozen=True)
+class RowGroups:
     """The rows of each group, one group after the other."""
 
     rows: Rows
@@ -21,21 +27,25 @@ class RowGroups(NamedTuple):
     """The number of rows of each group, which may be 0."""
 
     @classmethod
-    def of(cls, lists: pa.ChunkedArray) -> RowGroups:
-        """Return the groups from a list of row numbers, as int64, for each group."""
-        chunks = [(chunk.flatten(), chunk.value_lengths()) for chunk in lists.chunks]
-        rows = [values_in(r.buffers()[1], np.int64, len(r), r.offset) for r, _ in chunks if len(r)]
-        lengths = [values_in(n.buffers()[1], np.int32, len(n), n.offset) for _, n in chunks]
-        nothing = np.empty(0, np.int64)
-        return cls(np.concatenate([nothing, *rows]), np.concatenate([nothing, *lengths]))
+    def of(cls, numbers: pa.Int32Array, count: int) -> RowGroups:
+        """Return the groups from the number of the group of each row, which is below ``count``."""
+        if not count:
+            return cls.each(0)
+        rows, bounds = kernel.order_by_partition(numbers, count)
+        return cls(rows.to_numpy().astype(np.int64), np.diff(bounds.to_numpy()))
 
-    @property
+    @classmethod
+    def each(cls, count: int) -> RowGroups:
+        """Return a group for each of so many rows."""
+        return cls(np.arange(count), np.ones(count, np.int64))
+
+    @cached_property
     def starts(self) -> Rows:
         """The position in `rows` at which each group starts."""
         starts: Rows = np.cumsum(self.lengths) - self.lengths
         return starts
 
-    @property
+    @cached_property
     def numbers(self) -> Rows:
         """The number of the group of each of `rows`."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
@@ -49,18 +59,24 @@ class RowGroups(NamedTuple):
         numbers = self.numbers[kept]
         return RowGroups(self.rows[kept], np.bincount(numbers, minlength=len(self.lengths)))
 
-    def sorted_by(self, codes: NormalizedKeys) -> RowGroups:
+    def sorted_by(self, codes: UInt64s) -> RowGroups:
         """Return the groups with the rows of each in the order of ``codes``, one for each row."""
-        values = NormalizedKeys(codes.values[self.rows], codes.largest)
-        groups = NormalizedKeys(self.numbers.astype(np.uint64), max(0, len(self.lengths) - 1))
-        return RowGroups(self.rows[groups.combine(values).order()], self.lengths)
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        order = kernel.order_runs(to_arrow(codes[self.rows]), to_arrow(bounds))
+        return RowGroups(self.rows[order.to_numpy()], self.lengths)
 
     def sum(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the sum of each group, added in pairs. ``values`` has one for each of `rows`."""
+        """Return the sum of each group. ``values`` has one for each of `rows`.
+
+        Values of larger groups are added in pairs.
+        """
+        if self.lengths.max(initial=0) <= _MAX_ADDED_IN_ORDER:  # a fifth of the time of many calls
+            return np.bincount(self.numbers, values, len(self.lengths)).astype(
+                np.float64, copy=False
+            )
         sums = np.zeros(len(self.lengths))
         filled = self.lengths > 0
-        if filled.any():
-            sums[filled] = np.add.reduceat(values, self.starts[filled])
+        sums[filled] = np.add.reduceat(values, self.starts[filled])
         return sums
 
 

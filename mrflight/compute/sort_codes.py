@@ -210,15 +210,18 @@ def _words(column: pa.Array) -> list[UInt64s]:
     letter = "f" if types.is_floating(kind) else "u" if types.is_unsigned_integer(kind) else "i"
     whole = np.frombuffer(buffer, f"{letter}{width}", rows, column.offset * width)
     if letter == "f":
-        return [_float_words(whole)]
+        return [float_codes(whole)]
     return [whole.astype(np.uint64) if letter == "u" else whole.astype(np.int64).view("u8") ^ _SIGN]
 
 
-def _float_words(values: npt.NDArray[np.floating]) -> UInt64s:
-    """Return the bits of floats in their order; those of negative numbers are inverted."""
+def float_codes(values: npt.NDArray[np.floating]) -> UInt64s:
+    """Return numbers in the order of floats, in which both zeros are equal, and so are all NaNs.
+
+    They are the bits of the floats, of which those of negative numbers are inverted.
+    """
     wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
-    wide[np.isnan(wide)] = np.nan
+    is_nan = np.isnan(wide)
+    if is_nan.any():
+        wide[is_nan] = np.nan
     bits = wide.view(np.int64)
-    turned = np.where(bits < 0, ~bits, bits).view(np.uint64)
-    turned[bits >= 0] ^= _SIGN
-    return turned
+    return (bits ^ (bits >> 63 | np.int64(-(2**63)))).view(np.uint64)

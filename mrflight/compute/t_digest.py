@@ -11,36 +11,29 @@ equal, instead of one after the other until their distance in k1 is 1. A centroi
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.compute.arrays import to_arrow, to_floats, values_in
-from mrflight.compute.quantiles import between, measured, quantile_type
+from mrflight.compute.arrays import to_arrow
+from mrflight.compute.packed_floats import Floats, pack, unpack
+from mrflight.compute.quantiles import between, quantile_type
 from mrflight.compute.row_groups import RowGroups, nullable
-from mrflight.compute.sort_codes import Rows, sort_codes
-from mrflight.config.sort_key import ascending
+from mrflight.compute.sort_codes import Rows, float_codes
 
 COMPRESSION = 400
 """Centroids of all merged values have k1 from -100 to 100, so there are at most 203: one for each
 integer part, and the two extremes by themselves. That is 3.2 KiB."""
 
+_CUTS = (
+    1 + np.sin(2 * np.pi / COMPRESSION * np.arange(1 - COMPRESSION // 4, COMPRESSION // 4))
+) / 2
+"""The quantiles at which k1 is an integer."""
+
 MAX_EXACT_VALUES = 200
 """Groups of up to so many values keep each of them. Their quantiles are exact."""
-
-DIGEST = pa.binary()
-"""The type of digests. Null is that of no values."""
-
-Floats = npt.NDArray[np.float64]
-
-_CENTROID_BYTES = 16
-"""A digest has the mean and the weight of each of its centroids, as little-endian doubles."""
-
-_MAX_CENTROIDS = 2**26
-"""The centroids of all digests of an array. The bytes of an array of `DIGEST` are below 2 GiB."""
 
 
 class Centroids(NamedTuple):
@@ -51,22 +44,18 @@ class Centroids(NamedTuple):
     """The number of values that each stands for."""
 
 
-def digests_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the digest of each single number or time; null for null."""
-    valid = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
-    means = to_floats(measured(column).drop_null())
-    return _to_arrow(Centroids(means, np.ones(len(means))), valid.astype(np.int64), valid)
-
-
 def merge_digests(column: pa.ChunkedArray, groups: RowGroups) -> pa.ChunkedArray:
-    """Return the digest of each group from those of its parts; null if all of these are null."""
-    centroids, counts = _centroids(column, groups)
-    starts = np.flatnonzero(_begins_centroid(centroids, counts))
-    if not len(starts):
-        return pa.chunked_array([pa.nulls(len(counts), DIGEST)])
-    numbers = np.repeat(np.arange(len(counts)), counts)[starts]
-    merged = _merge_runs(centroids, starts)
-    return _to_arrow(merged, np.bincount(numbers, minlength=len(counts)), counts > 0)
+    """Return the digest of each group from those of its parts; null if all of these are null.
+
+    The centroids of groups with up to `MAX_EXACT_VALUES` of them are put together as they are.
+    """
+    merged, counts = _centroids(column, groups)
+    if counts.max(initial=0) > MAX_EXACT_VALUES:
+        merged = _sort(merged, counts)
+        starts = np.flatnonzero(_begins_centroid(merged, counts))
+        numbers = np.repeat(np.arange(len(counts)), counts)[starts]
+        merged, counts = _merge_runs(merged, starts), np.bincount(numbers, minlength=len(counts))
+    return pack(np.stack(merged, axis=1).reshape(-1), 2 * counts, counts > 0)
 
 
 def estimate_quantiles(column: pa.ChunkedArray, kind: pa.DataType, fraction: float) -> pa.Array:
@@ -75,8 +64,8 @@ def estimate_quantiles(column: pa.ChunkedArray, kind: pa.DataType, fraction: flo
     Times have their own type, and all else is a double. Centroids stand at the middle of their
     values, and quantiles between two of them are interpolated, unless one is of infinities or NaN.
     """
-    each = RowGroups(np.arange(len(column)), np.ones(len(column), np.int64))
-    (means, values), counts = _centroids(column, each)
+    found, counts = _centroids(column, RowGroups.each(len(column)))
+    means, values = _sort(found, counts)
     filled = counts > 0
     last = np.cumsum(counts)[filled] - 1
     first = last + 1 - counts[filled]
@@ -105,45 +94,55 @@ def estimate_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _centroids(column: pa.ChunkedArray, groups: RowGroups) -> tuple[Centroids, Rows]:
-    """Return the centroids of each group in order, one group after the other, and their numbers."""
+    """Return the centroids of each group, one group after the other, and their numbers."""
     groups = groups.valid(column)
-    digests = column.cast(pa.large_binary()).combine_chunks()  # may have more than 2 GiB
-    ends = values_in(digests.buffers()[1], np.int64, len(digests) + 1, digests.offset)
-    ends = ends // _CENTROID_BYTES
-    known = values_in(digests.buffers()[2] or b"", "<f8", 2 * int(ends[-1]), 0).reshape(-1, 2)
-    starts, lengths = ends[:-1][groups.rows], np.diff(ends)[groups.rows]
-    places, counts = starts, groups.lengths
-    if (lengths != 1).any():
-        before = np.cumsum(lengths) - lengths
-        places = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-        counts = np.bincount(groups.numbers, lengths, len(counts)).astype(np.int64)
-    means = np.ascontiguousarray(known[:, 0])[places]
-    table = pa.table({"mean": pa.chunked_array([to_arrow(means)])})
-    codes = sort_codes(table, ascending(["mean"]))
-    order = RowGroups(np.arange(len(places)), counts).sorted_by(codes).rows
-    return Centroids(means[order], known[places[order], 1]), counts
+    values, starts, lengths = lists = unpack(column, groups)
+    if lists.are_single_values:
+        return Centroids(values[starts], np.ones(len(starts))), groups.lengths
+    parts = np.maximum(lengths >> 1, 1)
+    ends = np.cumsum(parts)
+    owners = np.repeat(np.arange(len(parts)), parts)
+    places = (starts - 2 * (ends - parts))[owners] + 2 * np.arange(len(owners))
+    weights = np.ones(len(places))
+    merged = np.flatnonzero((lengths > 1)[owners])
+    weights[merged] = values[places[merged] + 1]
+    counts = np.bincount(groups.numbers, parts, len(groups.lengths)).astype(np.int64)
+    return Centroids(values[places], weights), counts
+
+
+def _sort(centroids: Centroids, counts: Rows) -> Centroids:
+    """Return the centroids of each group in the order of their means."""
+    order = (
+        RowGroups(np.arange(len(centroids.means)), counts)
+        .sorted_by(float_codes(centroids.means))
+        .rows
+    )
+    return Centroids(centroids.means[order], centroids.weights[order])
 
 
 def _begins_centroid(centroids: Centroids, counts: Rows) -> npt.NDArray[np.bool_]:
-    """Return for each centroid whether it is not merged with the one before it."""
-    (means, weights), at = centroids, np.arange(len(centroids.means))
-    ends = np.cumsum(weights)
-    last = np.repeat(np.cumsum(counts) - 1, counts)
-    first = last + 1 - np.repeat(counts, counts)
-    before = ends[first] - weights[first]
-    middles = (ends - weights / 2 - before) / (ends[last] - before)
-    scale = np.floor(COMPRESSION / (2 * np.pi) * np.arcsin(2 * middles - 1))
-    is_extreme = (at <= first + 1) | (at == last)  # the least and the greatest stay as they are
-    is_apart = is_extreme | _changes(scale) | np.repeat(counts <= MAX_EXACT_VALUES, counts)
-    what = np.where(np.isnan(means), 2, np.where(np.isinf(means), np.sign(means), 0))
-    return (at == first) | _changes(what) | ((what == 0) & is_apart)
+    """Return for each centroid, in order, whether it is not merged with the one before it."""
+    begins = _is_apart(centroids, counts)
+    means = centroids.means
+    if not np.isfinite(means).all():
+        what = np.where(np.isnan(means), 2, np.where(np.isinf(means), np.sign(means), 0))
+        begins = (begins & (what == 0)) | np.append(True, what[1:] != what[:-1])
+    begins[(np.cumsum(counts) - counts)[counts > 0]] = True
+    return begins
 
 
-def _changes(values: Floats) -> npt.NDArray[np.bool_]:
-    """Return for each value whether it differs from the one before it."""
-    changes = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=changes[1:])
-    return changes
+def _is_apart(centroids: Centroids, counts: Rows) -> npt.NDArray[np.bool_]:
+    """Return for each of some numbers whether it stays apart from the one before it."""
+    is_large = counts > MAX_EXACT_VALUES
+    last = (np.cumsum(counts) - 1)[is_large]
+    first = last + 1 - counts[is_large]
+    ends = np.cumsum(centroids.weights)
+    before = ends[first] - centroids.weights[first]
+    cuts = before[:, np.newaxis] + (ends[last] - before)[:, np.newaxis] * _CUTS
+    is_apart = np.append(np.repeat(~is_large, counts), False)
+    is_apart[np.searchsorted(ends - centroids.weights / 2, cuts.reshape(-1))] = True
+    is_apart[first + 1] = is_apart[last] = True  # the least and the greatest stay as they are
+    return is_apart[:-1]
 
 
 def _merge_runs(centroids: Centroids, starts: Rows) -> Centroids:
@@ -155,20 +154,6 @@ def _merge_runs(centroids: Centroids, starts: Rows) -> Centroids:
     lowest, highest = means[starts], means[starts + lengths - 1]
     merged = np.clip(np.add.reduceat(parts, starts), lowest, highest)
     return Centroids(np.where(lengths == 1, lowest, merged), sums)
-
-
-def _to_arrow(centroids: Centroids, counts: Rows, valid: npt.NDArray[np.bool_]) -> pa.ChunkedArray:
-    """Return digests of so many centroids each, in arrays that are not larger than they may be."""
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    cuts = np.searchsorted(ends, np.arange(_MAX_CENTROIDS, ends[-1], _MAX_CENTROIDS))
-    chunks = []
-    for start, stop in pairwise([0, *cuts.tolist(), len(counts)]):
-        part = np.stack([each[ends[start] : ends[stop]] for each in centroids], axis=1)
-        offsets = ((ends[start : stop + 1] - ends[start]) * _CENTROID_BYTES).astype(np.int32)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(part)]
-        digests = pa.Array.from_buffers(DIGEST, stop - start, buffers)
-        chunks.append(nullable(digests, valid[start:stop]))
-    return pa.chunked_array(chunks, DIGEST)
 
 
 def _from_floats(values: Floats, kind: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Computes the hash or rank of each row's key, and orders rows by their partitions.
+"""Computes hashes, ranks and numbers of values, and orders rows by their partitions or values.
 
 `mrflight.compute.kernel.native` (Rust) does the work, or `mrflight.compute.kernel.reference` if the
 Rust module has not been built. Both return the same bytes. `implementation` says which one is used.
@@ -55,8 +55,8 @@ def order_by_partition(ids: pa.Int32Array, partitions: int) -> tuple[pa.UInt32Ar
     """Return ``(rows, offsets)``: the rows by partition, given the partition of each.
 
     Rows of one partition keep their order. The rows of partition ``p`` are
-    ``rows[offsets[p]:offsets[p + 1]]``. Raises ValueError, which names the row, for
-    an id that is null or not a partition.
+    ``rows[offsets[p]:offsets[p + 1]]``. There may be a partition for each row. Raises ValueError,
+    which names the row, for an id that is null or not a partition.
     """
     _check_ids(ids, partitions)
     return _kernel.order_by_partition(ids, partitions)
@@ -70,6 +70,29 @@ def rank_bytes(column: pa.Array) -> pa.UInt32Array:
     """
     _check_arrays([column])
     return _kernel.rank_bytes(column)
+
+
+def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Array]:
+    """Return ``(numbers, firsts)``: the number of each value among the distinct ones, from 0.
+
+    They are numbered in the order in which they occur first, which is in the rows ``firsts``. There
+    are no nulls. Raises ValueError for more than 2^31 distinct values.
+    """
+    _check_words(values)
+    return _kernel.number_distinct(values)
+
+
+def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array:
+    """Return the rows of each run in the order of their values; equal values keep their order.
+
+    The rows of run ``r`` are those from ``offsets[r]`` to ``offsets[r + 1]``, before and after.
+    There are no nulls. Raises ValueError for offsets that do not ascend from 0 to the last row.
+    """
+    _check_words(values)
+    _check_arrays([offsets])
+    if not pa.types.is_int64(offsets.type):
+        raise TypeError(f"offsets are int64, not {offsets.type}")
+    return _kernel.order_runs(values, offsets)
 
 
 def check_partition_ids(ids: pa.Int32Array, partitions: int) -> None:
@@ -189,11 +212,17 @@ def _check_arrays(arrays: Sequence[pa.Array]) -> None:
             raise ValueError(f"{len(array)} rows are too many for one call; split the batch")
 
 
+def _check_words(values: pa.UInt64Array) -> None:
+    _check_arrays([values])
+    if not pa.types.is_uint64(values.type) or values.null_count:
+        raise TypeError(f"values are uint64 without nulls, not {values.type}")
+
+
 def _check_ids(ids: pa.Int32Array, partitions: int) -> None:
     _check_arrays([ids])
     if not pa.types.is_int32(ids.type):
         raise TypeError(f"partition ids are int32, not {ids.type}")
-    _check_partitions(partitions)
+    _check_partitions(partitions, max(MAX_PLACED_PARTITIONS, len(ids)))
 
 
 def _check_type(type_: pa.DataType, column: str) -> None:
@@ -204,6 +233,6 @@ def _check_type(type_: pa.DataType, column: str) -> None:
         )
 
 
-def _check_partitions(partitions: int) -> None:
-    if not 1 <= partitions <= MAX_PLACED_PARTITIONS:
-        raise ValueError(f"partitions must be 1 to {MAX_PLACED_PARTITIONS}, not {partitions}")
+def _check_partitions(partitions: int, most: int = MAX_PLACED_PARTITIONS) -> None:
+    if not 1 <= partitions <= most:
+        raise ValueError(f"partitions must be 1 to {most}, not {partitions}")

@@ -58,6 +58,20 @@ def rank_bytes(column: pa.Array) -> pa.UInt32Array:
     return _array(pa.uint32(), rows, ranks)
 
 
+def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Array]:
+    rows = len(values)
+    numbers, firsts = pa.allocate_buffer(4 * rows), pa.allocate_buffer(4 * rows)
+    count = _kernel.number_distinct(_describe(values), numbers, firsts)
+    return _array(pa.int32(), rows, numbers), _array(pa.uint32(), count, firsts)
+
+
+def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array:
+    rows = len(values)
+    order = pa.allocate_buffer(4 * rows)
+    _kernel.order_runs(_describe(values), _describe(offsets), order)
+    return _array(pa.uint32(), rows, order)
+
+
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     _kernel.check_ids(_describe(ids), partitions)
 

@@ -58,6 +58,23 @@ def rank_bytes(column: pa.Array) -> pa.UInt32Array:
     return pa.array(ranked)
 
 
+def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Array]:
+    _, firsts, found = np.unique(values.to_numpy(), return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    numbers = np.empty(len(order), np.int32)
+    numbers[order] = np.arange(len(order))
+    return pa.array(numbers[found]), pa.array(firsts[order].astype(np.uint32))
+
+
+def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array:
+    bounds = offsets.to_numpy()
+    lengths = np.diff(bounds)
+    if not len(bounds) or bounds[0] or bounds[-1] != len(values) or (lengths < 0).any():
+        raise ValueError("a column is malformed: its runs do not ascend to its last row")
+    runs = np.repeat(np.arange(len(lengths)), lengths)
+    return pa.array(np.lexsort([values.to_numpy(), runs]).astype(np.uint32))
+
+
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     if ids.null_count:
         row = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from mrflight.compute.moments import merge_moments, moments_of, variance
-from mrflight.compute.quantiles import quantiles, sort_groups
+from mrflight.compute.group_numbers import number_groups
+from mrflight.compute.moments import merge_moments, variance
+from mrflight.compute.packed_floats import pack_rows
+from mrflight.compute.quantiles import measured, quantiles, sort_groups
 from mrflight.compute.row_groups import RowGroups
-from mrflight.compute.t_digest import digests_of, estimate_quantiles, merge_digests
+from mrflight.compute.t_digest import estimate_quantiles, merge_digests
 from mrflight.config.aggregates import Aggregate
 from mrflight.tasks.operators.partial_columns import PartFunction
 
 
 class GroupedStatistics:
-    """Statistics of the columns of a table, by groups of its rows."""
+    """Statistics of the columns of a table, by groups of its rows.
 
-    def __init__(self, table: pa.Table, rows: pa.ChunkedArray) -> None:
-        """``rows`` has a list of row numbers for each group."""
+    Groups come in the order of their first rows.
+    """
+
+    def __init__(self, table: pa.Table, group_by: Sequence[str]) -> None:
         self._table = table
-        self._groups = RowGroups.of(rows)
+        numbers, self.first_rows = number_groups(table, group_by)
+        self.numbers = pa.chunked_array([numbers])
+        """The number of the group of each row."""
+        self._groups = RowGroups.of(numbers, len(self.first_rows))
         self._sorted: dict[str, RowGroups] = {}
         """The groups sorted by each column of which there are exact quantiles."""
 
@@ -28,6 +37,8 @@ class GroupedStatistics:
         """Return the result of each group, for one of `partial_columns.STATISTICS`."""
         values = self._table[column]
         match function:
+            case "any_value":
+                return values.take(self.first_rows)
             case "moments":
                 return merge_moments(values, self._groups)
             case "digest":
@@ -37,11 +48,11 @@ class GroupedStatistics:
                     self._sorted[column] = sort_groups(values, self._groups)
                 return quantiles(values, self._sorted[column], aggregate.fraction)
             case "approx_median" | "approx_quantile":
-                digests = merge_digests(_chunked(digests_of(values)), self._groups)
+                digests = merge_digests(pack_rows(measured(values)), self._groups)
                 return estimate_quantiles(digests, values.type, aggregate.fraction)
             case _:
-                moments = merge_moments(_chunked(moments_of(values)), self._groups)
-                return finish_moments(aggregate, _chunked(moments))
+                moments = merge_moments(pack_rows(values), self._groups)
+                return finish_moments(aggregate, moments)
 
 
 def finish_moments(aggregate: Aggregate, moments: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -49,8 +60,5 @@ def finish_moments(aggregate: Aggregate, moments: pa.ChunkedArray) -> pa.Chunked
     import pyarrow.compute as pc
 
     result = variance(moments, sample=not aggregate.function.endswith("_pop"))
-    return _chunked(pc.sqrt(result) if aggregate.function.startswith("stddev") else result)
-
-
-def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    is_deviation = aggregate.function.startswith("stddev")
+    return pa.chunked_array([pc.sqrt(result) if is_deviation else result])

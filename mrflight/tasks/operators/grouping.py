@@ -2,8 +2,8 @@
 
 This module adds what Acero lacks, so that the result is the result of SQL for every type: -0.0 and
 0.0 are the same key, and so are all NaNs (as in the hash that partitioned them), integer sums never
-wrap around, and first and last accept every type. Variances and quantiles are computed from the
-list of the rows of each group.
+wrap around, and first and last accept every type. If there are variances or quantiles, groups are
+numbered before, and Acero groups by their numbers.
 """
 
 from __future__ import annotations
@@ -57,41 +57,54 @@ def group_without_rows(schema: pa.Schema, aggregates: Sequence[Aggregate]) -> pa
 
 
 def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call]) -> pa.Table:
-    """Group as `group` does, with one column for each call."""
-    columns = {f"key{i}": groupable(table[name]) for i, name in enumerate(group_by)}
-    if not group_by:
-        columns["key"] = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])
-    keys = list(columns)
-    requests: list[tuple[str | list[str], str]] = []
-    if any(call.function in STATISTICS for call in calls):
-        columns["row"] = pa.chunked_array([_row_numbers(table)])
-        requests.append(("row", "list"))
-    for i, call in enumerate(calls):
-        column, functions = _prepare(table, call)
-        if column is not None:
-            columns[f"value{i}"] = column
-        requests += [([] if column is None else f"value{i}", function) for function in functions]
-    grouped = pa.table(columns).group_by(keys, use_threads=False).aggregate(requests)
-    results = iter(grouped.columns[len(keys) :])
-    statistics = _statistics(table, next(results)) if "row" in columns else None
+    """Group as `group` does, with one column for each call.
+
+    Groups come in the order of their first rows.
+    """
+    keys = [groupable(table[name]) for name in group_by]
+    plain = [call for call in calls if call.function not in STATISTICS]
+    statistics = _statistics(table, group_by) if len(plain) < len(calls) else None
+    if statistics is None:
+        keys, results = _call_acero(table, keys, plain)
+    else:
+        keys = [key.take(statistics.first_rows) for key in keys]
+        _, results = _call_acero(table, [statistics.numbers], plain) if plain else ([], [])
     outputs = [
         key if key.type == table[name].type else key.cast(table[name].type)
-        for name, key in zip(group_by, grouped.columns, strict=False)
+        for name, key in zip(group_by, keys, strict=False)
     ]
+    found = iter(results)
     for call in calls:
         if call.function in STATISTICS:
             assert statistics is not None
             assert call.column is not None
             outputs.append(statistics.of(call.function, call.column, call.aggregate))
         else:
-            outputs.append(_finish(table, call, results))
+            outputs.append(_finish(table, call, found))
     return pa.table(outputs, names=[*group_by, *(call.name for call in calls)])
 
 
-def _statistics(table: pa.Table, rows: pa.ChunkedArray) -> GroupedStatistics:
+def _statistics(table: pa.Table, group_by: Sequence[str]) -> GroupedStatistics:
     from mrflight.tasks.operators.grouped_statistics import GroupedStatistics
 
-    return GroupedStatistics(table, rows)
+    return GroupedStatistics(table, group_by)
+
+
+def _call_acero(
+    table: pa.Table, keys: Sequence[pa.ChunkedArray], calls: Sequence[Call]
+) -> tuple[list[pa.ChunkedArray], list[pa.ChunkedArray]]:
+    """Return the distinct keys, and the results of the functions that Acero runs for each call."""
+    keys = keys or [pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])]
+    columns = {f"key{i}": key for i, key in enumerate(keys)}
+    names = list(columns)
+    requests: list[tuple[str | list[str], str]] = []
+    for i, call in enumerate(calls):
+        column, functions = _prepare(table, call)
+        if column is not None:
+            columns[f"value{i}"] = column
+        requests += [([] if column is None else f"value{i}", function) for function in functions]
+    grouped = pa.table(columns).group_by(names, use_threads=False).aggregate(requests)
+    return grouped.columns[: len(keys)], grouped.columns[len(keys) :]
 
 
 def groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -18,11 +18,14 @@ from mrflight.config.aggregates import (
     AggregateFunction,
 )
 
-PartFunction = AggregateFunction | Literal["moments", "digest"]
+PartFunction = AggregateFunction | Literal["moments", "digest", "any_value"]
 """What a partial column holds: an aggregate, or a state that others can be merged with. Moments
-are those of `compute.moments`, and digests those of `compute.t_digest`."""
+are those of `compute.moments`, and digests those of `compute.t_digest`. Any value of a column,
+which may be null, tells its type."""
 
-STATISTICS = frozenset[str]({"moments", "digest", *QUANTILES, *APPROXIMATIONS, *VARIANCES})
+STATISTICS = frozenset[str](
+    {"moments", "digest", "any_value", *QUANTILES, *APPROXIMATIONS, *VARIANCES}
+)
 """The functions that `GroupedStatistics` computes, as Acero has nothing like them."""
 
 
@@ -103,8 +106,8 @@ class PartialColumn(NamedTuple):
         column = batch[self.column]
         if self.is_count:
             return ones(column, kind)
-        if self.function in STATISTICS:
-            return _state_of_single_rows(self.function, pa.chunked_array([column]))
+        if self.function in ("moments", "digest"):
+            return _state_of_single_rows(pa.chunked_array([column]))
         if types.is_float16(column.type) and self.function == "sum":
             column = column.cast(pa.float32())
         if types.is_decimal128(kind) and types.is_decimal128(column.type):
@@ -114,18 +117,19 @@ class PartialColumn(NamedTuple):
 
 def _type_of_statistic(function: PartFunction, kind: pa.DataType) -> pa.DataType:
     # These modules take 5 ms to import, which most jobs do not need.
-    from mrflight.compute.moments import MOMENTS
+    from mrflight.compute.packed_floats import PACKED
     from mrflight.compute.quantiles import quantile_type
-    from mrflight.compute.t_digest import DIGEST
 
-    return {"moments": MOMENTS, "digest": DIGEST}.get(function) or quantile_type(kind)
+    if function == "any_value":
+        return kind
+    return PACKED if function in ("moments", "digest") else quantile_type(kind)
 
 
-def _state_of_single_rows(function: PartFunction, column: pa.ChunkedArray) -> pa.Array:
-    from mrflight.compute.moments import moments_of
-    from mrflight.compute.t_digest import digests_of
+def _state_of_single_rows(column: pa.ChunkedArray) -> pa.Array:
+    from mrflight.compute.packed_floats import pack_rows
+    from mrflight.compute.quantiles import measured
 
-    return moments_of(column) if function == "moments" else digests_of(column).combine_chunks()
+    return pack_rows(measured(column)).combine_chunks()
 
 
 def needed_columns(group_by: Sequence[str], aggregates: Sequence[Aggregate]) -> list[str]:
@@ -160,8 +164,8 @@ def decompose(aggregate: Aggregate) -> list[Part]:
             return [Part("max", column)]
         case "median" | "quantile":
             return [Part("quantile", column, aggregate.fraction)]
-        case "approx_median" | "approx_quantile":  # the minimum tells the type of the column
-            return [Part("digest", column), Part("min", column)]
+        case "approx_median" | "approx_quantile":
+            return [Part("digest", column), Part("any_value", column)]
         case _:
             return [Part("moments" if function in VARIANCES else function, column)]
 

@@ -1,9 +1,8 @@
 """Finds the rows of a table whose key no other row has.
 
-Such a row is a group by itself, so it need not go through a hash table. If most keys occur once,
-the hash table takes most of the time of grouping. Sorting the hashes of the keys finds these rows
-at a tenth of the cost: 18 instead of 170 ns a row for 750,000 strings of 18 characters (NumPy sorts
-64-bit integers with AVX2 or AVX-512 instructions).
+Such a row is a group by itself, so it need not go through Acero's hash table. If most keys occur
+once, that table takes most of the time of grouping: 170 ns a row for 750,000 strings of 18
+characters. These rows are found by the hashes of their keys, at a fifth of the cost.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.compute.arrays import to_arrow
+from mrflight.compute.arrays import to_arrow, to_numpy
 
 _SAMPLE_ROWS = 2**13
 
@@ -33,24 +32,24 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
     nothing = table.slice(0, 0)
     if not key:
         return nothing, table
-    sample = _hashes(table.slice(0, _SAMPLE_ROWS), key)
-    repeats = len(_repeated_hashes(sample)) / max(1, len(sample))
-    if 1 + repeats * table.num_rows / max(1, len(sample)) > _MAX_ROWS_PER_KEY:
-        return nothing, table
     hashes = _hashes(table, key)
-    repeated = _repeated_hashes(hashes)
-    if not len(repeated):
+    # The first rows of a partition may have been combined by a map, so that none of them repeats.
+    sample = hashes[:: max(1, len(hashes) // _SAMPLE_ROWS)]
+    _, distinct = _number(sample)
+    repeats = 1 - distinct / max(1, len(sample))
+    if 1 + repeats * len(hashes) / max(1, len(sample)) > _MAX_ROWS_PER_KEY:
+        return nothing, table
+    numbers, distinct = _number(hashes)
+    if distinct == len(hashes):
         return table, nothing
-    import pyarrow.compute as pc
-
-    shared = pc.is_in(to_arrow(hashes), value_set=to_arrow(repeated))
-    return table.filter(pc.invert(shared)), table.filter(shared)
+    is_shared = np.bincount(numbers)[numbers] > 1
+    return table.filter(to_arrow(~is_shared)), table.filter(to_arrow(is_shared))
 
 
-def _repeated_hashes(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return each hash that occurs n times n - 1 times, so a hash that occurs once is left out."""
-    ordered = np.sort(hashes)
-    return ordered[1:][ordered[1:] == ordered[:-1]]
+def _number(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int32], int]:
+    """Return the number of each hash among the distinct ones, and how many there are."""
+    numbers, firsts = kernel.number_distinct(to_arrow(np.ascontiguousarray(hashes)))
+    return to_numpy(numbers), len(firsts)
 
 
 def _hashes(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64]:

@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from importlib import import_module
+from itertools import accumulate, pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -244,6 +246,61 @@ def test_order_is_a_stable_permutation(ids: list[int]) -> None:
     assert (order.type, offsets.type) == (pa.uint32(), pa.int64())
     assert order.to_pylist() == sorted(range(len(ids)), key=ids.__getitem__)
     assert offsets.to_pylist() == [sum(i < partition for i in ids) for partition in range(11)]
+
+
+WORDS = st.lists(st.integers(0, 5) | st.sampled_from([2**32, 2**63, 2**64 - 1]), max_size=60)
+
+
+@given(values=WORDS, cut=st.integers(0, 3))
+def test_distinct_values_are_numbered_where_they_occur_first(values: list[int], cut: int) -> None:
+    numbers, firsts = kernel.number_distinct(pa.array([7] * cut + values, pa.uint64())[cut:])
+    assert (numbers.type, firsts.type) == (pa.int32(), pa.uint32())
+    distinct = list(dict.fromkeys(values))
+    assert numbers.to_pylist() == [distinct.index(value) for value in values]
+    assert firsts.to_pylist() == [values.index(value) for value in distinct]
+
+
+@given(runs=st.lists(WORDS, max_size=6))
+def test_values_are_ordered_within_their_runs(runs: list[list[int]]) -> None:
+    values = [value for run in runs for value in run]
+    ends = list(accumulate(map(len, runs), initial=0))
+    rows = kernel.order_runs(pa.array(values, pa.uint64()), pa.array(ends, pa.int64()))
+    assert rows.type == pa.uint32()
+    assert rows.to_pylist() == [
+        row for a, b in pairwise(ends) for row in sorted(range(a, b), key=values.__getitem__)
+    ]
+
+
+@pytest.mark.parametrize("distinct", [1, 50, 2**20])
+@pytest.mark.parametrize("shift", [0, 33])
+def test_many_values_are_numbered_and_ordered(distinct: int, shift: int) -> None:
+    """The kernel sorts some runs by comparing values, and others by their bytes."""
+    random = np.random.default_rng(distinct)
+    values = random.integers(0, distinct, 20_000).astype(np.uint64) << np.uint64(shift)
+    numbers, firsts = kernel.number_distinct(pa.array(values))
+    assert np.array_equal(values[firsts.to_numpy()][numbers.to_numpy()], values)
+    assert np.array_equal(firsts.to_numpy(), np.sort(np.unique(values, return_index=True)[1]))
+    ends = [0, 3, 400, 400, 5000, 20_000]
+    rows = kernel.order_runs(pa.array(values), pa.array(ends, pa.int64())).to_numpy()
+    for a, b in pairwise(ends):
+        assert np.array_equal(rows[a:b], a + np.argsort(values[a:b], kind="stable"))
+
+
+@pytest.mark.parametrize("ends", [[], [0], [0, 2], [1, 3], [0, 4], [0, 2, 1, 3], [0, -1, 3]])
+def test_runs_that_do_not_cover_the_rows_are_refused(ends: list[int]) -> None:
+    with pytest.raises(ValueError, match="its runs do not ascend to its last row"):
+        kernel.order_runs(pa.array([1, 2, 3], pa.uint64()), pa.array(ends, pa.int64()))
+
+
+def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
+    ends = pa.array([0, 2], pa.int64())
+    for values in (pa.array([1, 2]), pa.array([1, None], pa.uint64())):
+        with pytest.raises(TypeError, match="values are uint64 without nulls"):
+            kernel.number_distinct(values)
+        with pytest.raises(TypeError, match="values are uint64 without nulls"):
+            kernel.order_runs(values, ends)
+    with pytest.raises(TypeError, match="offsets are int64, not int32"):
+        kernel.order_runs(pa.array([1, 2], pa.uint64()), ends.cast(pa.int32()))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.compute import t_digest
+from mrflight.compute import packed_floats
+from mrflight.compute.packed_floats import pack_rows
 from mrflight.compute.row_groups import RowGroups
 from mrflight.compute.t_digest import (
     COMPRESSION,
     MAX_EXACT_VALUES,
-    digests_of,
     estimate_quantiles,
     merge_digests,
 )
@@ -34,6 +34,11 @@ VALUES = {
 }
 
 
+def digests_of(values: npt.NDArray[np.float64] | list[float | None]) -> pa.ChunkedArray:
+    """Return the digest of each single value."""
+    return pack_rows(pa.chunked_array([pa.array(values, pa.float64())]))
+
+
 def merge(digests: pa.ChunkedArray, at_once: int) -> pa.ChunkedArray:
     """Return digests that are each merged from so many."""
     bounds = [*range(0, len(digests), at_once), len(digests)]
@@ -43,7 +48,7 @@ def merge(digests: pa.ChunkedArray, at_once: int) -> pa.ChunkedArray:
 
 def digest_of(values: npt.NDArray[np.float64], *at_once: int) -> pa.ChunkedArray:
     """Return the digest of all values, by merging so many digests at a time, level by level."""
-    digests = digests_of(pa.chunked_array([values]))
+    digests = digests_of(values)
     for count in (*at_once, len(values)):
         digests = merge(digests, count)
     (digest,) = digests.chunks
@@ -97,7 +102,7 @@ def test_infinite_values_and_nan_stay_apart_from_numbers() -> None:
 
 
 def test_groups_without_values_have_no_digest() -> None:
-    digests = digests_of(pa.chunked_array([[None, 1.0, None]], pa.float64()))
+    digests = digests_of([None, 1.0, None])
     merged = merge_digests(digests, RowGroups(np.arange(3), np.array([1, 0, 2])))
     assert estimate_quantiles(merged, pa.float64(), 0.5).to_pylist() == [None, None, 1.0]
     nothing = merge_digests(digests, RowGroups(np.array([0, 2]), np.array([1, 1])))
@@ -105,10 +110,10 @@ def test_groups_without_values_have_no_digest() -> None:
 
 
 def test_digests_larger_than_an_array_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = pa.chunked_array([np.arange(100.0)])
+    values = np.arange(100.0)
     groups = RowGroups(np.arange(100), np.full(20, 5))
     wanted = merge_digests(digests_of(values), groups)
-    monkeypatch.setattr(t_digest, "_MAX_CENTROIDS", 12)
+    monkeypatch.setattr(packed_floats, "_MAX_FLOATS", 24)
     found = merge_digests(digests_of(values), groups)
     assert max(len(chunk.buffers()[2]) for chunk in found.chunks) <= 16 * (12 + 5)
     assert found.num_chunks > 5

@@ -1,0 +1,98 @@
+//! Orders the values of each run of a column.
+
+use std::ops::RangeInclusive;
+
+use crate::column::Column;
+use crate::integers::with_widened;
+use crate::malformed::{Malformed, Result};
+
+/// A value and its row. All differ, so that an unstable sort keeps the order of equal values.
+type Entry = (u64, u32);
+
+/// The lengths of runs that are sorted by the bytes of their values, which takes 13 to 15 ns a value
+/// (Zen 4, as long as two copies fit into the cache), and comparing them 20 to 29. For shorter and
+/// longer ones comparing is as fast.
+const BY_BYTES: RangeInclusive<usize> = 512..=1 << 20;
+
+/// Write the rows of each run to `rows`, in the order of their values; equal values keep their
+/// order. The runs lie between `offsets`, the first of which is 0 and the last the number of rows.
+pub fn runs(column: &Column, offsets: &Column, rows: &mut [u32]) -> Result<()> {
+    let all = 0..column.rows;
+    if all.len() != rows.len() {
+        return Err(Malformed::Output);
+    }
+    if u32::try_from(all.len()).is_err() {
+        return Err(Malformed::TooLong);
+    }
+    if column.validity(&all)?.is_some() {
+        return Err(Malformed::Column("it has nulls"));
+    }
+    let outside = || Malformed::Column("its runs do not ascend to its last row");
+    let mut buffers = (Vec::new(), Vec::new());
+    let mut values = column.fixed(&all, 8)?.as_chunks().0.iter().copied().map(u64::from_le_bytes);
+    let (mut start, mut rest) = (0, rows);
+    with_widened!(offsets.integers(&(0..offsets.rows))?, bounds => {
+        let mut ends = bounds;
+        if ends.next() != Some(0) {
+            return Err(outside());
+        }
+        for end in ends {
+            let end = usize::try_from(end).map_err(|_| outside())?;
+            let count = end.checked_sub(start).ok_or_else(outside)?;
+            let (run, after) = rest.split_at_mut_checked(count).ok_or_else(outside)?;
+            order(&mut buffers, &mut values, start, run);
+            (start, rest) = (end, after);
+        }
+    });
+    if rest.is_empty() { Ok(()) } else { Err(outside()) }
+}
+
+/// Write the rows from `first` on to `run` in the order of the next values.
+#[allow(clippy::cast_possible_truncation)] // there are at most 2^32 rows
+fn order(
+    (entries, spare): &mut (Vec<Entry>, Vec<Entry>),
+    values: &mut impl Iterator<Item = u64>,
+    first: usize,
+    run: &mut [u32],
+) {
+    entries.clear();
+    entries.extend(values.take(run.len()).zip(first as u32..));
+    if BY_BYTES.contains(&run.len()) {
+        spare.resize(spare.len().max(run.len()), (0, 0));
+        sort_by_bytes(entries, &mut spare[..run.len()]);
+    } else {
+        entries.sort_unstable();
+    }
+    for (row, entry) in run.iter_mut().zip(entries) {
+        *row = entry.1;
+    }
+}
+
+/// Sort entries by each byte in which they differ, the lowest first. Each time they keep their order
+/// otherwise.
+fn sort_by_bytes(entries: &mut [Entry], spare: &mut [Entry]) {
+    let differing = entries.iter().fold(0, |bits, entry| bits | (entry.0 ^ entries[0].0));
+    let (mut from, mut to) = (entries, spare);
+    let mut is_in_spare = false;
+    for shift in (0..u64::BITS).step_by(8).filter(|shift| differing >> shift & 0xFF != 0) {
+        let byte = |entry: &Entry| (entry.0 >> shift & 0xFF) as usize;
+        let mut next = [0_u32; 256];
+        for entry in from.iter() {
+            next[byte(entry)] += 1;
+        }
+        let mut start = 0;
+        for next in &mut next {
+            start += std::mem::replace(next, start);
+        }
+        for entry in from.iter() {
+            let next = &mut next[byte(entry)];
+            to[*next as usize] = *entry;
+            *next += 1;
+        }
+        std::mem::swap(&mut from, &mut to);
+        is_in_spare = !is_in_spare;
+    }
+    if is_in_spare {
+        to.copy_from_slice(from);
+    }
+}
