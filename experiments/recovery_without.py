@@ -44,14 +44,14 @@ def _no_journal() -> None:
 
 def _no_sync() -> None:
     """A journal that writes what it records, and does not sync it."""
-    open_journal = journal._open
+    open_journal = journal.open_journal_file
 
     def unsynced(path: Path) -> sqlite3.Connection:
         database = open_journal(path)
         database.execute("PRAGMA synchronous = OFF")
         return database
 
-    journal._open = unsynced
+    journal.open_journal_file = unsynced
 
 
 def _no_watch() -> None:
