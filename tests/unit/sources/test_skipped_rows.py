@@ -7,10 +7,9 @@ import gzip
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,49 +17,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from mrflight.config.spec import InputSpec
-from mrflight.config.text_options import CsvOptions, JsonOptions
+from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source
-from mrflight.sources.bad_rows import BadRow, BadRowLog
-from mrflight.sources.base import Source
 from mrflight.sources.chunk import CHUNK_BYTES
 from mrflight.sources.csv_records import RecordSplitter
-from mrflight.sources.packing import OPEN_BYTES, pack
-
-TYPES = {"n": "int64", "s": "string"}
-Row = tuple[int | None, str | None]
-Bad = tuple[str, int, str]
-"""The name of a file, a line, and what it has."""
-
-
-class BadRows(BadRowLog):
-    """Holds the bad rows, which an attempt would write to a file."""
-
-    needs_rows = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[BadRow] = []
-
-    def add(self, count: int, describe: Callable[[], Iterable[BadRow]]) -> None:
-        super().add(count, describe)
-        self.found += describe()
-        assert self.rows == len(self.found)
-
-
-def open_skipping(folder: Path, path: str, split_bytes: int = 1 << 30, **spec: Any) -> Source:
-    given = InputSpec(path=path, bad_rows="skip", **{"types": TYPES, **spec})
-    return open_source("visits", given, folder, {}, split_bytes)
-
-
-def read(source: Source, pack_weight: int = 0) -> tuple[list[Row], list[Bad]]:
-    """Return the rows of a source, and those that were skipped."""
-    log = BadRows()
-    reader = source.reader.with_bad_rows(log)
-    splits = pack(source.splits, pack_weight) if pack_weight else source.splits
-    batches = [batch for split in splits for batch in reader.read(split)]
-    rows = [(row["n"], row["s"]) for batch in batches for row in batch.to_pylist()]
-    return rows, [(Path(each.file).name, each.line, each.text) for each in log.found]
+from mrflight.sources.packing import OPEN_BYTES
+from tests.support.skipping import TYPES, Bad, Row, open_skipping, read
 
 
 def rows_of_csv(name: str, lines: Sequence[str]) -> tuple[list[Row], list[Bad]]:
@@ -271,87 +234,6 @@ def test_bad_rows_of_other_dialects(
     assert [text.split("\n")[line - 1] for _, line, _ in bad] == [each for _, _, each in bad]
 
 
-WRONG = {
-    "utf-8": [b"\xff", b"\xe2\x82"],
-    "ascii": [b"\xff"],
-    "windows-1252": [b"\x81"],
-    "shift_jis": [b"\x81", b"\xff"],
-    "utf-16-le": [b"\x00\xd8", b"\x00\xdc\x01\xdd"],
-    "utf-16-be": [b"\xd8\x0a"],
-    "utf-32-le": [b"\xff\xff\xff\xff", b"\x00\xd8\x00\x00"],
-}
-"""Bytes that are not of an encoding if a line ends after them."""
-
-
-@given(
-    encoding=st.sampled_from(sorted(WRONG)),
-    lines=st.lists(st.tuples(st.sampled_from(["1,a", "2", "#", ""]), st.integers(0, 5))),
-    cut=st.booleans(),
-    options=st.fixed_dictionaries(
-        {"comment": st.sampled_from([None, "#"]), "newlines_in_values": st.booleans()}
-    ),
-    is_packed=st.booleans(),
-    split_bytes=st.sampled_from([1, 7, 1000]),
-)
-def test_lines_with_wrong_bytes_are_bad(
-    encoding: str,
-    lines: list[tuple[str, int]],
-    cut: bool,
-    options: dict[str, Any],
-    is_packed: bool,
-    split_bytes: int,
-) -> None:
-    """Python decodes each line by itself. ``cut``: the file ends within a character."""
-    data, rows, bad = "n,s\n".encode(encoding), list[Row](), list[Bad]()
-    for number, (text, which) in enumerate([*lines, *[("1,a", 0)] * cut], 2):
-        wrong = WRONG[encoding][which] if which < len(WRONG[encoding]) else b""
-        data += text.encode(encoding) + wrong + "\n".encode(encoding)
-        if (text == "#" and options["comment"]) or not text + wrong.hex():
-            continue
-        if text == "1,a" and not wrong:
-            rows.append((1, "a"))
-        else:
-            bad.append(("a.csv", number, text + "".join(f"\\x{byte:02x}" for byte in wrong)))
-    if cut:
-        width = len("\n".encode(encoding))
-        data = data[:-width] + data[-width:-1]
-        tail = "" if width == 1 else "".join(f"\\x{byte:02x}" for byte in data[1 - width :])
-        bad[-1] = (*bad[-1][:2], bad[-1][2] + tail)
-    with tempfile.TemporaryDirectory() as folder:
-        name = "a.csv.gz" if is_packed else "a.csv"
-        (Path(folder) / name).write_bytes(gzip.compress(data) if is_packed else data)
-        given = CsvOptions(encoding=encoding, **options)
-        found = read(open_skipping(Path(folder), name, split_bytes, csv=given))
-    assert found == (rows, [(name, *each[1:]) for each in bad])
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "windows-1252", "shift_jis"])
-def test_lines_of_json_with_wrong_bytes_are_bad(tmp_path: Path, encoding: str) -> None:
-    wrong, end = WRONG[encoding][0], '"}\n'.encode(encoding)
-    lines = [f'{{"n":{n},"s":"x"}}\n'.encode(encoding) for n in range(3)]
-    lines[1] = lines[1].removesuffix(end) + wrong + end
-    (tmp_path / "a.json").write_bytes(b"".join(lines))
-    source = open_skipping(tmp_path, "a.json", json=JsonOptions(encoding=encoding))
-    shown = "".join(f"\\x{byte:02x}" for byte in wrong)
-    assert read(source) == (
-        [(0, "x"), (2, "x")],
-        [("a.json", 2, f'{{"n":1,"s":"x{shown}"}}')],
-    )
-    with pytest.raises(
-        BadRowError,
-        match=r"line 2: .* is not [A-Z0-9_-]+; correct",
-    ):
-        read(
-            open_source(
-                "visits",
-                InputSpec(path="a.json", json=JsonOptions(encoding=encoding)),
-                tmp_path,
-                {},
-                100,
-            )
-        )
-
-
 def test_an_input_of_bad_rows_only_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,s\nx,1\ny\n")
     assert read(open_skipping(tmp_path, "a.csv")) == ([], [("a.csv", 2, "x,1"), ("a.csv", 3, "y")])
@@ -379,20 +261,6 @@ def test_json_may_begin_with_a_byte_order_mark_and_an_empty_line(tmp_path: Path)
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf\n{"n":1,"s":"x"}\n')
     source = open_source("visits", InputSpec(path="a.json"), tmp_path, {}, 1000)
     assert read(source) == ([(1, "x")], [])
-
-
-@pytest.mark.parametrize(
-    "text", [b"2,\xff", b"2,x" + b"y" * (1 << 20)], ids=["no UTF-8", "a long line"]
-)
-def test_text_is_written_as_far_as_it_can_be(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "a.csv").write_bytes(b"n,s\n1,x\n" + text + b",\n")
-    source = open_skipping(tmp_path, "a.csv")
-    log = BadRows()
-    assert sum(b.num_rows for b in source.reader.with_bad_rows(log).read(source.splits[0])) == 1
-    (bad,) = log.found
-    is_long = len(text) > 1 << 20
-    assert bad.reason.endswith(" (text is cut after 1 MiB)") == is_long
-    assert bad.text == (text[: 1 << 20].decode() if is_long else "2,\\xff,")
 
 
 @pytest.mark.parametrize("word", ["", "ignore", "PERMISSIVE", "Skip"])
