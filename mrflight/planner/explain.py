@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from mrflight.system.deadlines import Deadline
 from mrflight.units import format_bytes, format_count
 
 _LABEL_WIDTH = 15
+_OWN = "the job's own"
 
 _ON_THIS_MACHINE = "as on this machine; Ray decides by all of its nodes"
 
@@ -63,9 +64,12 @@ def _check_functions(plan: JobPlan) -> None:
 def format_plan(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[str]:
     """Return what is read, shuffled and reduced, stage by stage, and the memory for it."""
     lines = _format(_job(spec, plan, settings))
+    titles = {stage.name: stage.title for stage in plan.stages}
     for stage in plan.stages:
-        explanation = StageExplanation(stage, plan.plans[stage.name], plan.sources[stage.name])
-        heading = _heading(stage) if len(plan.stages) > 1 else []
+        explanation = StageExplanation(
+            stage, plan.plans[stage.name], plan.sources[stage.name], titles
+        )
+        heading = _heading(stage, titles) if len(plan.stages) > 1 else []
         lines += ["", *_format([*heading, *explanation.lines()])]
     has_both = any(stage.reads for stage in plan.stages)
     return [*lines, "", *_format(_memory(spec, settings, has_both=has_both))]
@@ -85,10 +89,10 @@ def _job(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
         yield "data servers", f"{settings.data_servers:,}"
 
 
-def _heading(stage: Stage) -> list[Line]:
-    lines = [("stage", stage.name or "the job's own")]
+def _heading(stage: Stage, titles: Mapping[str, str]) -> list[Line]:
+    lines = [("stage", stage.title or _OWN)]
     if stage.reads:
-        read = " and ".join(sorted(stage.reads))
+        read = " and ".join(titles[name] or _OWN for name in sorted(stage.reads))
         lines.append(("  estimated", f"planned again after {read}"))
     return lines
 

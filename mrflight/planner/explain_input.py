@@ -31,6 +31,8 @@ class InputExplanation(msgspec.Struct, frozen=True):
     section: InputSpec
     source: Source | None
     """None if the input is the result of a stage."""
+    stage: str | None
+    """The title of that stage, which is empty for the job's own."""
 
     def lines(
         self, splits: Sequence[Split], reader: Reader | None, row_map: RowMap | None
@@ -42,8 +44,9 @@ class InputExplanation(msgspec.Struct, frozen=True):
 
     def _rows(self, splits: Sequence[Split]) -> Iterator[Line]:
         name, section, source = self.name, self.section, self.source
-        if section.stage is not None:
-            yield f"input {name}", f"result of stage {section.stage}"
+        if self.stage is not None:
+            stage = f"stage {self.stage}" if self.stage else "the job's own stage"
+            yield f"input {name}", f"result of {stage}"
             return
         if section.frame is not None:
             yield f"input {name}", str(section.frame)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import pyarrow as pa
@@ -48,6 +48,8 @@ class StageExplanation(msgspec.Struct, frozen=True):
     plan: StagePlan
     sources: Sources
     """Its inputs that are files."""
+    titles: Mapping[str, str]
+    """The titles of all stages, by name."""
 
     def lines(self) -> Iterator[Line]:
         for side in self.plan.sides:
@@ -78,7 +80,9 @@ class StageExplanation(msgspec.Struct, frozen=True):
         return self.stage.spec
 
     def _input(self, name: str) -> InputExplanation:
-        return InputExplanation(name, self._spec.inputs[name], self.sources.get(name))
+        section = self._spec.inputs[name]
+        stage = None if section.stage is None else self.titles[section.stage]
+        return InputExplanation(name, section, self.sources.get(name), stage)
 
     @property
     def _is_intermediate(self) -> bool:

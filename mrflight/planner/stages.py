@@ -41,6 +41,14 @@ class Stage(NamedTuple):
     """The prefix of its keys in the job file: ``stages.NAME.`` or nothing."""
     spec: JobSpec
     """The spec of the job, with this stage's inputs, shuffle and reduce."""
+    step: str = ""
+    """What it does with the result of another stage, if its section has several steps."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people, who have named its section; empty for the job's own first step."""
+        named = self.section.removeprefix("stages.").removesuffix(".")
+        return " ".join(filter(None, [named, self.step]))
 
     def name_of_input(self, name: str) -> str:
         """Return the name of one of its inputs in results, after that of its section's stage."""
@@ -76,7 +84,8 @@ def repartition_stage(stage: Stage) -> Stage:
     """Return a stage that partitions the rows of a broadcast join, so that they can be written."""
     job = stage.spec
     shuffle = replace(job.shuffle, partitioner="hash" if job.output.keys else "round_robin")
-    return Stage(f"{stage.name or 'job'}.written", stage.section, _reading(stage, shuffle))
+    name = f"{stage.name or 'job'}.written"
+    return Stage(name, stage.section, _reading(stage, shuffle), "repartition")
 
 
 def result_stages(spec: JobSpec) -> list[Stage]:
@@ -94,7 +103,7 @@ def result_stages(spec: JobSpec) -> list[Stage]:
     if job.reduce is None and job.shuffle.partitioner != "range":  # ranges are sorted when read
         return [*before, last]
     shuffle = replace(job.shuffle, partitioner=IN_ORDER, partitions="auto")
-    return [*before, last, Stage("job.result", "", _reading(last, shuffle))]
+    return [*before, last, Stage("job.result", "", _reading(last, shuffle), "result")]
 
 
 def _reading(stage: Stage, shuffle: ShuffleSection) -> JobSpec:
@@ -183,4 +192,5 @@ def _steps(name: str, job: JobSpec) -> list[Stage]:
     ordered = ReduceSection(sort_by=reduce.sort_by, limit=reduce.limit)
     shuffle = replace(job.shuffle, partitioner="hash")
     last = replace(job, inputs={"rows": InputSpec(stage=before)}, shuffle=shuffle, reduce=ordered)
-    return [Stage(before, section, first), Stage(name, section, last)]
+    step = "sort_by" if reduce.sort_by else "limit"
+    return [Stage(before, section, first), Stage(name, section, last, step)]

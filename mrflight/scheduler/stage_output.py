@@ -77,7 +77,7 @@ class StageOutput(msgspec.Struct, frozen=True):
         return StageRows(tuple(sides), self.plan.cogroup, self.plan.reduce_spec, task_memory)
 
     def source(self, name: str, stage: str, task_memory: TaskMemory) -> Source:
-        """Return the result as the input ``name`` of a later stage.
+        """Return the result as the input ``name`` of a later stage; ``stage`` is this one's title.
 
         Its splits can be cut, except for slices of skewed partitions.
         """

@@ -158,7 +158,7 @@ class _StagesRun:
             tasks = self._with_boundaries(plan, side, inputs)
             parts = [self._name, stage.name, str(number) if plan.cogroup else ""]
             shuffle = self._run.shuffles.create("-".join(filter(None, parts)), side.partitions)
-            parts = ["map", stage.name, side.name if plan.cogroup else ""]
+            parts = ["map", stage.title, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
             output = MapOutput(self._run, shuffle, label, tasks, inputs)
             output.refresh()  # the inputs may have moved since they were planned
@@ -204,8 +204,9 @@ class _StagesRun:
             return self._plan.plans[stage.name]
         task_memory = self._context.task_memory
         task_memory = replace(task_memory, memory_bytes=task_memory.memory_bytes // 2)
+        titles = {each.name: each.title for each in self._plan.stages}
         inputs = {
-            name: self._outputs[section.stage].source(name, section.stage, task_memory)
+            name: self._outputs[section.stage].source(name, titles[section.stage], task_memory)
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }

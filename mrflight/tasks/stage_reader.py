@@ -26,6 +26,12 @@ class PartitionSplit(Split, frozen=True):
     side_slice: SideSlice | None = None
 
     @property
+    def place(self) -> str:
+        first, last = self.start, self.stop - 1
+        numbers = f"partition {first}" if first == last else f"partitions {first} to {last}"
+        return f"{numbers} of {self.path}" if self.path else numbers
+
+    @property
     def partition_slice(self) -> PartitionSlice | None:
         """The slice; None for whole partitions and for the outer remainder."""
         return self.side_slice.partition_slice if self.side_slice else None
@@ -49,7 +55,7 @@ class PartitionSplit(Split, frozen=True):
 
 
 def make_split(stage: str, partitions: Sequence[StagePartition]) -> PartitionSplit:
-    """Return neighbouring partitions of a stage as one split."""
+    """Return neighbouring partitions of a stage as one split; ``stage`` is its title."""
     first, last = partitions[0].partition, partitions[-1].partition
     size = sum(each.size_bytes for each in partitions)
     return PartitionSplit(stage, first, last + 1, size, partitions=tuple(partitions))

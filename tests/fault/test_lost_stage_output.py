@@ -138,11 +138,11 @@ def of_maps(counts: Iterable[tuple[str, int]]) -> int:
 
 # Each map of a stage has rows for every server, so that all maps run again if one server is lost. A
 # map that reads or writes while the server is killed is restarted as well.
-SUMS, ROWS_OF_SUMS, SORTED = ("map sums", FILES), ("map job.rows", 1), ("map", 1)
+SUMS, ROWS_OF_SUMS, SORTED = ("map sums", FILES), ("map", 1), ("map sort_by", 1)
 LOST = [
-    ("map job.rows", {SUMS}, 1),
+    ("map", {SUMS}, 1),
     ("sample", {SUMS, ROWS_OF_SUMS}, 0),
-    ("map", {SUMS, ROWS_OF_SUMS}, 1),
+    ("map sort_by", {SUMS, ROWS_OF_SUMS}, 1),
     ("reduce", {SUMS, ROWS_OF_SUMS, SORTED}, 0),
 ]
 LOST_OF_A_JOIN = [
@@ -170,7 +170,7 @@ def test_a_server_is_lost_as_a_stage_begins(
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     assert result.rows_in == rows.num_rows
     named = [name for name, _ in killing.stages]
-    assert named == ["map sums", "map job.rows", "sample", "map", "reduce", "commit"]
+    assert named == ["map sums", "map", "sample", "map sort_by", "reduce", "commit"]
     if replicas == 2:
         assert (killing.again, result.attempts.map) == (set(), killing.maps)
     else:

@@ -109,8 +109,8 @@ def test_the_bars_of_a_job_are_replaced_in_one_place(kernel: Kernel) -> None:
     assert shown == Shown(displays=shown.displays, result=shown.result)
     for bars in (last["text/plain"], text_of(last["text/html"])):
         assert re.findall(r"(\S.*?) +━+ (\d+/\d+) +\S+ (\d+ \w+)", bars) == [
-            ("map job.rows", "2/2", "200 rows"),
-            ("map", "1/1", "3 rows"),
+            ("map", "2/2", "200 rows"),
+            ("map sort_by", "1/1", "3 rows"),
             ("reduce", "1/1", "3 rows"),
             ("commit", "1/1", "1 file"),
         ], bars

@@ -58,7 +58,9 @@ table = "out"
         (
             ['reduce.sort_by=["visitor"]', "reduce.limit=3"],
             [
-                "stage:          job.rows",
+                "stage:          the job's own",
+                "stage:          sort_by",
+                "input rows:     result of the job's own stage",
                 "partitions:     1 (each map sends only its first rows)",
                 "combine:        first 3 rows of each map",
                 "reduce:         rows as they are, sorted by visitor, first 3 rows",
@@ -123,7 +125,7 @@ def test_which_inputs_of_a_join_are_sliced(
         name: open_source(name, spec.inputs[name], tmp_path, {}, 100) for name in spec.inputs
     }
     others = "; each task reads the other inputs whole" if len(spec.inputs) > 1 else ""
-    explained_lines = dict(StageExplanation(Stage("", "", spec), planned, sources).lines())
+    explained_lines = dict(StageExplanation(Stage("", "", spec), planned, sources, {}).lines())
     sliceable, _, with_remainder = (names or "").partition(", ")
     remainder = f"; if {with_remainder} is sliced, one more task returns the other's unmatched rows"
     expected = SKEW.format(sliceable, others, remainder if with_remainder else "")

@@ -61,7 +61,7 @@ def test_an_aggregate_of_all_rows_is_explained(tmp_path: Path) -> None:
 def lines_of(plan: Plan, folder: Path, sections: dict[str, Any]) -> list[str]:
     spec = job(**sections)
     source = open_source("visits", spec.inputs["visits"], folder, {}, 100)
-    explanation = StageExplanation(Stage("", "", spec), plan(spec), {"visits": source})
+    explanation = StageExplanation(Stage("", "", spec), plan(spec), {"visits": source}, {})
     return [f"{label.strip():<12} {text}" for label, text in explanation.lines()]
 
 

@@ -51,6 +51,7 @@ def test_a_sorted_result_takes_two_stages() -> None:
     stages = {each.name: each for each in build_stages(spec)}
     assert list(stages) == ["first.rows", "first", "job.rows", ""]
     assert [each.section for each in stages.values()] == ["stages.first."] * 2 + [""] * 2
+    assert [each.title for each in stages.values()] == ["first", "first sort_by", "", "sort_by"]
     assert stages["job.rows"].reads == {"first"}
     assert stages[""].reads == {"job.rows"}
     rows, sorted_rows = stages["job.rows"].spec.reduce, stages[""].spec.reduce
@@ -129,6 +130,7 @@ def test_the_last_shuffle_of_a_result_has_its_rows_in_order(
 ) -> None:
     stages = result_stages(job(stages={}, **sections))
     assert [each.name for each in stages] == names
+    assert stages[-1].title == ("result" if names[-1] else "")
     assert stages[-1].spec.shuffle.partitioner == partitioner
     assert stages[-1].spec.reduce is None
 
