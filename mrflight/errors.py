@@ -85,6 +85,11 @@ class ColumnNotFoundError(JobError):
         """Return the error for ``column`` that is missing in ``where``, which has ``columns``."""
         import difflib  # for few processes
 
+        if len(columns) == 1 and (found := next((x for x in ";\t|" if x in columns[0]), None)):
+            return cls(
+                f"{where} has no column {column!r}; it has only {columns[0]!r}: if {found!r} is "
+                "between the values of a csv file, set csv.delimiter to it"
+            )
         near = difflib.get_close_matches(column.lower(), [name.lower() for name in columns], n=1)
         meant = next((name for name in columns if near == [name.lower()]), None)
         hint = "it has" if meant is None else f"did you mean {meant!r}? It has"

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mrflight.runtime.ray.serving import serving
+try:
+    from mrflight.runtime.ray.serving import serving
+except ModuleNotFoundError as error:
+    if error.name != "ray":
+        raise
+    raise ImportError(
+        "mrflight.on_ray needs Ray, which is not installed: pip install 'mrflight[ray]'"
+    ) from None
 
 if TYPE_CHECKING:
     from mrflight.runtime.ray.datasets import from_dataset, to_dataset

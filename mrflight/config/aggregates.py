@@ -5,6 +5,7 @@ aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from typing import Literal, NamedTuple, get_args
@@ -96,9 +97,12 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
         function, column = "count_distinct", distinct[1]
     is_star = column == "*"
     if function not in FUNCTIONS or (is_star and function != "count"):
+        known = (*FUNCTIONS, *SYNONYMS)
+        near = difflib.get_close_matches(function, known, n=1)
+        hint = f"did you mean {near[0]}? Write" if near and near[0] != function else "write"
         raise JobFileError(
-            f"reduce.aggregate.{name}: {text!r} is not an aggregate; write 'function(column)' with "
-            f"one of {', '.join((*FUNCTIONS, *SYNONYMS))}, or count(*)"
+            f"reduce.aggregate.{name}: {text!r} is not an aggregate; {hint} 'function(column)' "
+            f"with one of {', '.join(known)}, or count(*)"
         )
     fraction = 0.5
     if function in _WITH_FRACTION:

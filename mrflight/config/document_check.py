@@ -100,8 +100,10 @@ def _check_value(value: Any, kind: Any, path: str) -> None:
             )
             is_secret = path.startswith(f"{STORAGE}.")
             given = _in_words(found[2]) if inside or is_secret else _shown(value)
+            is_one = isinstance(value, str) and "a list" in wanted
+            hint = f"; write [{given}]" if is_one and not is_secret else ""
             raise JobFileError(
-                f"{path}{inside.rstrip('`')} must be {wanted}, not {given}"
+                f"{path}{inside.rstrip('`')} must be {wanted}, not {given}{hint}"
             ) from error
         raise JobFileError(f"{path}{inside.rstrip('`')}: {reason}") from error
 

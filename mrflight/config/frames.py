@@ -32,6 +32,11 @@ RETURNS = "a pyarrow RecordBatch or Table, or a Polars or pandas DataFrame"
 """What functions may return, for messages."""
 
 
+def name_of_returned(value: object) -> str:
+    """Return what a function returned instead of `RETURNS`, for messages."""
+    return "None; does it end with return?" if value is None else type(value).__name__
+
+
 def hinted_type(function: Callable[..., Any], name: str) -> str | None:
     """Return the type that the hint of the first parameter asks for; None if there is no such hint.
 

@@ -5,6 +5,7 @@ A module is beside the job file, or installed.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import traceback
@@ -65,12 +66,16 @@ class FunctionRef(SharedPayload, msgspec.Struct, frozen=True):
         """Import the function; raises UserFunctionError if it cannot be found."""
         if self.pickled:
             return self._unpickle()
-        value: Any = self._import()
+        value: Any = (module := self._import())
         for part in self.name.split("."):
             value = getattr(value, part, None)
         if not callable(value):
+            functions = [name for name, each in vars(module).items() if callable(each)]
+            near = difflib.get_close_matches(self.name, functions, n=1)
             raise UserFunctionError(
-                f"{self.key_path}: module {self.module!r} has no function {self.name!r}"
+                f"{self.key_path}: module {self.module!r} "
+                f"({getattr(module, '__file__', None) or 'of Python'}) has no function "
+                f"{self.name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
             )
         function: Callable[..., Any] = value
         return function

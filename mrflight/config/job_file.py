@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,10 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     """
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise JobFileError(f"there is no file {path}{_similar_name(path)}") from error
+    except IsADirectoryError as error:
+        raise JobFileError(f"{path} is a folder; name the job file in it") from error
     except (OSError, UnicodeDecodeError) as error:
         raise JobFileError(f"{path} cannot be read: {error}") from error
     try:
@@ -34,6 +39,13 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     for key, value in (overrides or {}).items():
         set_key(document, key.split("."), value)
     return decode_job(document)
+
+
+def _similar_name(path: Path) -> str:
+    """Return a hint for a job file that does not exist, if its folder has one of a similar name."""
+    names = [each.name for each in path.parent.glob("*.toml")]
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
@@ -91,7 +103,7 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
                 f'{key}.path is missing; write path = "..." in [{key}], or stage = "..." '
                 "for the result of a stage"
             )
-        if section.path == []:
+        if section.path in ("", []):
             raise JobFileError(f"{key}.path must have at least one file, folder or glob")
         if section.path is not None and section.stage is not None:
             raise JobFileError(f"{key}.stage and {key}.path exclude each other; keep one of them")

@@ -23,7 +23,7 @@ class ReadOptions(TypedDict, total=False):
 
     format: InputFormat | None
     columns: Names | None
-    types: Mapping[str, str] | None
+    types: Mapping[str, Any] | None
     schema: Literal["strict", "union"]
     csv: Mapping[str, Any] | None
     json: Mapping[str, Any] | None

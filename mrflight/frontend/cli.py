@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_missing_streams()
     given = sys.argv[1:] if arguments is None else arguments
     parser = command_parser()
+    if given and given[0].endswith(".toml"):
+        parser.error(f"{given[0]!r} is not a command; write mrflight run {given[0]}")
     options = parser.parse_args(given)
     options.given, options.parser = given, parser
     code: int = options.do(options)

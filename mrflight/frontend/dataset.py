@@ -26,6 +26,7 @@ from mrflight.frontend.dataset_builder import (
     InputBuilder,
     StageBuilder,
     document_of,
+    named_aggregates,
     with_distinct_names,
     without_none,
     words_of,
@@ -33,6 +34,7 @@ from mrflight.frontend.dataset_builder import (
 from mrflight.frontend.dataset_mapper import DatasetMapper, Function
 from mrflight.frontend.dataset_reader import DatasetReader
 from mrflight.frontend.dataset_writer import DatasetWriter, all_names_of, names_of
+from mrflight.frontend.other_names import why_no_attribute
 from mrflight.frontend.python_words import PythonWords
 
 JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -139,7 +141,7 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         The argument may be an SQL expression: ``total="sum(price * n)"``.
         A mapping takes names that Python does not allow as keywords.
         """
-        requested = {**(aggregates or {}), **named}
+        requested = named_aggregates(aggregates, named)
         if not requested:
             raise JobFileError('agg needs an aggregate; write .agg(n="count(*)")')
         return self._reduce("totals", aggregate=requested)
@@ -239,6 +241,12 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
         """
         return replace(self, _settings={**self._settings, **settings})
 
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what a method of another library is called here."""
+            raise AttributeError(why_no_attribute(name))
+
     def _as_inputs(self) -> tuple[InputBuilder, ...]:
         if self._stage is None:
             return self._inputs
@@ -322,7 +330,7 @@ class GroupedDataset(msgspec.Struct, frozen=True):
         The argument may be an SQL expression: ``total="sum(price * n)"``.
         A mapping takes names that Python does not allow as keywords.
         """
-        requested = {**(aggregates or {}), **named}
+        requested = named_aggregates(aggregates, named)
         aggregate = {"aggregate": requested} if requested else {}
         reduce = {"group_by": list(self._columns), **aggregate}
         return self._rows._reduce("grouped", **reduce)

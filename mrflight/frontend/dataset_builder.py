@@ -7,6 +7,7 @@ decoder and the same planner.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -215,3 +216,19 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are set."""
     return {key: value for key, value in options.items() if value is not None}
+
+
+def named_aggregates(given: object, named: Mapping[str, object]) -> dict[str, object]:
+    """Return the aggregates by their names; raise JobFileError if they are not written as such."""
+    if given is not None and not isinstance(given, Mapping):
+        raise JobFileError(
+            f"agg: {reprlib.repr(given)} has no name; write agg(n={reprlib.repr(given)})"
+        )
+    requested = {**(given or {}), **named}
+    for name, text in requested.items():
+        if not isinstance(text, str):
+            raise JobFileError(
+                f"agg: {name} is {reprlib.repr(text)}, and not a text such as "
+                f'"sum(weight)" or "count(*)"'
+            )
+    return requested

@@ -81,8 +81,8 @@ class DatasetReader(ABC):
         If nothing is shuffled, this reads no more of the inputs than it needs, and in this process:
         users' functions run here. Otherwise it runs the job with `limit`.
         """
-        if n < 0:
-            raise JobFileError(f"head: the number of rows must be 0 or more, not {n}")
+        if not isinstance(n, int) or n < 0:
+            raise JobFileError(f"head: the number of rows must be 0 or more, not {n!r}")
         if self._is_shuffled:
             self._check_leaves_rows("head")
             return self.limit(n).collect(progress=progress)

@@ -61,7 +61,8 @@ def _first_rows(tasks: Iterable[MapTask], rows: int, skipped: dict[str, BadRowLo
             schema = schema or plain.schema
             if difference := describe_difference(schema, plain.schema):
                 raise SchemaMismatchError(
-                    f"{task.name} does not agree with the maps before it: {difference}"
+                    f"{task.name} does not agree with the maps before it: {difference}; all maps "
+                    "and inputs must have the same columns"
                 )
             found.append(plain.slice(0, missing))
             missing -= found[-1].num_rows

@@ -39,9 +39,9 @@ def read(
 
     ``path`` is a file, a folder or a glob, or a list of such, whose files are read in that order. A
     relative path is below the folder that is current when the job runs. The options, `ReadOptions`,
-    are those of ``[inputs.NAME]`` of a job file. ``name`` is the table's name in sql and in
-    messages; by default it is the last part of the (first) path that can be one, and ``rows`` for a
-    table in memory.
+    are those of ``[inputs.NAME]`` of a job file, and ``types`` may be those of pyarrow. ``name`` is
+    the table's name in sql and in messages; by default it is the last part of the (first) path that
+    can be one, and ``rows`` for a table in memory.
 
     Instead of a path, this takes a table of pyarrow, pandas or Polars, a DuckDB relation, a
     `pyarrow.RecordBatchReader`, and any other object with Arrow's stream interface; only ``name``,
@@ -54,6 +54,8 @@ def read(
     given = {name: _plain(value) for name, value in options.items()}
     if (columns := options.get("columns")) is not None:
         given["columns"] = names_of(columns)
+    if (types := options.get("types")) is not None:
+        given["types"] = _types_of(types)
     rows = InputBuilder(
         name or default_name,
         without_none({**source, **given, "key": None if key is None else names_of(key)}),
@@ -89,6 +91,15 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     return os.fspath(value) if isinstance(value, PathLike) else value
+
+
+def _types_of(given: object) -> dict[str, str]:
+    """Return types by their names, which those of pyarrow are written with."""
+    if not isinstance(given, Mapping):
+        raise JobFileError(
+            f"read: types must be a dictionary such as {{'n': 'int64'}}, not {reprlib.repr(given)}"
+        )
+    return {column: str(kind) for column, kind in given.items()}
 
 
 def _source_of(given: object) -> tuple[dict[str, object], str]:

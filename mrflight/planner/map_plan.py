@@ -121,7 +121,8 @@ def _check_columns(
     orders = spec.reduce is not None and spec.reduce.orders
     # Otherwise sort_by or output.keys name the column, and their own checks say so.
     if not orders and (section.key or not stage.reduce_spec.unique):
-        _check_key(schema, f"inputs.{name}.key: {rows}", partitioner)
+        key = f"inputs.{name}.key" if section.key else "reduce.group_by"
+        _check_key(schema, f"{key}: {rows}", partitioner)
     _map_side_spec(stage).check(schema, rows)
 
 
@@ -155,7 +156,7 @@ def _check_key(schema: pa.Schema, rows: str, partitioner: PartitionerSpec) -> No
     for column in partitioner.key:
         if partitioner.kind in ("hash", "range") and column not in schema.names:
             raise ColumnNotFoundError.among(column, schema.names, rows)
-    partitioner.check(schema)
+    partitioner.check(schema, rows)
 
 
 def _split_maps(stage: StageContext, source: Source) -> Iterator[Split]:

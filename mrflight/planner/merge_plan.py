@@ -55,8 +55,8 @@ def _check_section(output: OutputSection) -> None:
         )
     if not keys:
         raise JobFileError(
-            "output.keys: a merge needs the columns that identify a row of the table; set keys = "
-            '["..."]'
+            "output.keys: a merge needs the columns that identify a row of the table; set "
+            'output.keys = ["..."]'
         )
     if len(set(keys)) < len(keys):
         raise JobFileError(f"output.keys: {keys} names a column twice")

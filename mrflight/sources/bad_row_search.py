@@ -86,6 +86,11 @@ def _failure(data: bytes, decode: Callable[[Chunk], object]) -> ValueError | Non
     return None
 
 
+def how_to_skip(input_name: str) -> str:
+    """Return the end of a message about a bad row, for jobs that could go on without it."""
+    return f'; or leave out such rows with inputs.{input_name}.bad_rows = "skip"'
+
+
 def shorten(text: str) -> str:
     """Return the text of a bad row, shortened for a message."""
     text = text.rstrip("\r\n")

@@ -17,6 +17,7 @@ import pyarrow.csv as pc
 
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError
+from mrflight.sources.bad_row_search import how_to_skip
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import FileReader, Split
 from mrflight.sources.chunk import CHUNK_BYTES
@@ -150,7 +151,10 @@ def _bad_record(file: TextFile, begin: int, expected: CsvExpectation, reason: st
     found = _find_record(file, begin, int(number[1]), expected.options) if number else None
     if found is not None:
         line, record = found
-        return BadRowError(f"{file.url}, line {line}: {expected.explain(record, reason)}")
+        return BadRowError(
+            f"{file.url}, line {line}: {expected.explain(record, reason)}"
+            f"{how_to_skip(expected.input_name)}"
+        )
     if "straddl" in reason:
         return BadRowError(f"{file.url} {TOO_LONG}")
     return BadRowError(f"{file.url} cannot be read as csv: {reason}")

@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from mrflight.errors import BadRowError
-from mrflight.sources.bad_row_search import find_bad_rows, first_bad_row
+from mrflight.sources.bad_row_search import find_bad_rows, first_bad_row, how_to_skip
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import DECOMPRESSION_RATIO, Reader, Source, Split
 from mrflight.sources.chunk import Chunk
@@ -56,6 +56,10 @@ class Expectation(Protocol):
     """The expected columns of a file, which decodes its lines and explains bad ones."""
 
     format: ClassVar[str]
+
+    @property
+    def input_name(self) -> str:
+        """The input in the job, for messages."""
 
     def decoder(self) -> Decoder:
         """Return a decoder for lines with these columns."""
@@ -235,4 +239,7 @@ def _bad_row(
     file = chunk.part_of(index)[0].file
     check_unchanged(file.location)
     explanation = expected.explain(rows[bad], str(error))
-    return BadRowError(f"{file.url}, line {line_number(chunk, index)}: {explanation}")
+    return BadRowError(
+        f"{file.url}, line {line_number(chunk, index)}: {explanation}"
+        f"{how_to_skip(expected.input_name)}"
+    )

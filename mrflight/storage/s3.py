@@ -54,7 +54,8 @@ class Bucket(PutIfAbsentStore):
         """Raise JobError if obstore is not installed, which every call needs."""
         if find_spec("obstore") is None:
             raise JobError(
-                f"s3://{self.name}: obstore is not installed: pip install 'mrflight[s3]'"
+                f"s3://{self.name} needs obstore, which is not installed: pip install "
+                "'mrflight[s3]'"
             )
 
     @property

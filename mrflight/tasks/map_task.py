@@ -13,6 +13,7 @@ from mrflight.sources.base import Reader, Split
 from mrflight.tasks.bad_row_file import AttemptLog
 from mrflight.tasks.map_output import WriteLimits, shuffle_batches
 from mrflight.tasks.mapper import Mapper, RowMap
+from mrflight.tasks.operators.aggregates import MAPPED_ROW
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
 
@@ -131,6 +132,7 @@ def _check_first_batch(
     """Yield the batches, and check the first one, so that an unknown column fails early."""
     for i, batch in enumerate(batches):
         if i == 0:
-            task.partitioner.check(batch.schema)
+            # The reduce first: if the key is that of its groups, its message says so.
             task.reduce_spec.check(batch.schema)
+            task.partitioner.check(batch.schema, f"inputs.{task.input_name}.key: {MAPPED_ROW}")
         yield batch

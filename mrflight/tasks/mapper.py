@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.map import SqlMap
-from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_rows, to_batches
+from mrflight.config.frames import (
+    RETURNS,
+    as_hinted,
+    hinted_type,
+    name_of_returned,
+    returned_rows,
+    to_batches,
+)
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.errors import UserFunctionError
 from mrflight.sources.base import Reader, Split
@@ -113,7 +120,7 @@ class _FunctionMap:
         if mapped is None:
             raise UserFunctionError(
                 f"the map {self._ref} must return {RETURNS}; on {place} it returned "
-                f"{type(result).__name__}"
+                f"{name_of_returned(result)}"
             )
         batches = to_batches(mapped)
         try:

@@ -37,12 +37,12 @@ class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
     """The number of maps: for ``in_order``, and for a range partitioner that may spread the rows of
     one key."""
 
-    def check(self, schema: pa.Schema) -> None:
-        """Raise if rows of this schema cannot be partitioned like this."""
+    def check(self, schema: pa.Schema, rows: str = "the input") -> None:
+        """Raise if rows of this schema cannot be partitioned; messages call them ``rows``."""
         if self.kind == "hash":
-            kernel.check_key_types(schema, self.key or schema.names)
+            kernel.check_key_types(schema, self.key or schema.names, rows)
         elif self.kind == "range":
-            check_sortable(schema, self.sort_keys)
+            check_sortable(schema, self.sort_keys, rows)
 
     def partitioner(self, map_id: int) -> Partitioner:
         """Return the partitioner of one map task."""

@@ -9,7 +9,13 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute.schemas import describe_difference
-from mrflight.config.frames import RETURNS, as_hinted, hinted_type, returned_rows
+from mrflight.config.frames import (
+    RETURNS,
+    as_hinted,
+    hinted_type,
+    name_of_returned,
+    returned_rows,
+)
 from mrflight.config.functions import FunctionRef, calling_user
 from mrflight.errors import UserFunctionError
 from mrflight.system.scratch import ScratchFolder
@@ -60,6 +66,6 @@ class ReduceFunction(msgspec.Struct, frozen=True):
         if rows is None:
             raise UserFunctionError(
                 f"the reduce function {self.ref} must return {RETURNS}; on partition {partition} "
-                f"it returned {type(result).__name__}"
+                f"it returned {name_of_returned(result)}"
             )
         return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])

@@ -137,6 +137,13 @@ def test_files_of_different_schemas_are_named(job: Path) -> None:
     assert "no column 'visitor'" in message
 
 
+def test_a_group_that_the_map_does_not_give_is_named_by_its_key(job: Path) -> None:
+    key = "['visitr']"
+    message = refused(job, 2, *setting("reduce.group_by", key), *setting("inputs.visits.key", key))
+    expected = "reduce.group_by: a mapped row has no column 'visitr'; it has 'url', 'weight'"
+    assert expected in message
+
+
 def test_a_nested_key_is_refused(job: Path) -> None:
     message = refused(job, 2, *setting("inputs.visits.map", "clicks:nested"))
     assert "'url'" in message

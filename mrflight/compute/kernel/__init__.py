@@ -175,18 +175,18 @@ def hash_table(hashes: pa.UInt64Array) -> HashTable:
     return _kernel.HashTable(hashes)
 
 
-def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
+def check_key_types(schema: pa.Schema, key: Sequence[str], rows: str = "the input") -> None:
     """Raise unless every column of ``key`` is in ``schema`` once, with a type that can be hashed.
 
-    Raises ColumnNotFoundError or KeyTypeError.
+    Raises ColumnNotFoundError or KeyTypeError, whose messages call the rows ``rows``.
     """
     for name in key:
         found = schema.get_all_field_indices(name)
         if not found:
-            raise ColumnNotFoundError.among(name, schema.names, "the input")
+            raise ColumnNotFoundError.among(name, schema.names, rows)
         if len(found) > 1:
             raise ColumnNotFoundError(
-                f"the input has {len(found)} columns {name!r}; rename them to use one as a key"
+                f"{rows} has {len(found)} columns {name!r}; rename them to use one as a key"
             )
         _check_type(schema.field(found[0]).type, repr(name))
 

@@ -78,7 +78,7 @@ def _check_schema(state: ShuffleState, map_id: int, schema: pa.Schema) -> None:
     if difference := describe_difference(state.log.schema, schema):
         raise SchemaMismatchError(
             f"map {map_id} of shuffle {state.id!r} does not agree with the maps before it: "
-            f"{difference}"
+            f"{difference}; all maps and inputs of a shuffle must have the same columns"
         )
 
 

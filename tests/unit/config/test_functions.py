@@ -143,8 +143,10 @@ def test_a_missing_module_of_a_package_is_reported(write: Write, ref: Ref) -> No
 
 def test_a_missing_function_is_reported(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "def weigh(batch): return batch\nlimit = 3")
-    expected = "inputs.visits.map: module 'users_clicks' has no function 'wiegh'"
-    assert reason(ref("users_clicks:wiegh")) == expected
+    assert reason(ref("users_clicks:wiegh")) == (
+        f"inputs.visits.map: module 'users_clicks' ({sys.modules['users_clicks'].__file__}) has no "
+        "function 'wiegh'; did you mean 'weigh'?"
+    )
     assert reason(ref("users_clicks:limit")).endswith("has no function 'limit'")
     assert reason(ref("users_clicks:nothing.deeper")).endswith("no function 'nothing.deeper'")
 

@@ -105,12 +105,15 @@ def test_toml_that_is_nested_too_deeply_is_refused(load: Load) -> None:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JobFileError, match=r"none\.toml cannot be read: .*No such file"):
-        load_job(tmp_path / "none.toml")
+    (tmp_path / "job.toml").write_text("")
+    for name, hint in {"visits": "", "jobs.toml": "; did you mean job.toml?"}.items():
+        with pytest.raises(JobFileError) as raised:
+            load_job(tmp_path / name)
+        assert str(raised.value) == f"there is no file {tmp_path / name}{hint}"
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JobFileError, match="cannot be read"):
+    with pytest.raises(JobFileError, match="is a folder; name the job file in it"):
         load_job(tmp_path)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.planner.stages import build_stages, result_stages
 from mrflight.runtime.preload import modules_for
+from mrflight.sources.type_names import parse_type
 
 examples = settings(max_examples=30, derandomize=True, deadline=None)
 
@@ -211,6 +213,16 @@ CASES: list[tuple[Dataset, str]] = [
         "[shuffle]\npartitions = 3\n[cluster]\nworkers = 2\n[storage]\n'aws.region' = 'x'",
     ),
 ]
+
+
+def test_types_may_be_those_of_pyarrow() -> None:
+    types = {"ms": pa.decimal128(12, 2), "at": pa.timestamp("us", "UTC"), "url": "string"}
+    names = {"ms": "decimal128(12, 2)", "at": "timestamp[us, tz=UTC]", "url": "string"}
+    assert mrflight.read("a", types=types).job("b") == mrflight.read("a", types=names).job("b")
+    assert {name: parse_type(text) for name, text in names.items()} == {
+        **types,
+        "url": pa.string(),
+    }
 
 
 @pytest.mark.parametrize(("rows", "text"), CASES, ids=[str(number) for number in range(len(CASES))])

@@ -11,6 +11,7 @@ import pytest
 import mrflight
 from mrflight import Dataset
 from mrflight.errors import JobFileError, UserFunctionError
+from mrflight.frontend import other_names
 
 VISITS = mrflight.read("visits/*.csv")
 USERS = mrflight.read("users.parquet")
@@ -63,6 +64,20 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
             "batches needs rows, and group_by returns groups; aggregate them first: .agg(n=",
         ),
         (lambda: VISITS.agg(), "agg needs an aggregate; write .agg(n="),
+        (
+            lambda: VISITS.agg("count(*)"),  # type: ignore[arg-type]
+            "agg: 'count(*)' has no name; write agg(n='count(*)')",
+        ),
+        (
+            lambda: VISITS.group_by("url").agg(n=("ms", "sum")),  # type: ignore[arg-type]
+            "agg: n is ('ms', 'sum'), and not a text such as \"sum(weight)\" or \"count(*)\"",
+        ),
+        (lambda: VISITS.head("3"), "head: the number of rows must be 0 or more, not '3'"),  # type: ignore[arg-type]
+        (
+            lambda: mrflight.read("a.csv", types=["int64"]),  # type: ignore[arg-type]
+            "read: types must be a dictionary such as {'n': 'int64'}, not ['int64']",
+        ),
+        (lambda: mrflight.read("").job("out"), "read(path) must have at least one file, folder or"),
         (lambda: VISITS.group_by(), "group_by needs a column; to aggregate all rows write read("),
         (lambda: VISITS.join(USERS, on="a", left_on="b"), "join: on sets both keys; give either"),
         (lambda: VISITS.job("out", tabel="x"), "tabel: unknown key; did you mean 'table'"),
@@ -92,6 +107,27 @@ def test_a_mistake_is_reported(make: Callable[[], object], message: str) -> None
     with pytest.raises(JobFileError) as refused:
         make()
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("groupby", "; it is called group_by here"),
+        ("orderBy", "; it is called sort_by here"),
+        ("write", "; it is called write_parquet here"),
+        ("grup_by", ""),
+    ],
+)
+def test_the_names_of_other_libraries_are_known(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as missing:
+        getattr(VISITS, name)
+    assert str(missing.value) == f"'Dataset' object has no attribute {name!r}{hint}"
+
+
+def test_the_names_of_other_libraries_are_those_of_methods() -> None:
+    for name, others in other_names._METHODS.items():
+        assert hasattr(Dataset, name)
+        assert not any(hasattr(Dataset, other) for other in others)
 
 
 @pytest.mark.parametrize(

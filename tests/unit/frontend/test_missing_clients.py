@@ -58,7 +58,8 @@ except JobError as error:
         (
             "obstore",
             "locate('s3://bucket/t', Path('/')).read_bytes()",
-            "JobError: s3://bucket: obstore is not installed: pip install 'mrflight[s3]'",
+            "JobError: s3://bucket needs obstore, which is not installed: pip install "
+            "'mrflight[s3]'",
         ),
         (
             "deltalake",

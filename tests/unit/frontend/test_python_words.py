@@ -144,11 +144,11 @@ MISTAKES: list[tuple[Make, str]] = [
     ),
     (
         lambda: VISITS.group_by("no").agg(n="count(*)").join(USERS, on="no").explain(),
-        "group_by of visits: visits has no column 'no'",
+        "group_by: visits has no column 'no'",
     ),
     (
         lambda: CLICKS.join(USERS, on="url").group_by("no").agg(n="count(*)").explain(),
-        "group_by of joined: joined has no column 'no'; it has 'url', 'clicks', 'id'",
+        "group_by: joined has no column 'no'; it has 'url', 'clicks', 'id'",
     ),
     (lambda: VISITS.job("out", mode="replace"), "mode: 'replace' is not 'error', 'append', "),
     (lambda: VISITS.job("out", kyes="url"), "kyes: unknown key; did you mean 'keys'?"),

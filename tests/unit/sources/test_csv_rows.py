@@ -11,7 +11,7 @@ import pytest
 
 from mrflight.config.spec import InputSpec
 from mrflight.config.text_options import CsvOptions
-from mrflight.errors import BadRowError, JobFileError, SchemaMismatchError
+from mrflight.errors import BadRowError, ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 
@@ -30,6 +30,17 @@ def open_files(
 def rows(source: Source) -> list[tuple[Any, ...]]:
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_another_delimiter_is_told_by_a_missing_column(tmp_path: Path, delimiter: str) -> None:
+    with pytest.raises(ColumnNotFoundError) as missing:
+        open_files(tmp_path, f"n{delimiter}s\n1{delimiter}a\n", types={"n": "string"})
+    name = f"n{delimiter}s"
+    assert str(missing.value) == (
+        f"inputs.visits.types: {tmp_path}/0.csv has no column 'n'; it has only {name!r}: if "
+        f"{delimiter!r} is between the values of a csv file, set csv.delimiter to it"
+    )
 
 
 SHORT = 'n,s,x\n1\n2,b\n\n3,c,1.5\r\n4,"d"\r\n5\n6,"e ""f""",2\n'
