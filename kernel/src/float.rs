@@ -1,4 +1,4 @@
-//! Hashes floats by one 64-bit pattern for all equal values.
+//! Hashes and orders floats by one 64-bit pattern for all equal values.
 
 use crate::hash;
 
@@ -7,8 +7,20 @@ const NAN: u64 = 0x7FF8_0000_0000_0000;
 /// Return the hash of a float. Both zeros have one hash, and all NaNs have one.
 #[inline]
 pub fn hash(value: f64) -> u64 {
+    hash::word(bits(value))
+}
+
+/// Return a number in the order of floats, in which both zeros are equal. NaNs are the greatest.
+#[inline]
+pub fn order(value: f64) -> u64 {
+    let bits = bits(value);
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+}
+
+#[inline]
+fn bits(value: f64) -> u64 {
     // Adding 0.0 turns -0.0 into 0.0 and changes no other value.
-    hash::word(if value.is_nan() { NAN } else { (value + 0.0).to_bits() })
+    if value.is_nan() { NAN } else { (value + 0.0).to_bits() }
 }
 
 /// Convert a float of 16 bits: 1 of sign, 5 of exponent, 10 of fraction.

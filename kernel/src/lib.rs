@@ -13,6 +13,7 @@ mod bit_buffer;
 mod bits;
 mod buffers;
 mod canonical;
+mod centroids;
 mod column;
 mod distinct;
 mod float;
@@ -50,7 +51,7 @@ mod _kernel {
     use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{distinct, order, place, rank, row};
+    use crate::{centroids, distinct, order, place, rank, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -119,6 +120,25 @@ mod _kernel {
     ) -> PyResult<()> {
         let rows = rows.slice_mut()?;
         Ok(py.detach(|| order::runs(&values, &offsets, rows))?)
+    }
+
+    /// Fill the beginning of `merged` with the mean and the weight (float64) of the merged centroids
+    /// of each digest, and `counts` (int64) with how many it has. Return how many there are.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
+    fn merge_centroids(
+        py: Python<'_>,
+        means: Column,
+        weights: Column,
+        bounds: Column,
+        cuts: Vec<f64>,
+        max_unmerged: usize,
+        mut merged: Output,
+        mut counts: Output,
+    ) -> PyResult<usize> {
+        let rule = centroids::Rule { cuts, max_unmerged };
+        let (merged, counts) = (merged.slice_mut()?, counts.slice_mut()?);
+        Ok(py.detach(|| centroids::merge(&means, &weights, &bounds, &rule, merged, counts))?)
     }
 
     /// Fail for an id that is null or not a partition.

@@ -7,7 +7,7 @@ use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
 
 /// A value and its row. All differ, so that an unstable sort keeps the order of equal values.
-type Entry = (u64, u32);
+pub type Entry = (u64, u32);
 
 /// The lengths of runs that are sorted by the bytes of their values, which takes 13 to 15 ns a value
 /// (Zen 4, as long as two copies fit into the cache), and comparing them 20 to 29. For shorter and
@@ -28,7 +28,7 @@ pub fn runs(column: &Column, offsets: &Column, rows: &mut [u32]) -> Result<()> {
         return Err(Malformed::Column("it has nulls"));
     }
     let outside = || Malformed::Column("its runs do not ascend to its last row");
-    let mut buffers = (Vec::new(), Vec::new());
+    let (mut entries, mut sorter) = (Vec::new(), Sorter::default());
     let mut values = column.fixed(&all, 8)?.as_chunks().0.iter().copied().map(u64::from_le_bytes);
     let (mut start, mut rest) = (0, rows);
     with_widened!(offsets.integers(&(0..offsets.rows))?, bounds => {
@@ -40,31 +40,31 @@ pub fn runs(column: &Column, offsets: &Column, rows: &mut [u32]) -> Result<()> {
             let end = usize::try_from(end).map_err(|_| outside())?;
             let count = end.checked_sub(start).ok_or_else(outside)?;
             let (run, after) = rest.split_at_mut_checked(count).ok_or_else(outside)?;
-            order(&mut buffers, &mut values, start, run);
+            entries.clear();
+            #[allow(clippy::cast_possible_truncation)] // there are at most 2^32 rows
+            entries.extend(values.by_ref().take(count).zip(start as u32..));
+            sorter.sort(&mut entries);
+            for (row, entry) in run.iter_mut().zip(&entries) {
+                *row = entry.1;
+            }
             (start, rest) = (end, after);
         }
     });
     if rest.is_empty() { Ok(()) } else { Err(outside()) }
 }
 
-/// Write the rows from `first` on to `run` in the order of the next values.
-#[allow(clippy::cast_possible_truncation)] // there are at most 2^32 rows
-fn order(
-    (entries, spare): &mut (Vec<Entry>, Vec<Entry>),
-    values: &mut impl Iterator<Item = u64>,
-    first: usize,
-    run: &mut [u32],
-) {
-    entries.clear();
-    entries.extend(values.take(run.len()).zip(first as u32..));
-    if BY_BYTES.contains(&run.len()) {
-        spare.resize(spare.len().max(run.len()), (0, 0));
-        sort_by_bytes(entries, &mut spare[..run.len()]);
-    } else {
-        entries.sort_unstable();
-    }
-    for (row, entry) in run.iter_mut().zip(entries) {
-        *row = entry.1;
+/// Sorts entries, and keeps a buffer for the next ones.
+#[derive(Default)]
+pub struct Sorter(Vec<Entry>);
+
+impl Sorter {
+    pub fn sort(&mut self, entries: &mut [Entry]) {
+        if BY_BYTES.contains(&entries.len()) {
+            self.0.resize(self.0.len().max(entries.len()), (0, 0));
+            sort_by_bytes(entries, &mut self.0[..entries.len()]);
+        } else {
+            entries.sort_unstable();
+        }
     }
 }
 

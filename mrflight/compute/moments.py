@@ -59,9 +59,9 @@ def _unpack(
 
     If all are single values, there are only means.
     """
-    values, starts, lengths = lists = unpack(column, groups)
+    values, starts, lengths = unpack(column, groups)
     means = values[starts]
-    if lists.are_single_values:
+    if lengths is None:
         return None, means, None
     merged = np.flatnonzero(lengths > 1)
     counts, squares = np.ones(len(starts)), _squares_of_one(means)

@@ -31,11 +31,8 @@ class PackedFloats(NamedTuple):
 
     values: Floats
     starts: Rows
-    lengths: Rows
-
-    @property
-    def are_single_values(self) -> bool:
-        return bool((self.lengths == 1).all())
+    lengths: Rows | None
+    """None if each list has one double."""
 
 
 def pack_rows(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -49,7 +46,7 @@ def pack_rows(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _pack_rows(column: pa.ChunkedArray) -> pa.Array:
     floats = to_floats(column.drop_null())
     if not column.null_count:
-        return _array(floats, np.arange(len(floats) + 1))
+        return _array(floats, np.arange(len(floats) + 1, dtype=np.int32))
     valid = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
     return nullable(_array(floats, _bounds(valid)), valid)
 
@@ -70,18 +67,35 @@ def pack(values: Floats, lengths: Rows, valid: npt.NDArray[np.bool_]) -> pa.Chun
 
 
 def unpack(column: pa.ChunkedArray, groups: RowGroups) -> PackedFloats:
-    """Return the lists in the rows of some groups, none of which is null."""
-    lists = column.cast(pa.large_binary()).combine_chunks()  # may have more than 2 GiB
-    bounds = values_in(lists.buffers()[1], np.int64, len(lists) + 1, lists.offset) >> 3
-    values = values_in(lists.buffers()[2] or b"", "<f8", int(bounds[-1]), 0)
-    return PackedFloats(values, bounds[:-1][groups.rows], np.diff(bounds)[groups.rows])
+    """Return the lists in the rows of some groups, none of which is null or empty."""
+    offsets = [_offsets(chunk) for chunk in column.chunks]
+    nothing = np.empty(0, np.int64)
+    parts = [_values(*each) for each in zip(column.chunks, offsets, strict=True)]
+    values = np.concatenate([nothing.astype(np.float64), *parts])
+    if len(values) == len(column) and not column.null_count:
+        return PackedFloats(values, groups.rows, None)
+    lengths = np.concatenate([nothing, *(np.diff(each) >> 3 for each in offsets)])
+    starts = np.cumsum(lengths) - lengths
+    return PackedFloats(values, starts[groups.rows], lengths[groups.rows])
+
+
+def _offsets(lists: pa.Array) -> npt.NDArray[np.int32]:
+    return values_in(lists.buffers()[1], np.int32, len(lists) + 1, lists.offset)
+
+
+def _values(lists: pa.Array, offsets: npt.NDArray[np.int32]) -> Floats:
+    first, last = int(offsets[0]) >> 3, int(offsets[-1]) >> 3
+    return values_in(lists.buffers()[2] or b"", np.float64, last - first, first)
 
 
 def _bounds(lengths: Rows | npt.NDArray[np.bool_]) -> Rows:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
-def _array(values: Floats, bounds: Rows) -> pa.Array:
-    offsets = pa.py_buffer((8 * bounds).astype(np.int32))
-    buffers = [None, offsets, to_arrow(np.ascontiguousarray(values)).buffers()[1]]
+def _array(values: Floats, bounds: npt.NDArray[np.integer]) -> pa.Array:
+    buffers = [
+        None,
+        pa.py_buffer(8 * bounds.astype(np.int32)),
+        to_arrow(np.ascontiguousarray(values)).buffers()[1],
+    ]
     return pa.Array.from_buffers(PACKED, len(bounds) - 1, buffers)

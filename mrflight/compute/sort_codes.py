@@ -211,7 +211,9 @@ def _words(column: pa.Array) -> list[UInt64s]:
     whole = np.frombuffer(buffer, f"{letter}{width}", rows, column.offset * width)
     if letter == "f":
         return [float_codes(whole)]
-    return [whole.astype(np.uint64) if letter == "u" else whole.astype(np.int64).view("u8") ^ _SIGN]
+    if letter == "u":
+        return [whole.astype(np.uint64, copy=False)]
+    return [whole.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN]
 
 
 def float_codes(values: npt.NDArray[np.floating]) -> UInt64s:
@@ -219,9 +221,12 @@ def float_codes(values: npt.NDArray[np.floating]) -> UInt64s:
 
     They are the bits of the floats, of which those of negative numbers are inverted.
     """
-    wide = values.astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    wide = np.add(values, 0.0, dtype=np.float64)  # -0.0 + 0.0 is 0.0
     is_nan = np.isnan(wide)
     if is_nan.any():
         wide[is_nan] = np.nan
     bits = wide.view(np.int64)
-    return (bits ^ (bits >> 63 | np.int64(-(2**63)))).view(np.uint64)
+    changed = bits >> 63
+    changed |= np.int64(-(2**63))
+    changed ^= bits
+    return changed.view(np.uint64)

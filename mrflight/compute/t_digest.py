@@ -3,20 +3,22 @@
 A digest has centroids: the mean and the number of neighbouring values. Those near the ends stand
 for few values, so quantiles near 0 and 1 are the most accurate. The algorithm is the merging
 t-digest of Dunning and Ertl ("Computing Extremely Accurate Quantiles Using t-Digests", 2019,
-arXiv:1902.04023) with their scale function k1. It differs in one step, so that NumPy can merge the
-digests of all groups at once: centroids are merged if the integer parts of k1 at their middles are
-equal, instead of one after the other until their distance in k1 is 1. A centroid then spans at most
-2 in k1 rather than 1, which twice the `COMPRESSION` makes up for.
+arXiv:1902.04023) with their scale function k1. It differs in one step: centroids are merged if
+their middles are between the same two integers of k1, instead of one after the other until their
+distance in k1 is 1. Where to cut is then known before the values are. A centroid spans at most 2 in
+k1 rather than 1, which twice the `COMPRESSION` makes up for.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
 from mrflight.compute.packed_floats import Floats, pack, unpack
 from mrflight.compute.quantiles import between, quantile_type
@@ -27,9 +29,10 @@ COMPRESSION = 400
 """Centroids of all merged values have k1 from -100 to 100, so there are at most 203: one for each
 integer part, and the two extremes by themselves. That is 3.2 KiB."""
 
-_CUTS = (
-    1 + np.sin(2 * np.pi / COMPRESSION * np.arange(1 - COMPRESSION // 4, COMPRESSION // 4))
-) / 2
+_CUTS = [
+    (1 + math.sin(2 * math.pi / COMPRESSION * number)) / 2
+    for number in range(1 - COMPRESSION // 4, COMPRESSION // 4)
+]
 """The quantiles at which k1 is an integer."""
 
 MAX_EXACT_VALUES = 200
@@ -45,17 +48,13 @@ class Centroids(NamedTuple):
 
 
 def merge_digests(column: pa.ChunkedArray, groups: RowGroups) -> pa.ChunkedArray:
-    """Return the digest of each group from those of its parts; null if all of these are null.
-
-    The centroids of groups with up to `MAX_EXACT_VALUES` of them are put together as they are.
-    """
-    merged, counts = _centroids(column, groups)
-    if counts.max(initial=0) > MAX_EXACT_VALUES:
-        merged = _sort(merged, counts)
-        starts = np.flatnonzero(_begins_centroid(merged, counts))
-        numbers = np.repeat(np.arange(len(counts)), counts)[starts]
-        merged, counts = _merge_runs(merged, starts), np.bincount(numbers, minlength=len(counts))
-    return pack(np.stack(merged, axis=1).reshape(-1), 2 * counts, counts > 0)
+    """Return the digest of each group from those of its parts; null if all of these are null."""
+    (means, weights), counts = _centroids(column, groups)
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    merged, left = kernel.merge_centroids(
+        to_arrow(means), to_arrow(weights), to_arrow(bounds), _CUTS, MAX_EXACT_VALUES
+    )
+    return pack(merged.to_numpy(), 2 * left.to_numpy(), counts > 0)
 
 
 def estimate_quantiles(column: pa.ChunkedArray, kind: pa.DataType, fraction: float) -> pa.Array:
@@ -96,8 +95,8 @@ def estimate_type(kind: pa.DataType) -> pa.DataType:
 def _centroids(column: pa.ChunkedArray, groups: RowGroups) -> tuple[Centroids, Rows]:
     """Return the centroids of each group, one group after the other, and their numbers."""
     groups = groups.valid(column)
-    values, starts, lengths = lists = unpack(column, groups)
-    if lists.are_single_values:
+    values, starts, lengths = unpack(column, groups)
+    if lengths is None:
         return Centroids(values[starts], np.ones(len(starts))), groups.lengths
     parts = np.maximum(lengths >> 1, 1)
     ends = np.cumsum(parts)
@@ -118,42 +117,6 @@ def _sort(centroids: Centroids, counts: Rows) -> Centroids:
         .rows
     )
     return Centroids(centroids.means[order], centroids.weights[order])
-
-
-def _begins_centroid(centroids: Centroids, counts: Rows) -> npt.NDArray[np.bool_]:
-    """Return for each centroid, in order, whether it is not merged with the one before it."""
-    begins = _is_apart(centroids, counts)
-    means = centroids.means
-    if not np.isfinite(means).all():
-        what = np.where(np.isnan(means), 2, np.where(np.isinf(means), np.sign(means), 0))
-        begins = (begins & (what == 0)) | np.append(True, what[1:] != what[:-1])
-    begins[(np.cumsum(counts) - counts)[counts > 0]] = True
-    return begins
-
-
-def _is_apart(centroids: Centroids, counts: Rows) -> npt.NDArray[np.bool_]:
-    """Return for each of some numbers whether it stays apart from the one before it."""
-    is_large = counts > MAX_EXACT_VALUES
-    last = (np.cumsum(counts) - 1)[is_large]
-    first = last + 1 - counts[is_large]
-    ends = np.cumsum(centroids.weights)
-    before = ends[first] - centroids.weights[first]
-    cuts = before[:, np.newaxis] + (ends[last] - before)[:, np.newaxis] * _CUTS
-    is_apart = np.append(np.repeat(~is_large, counts), False)
-    is_apart[np.searchsorted(ends - centroids.weights / 2, cuts.reshape(-1))] = True
-    is_apart[first + 1] = is_apart[last] = True  # the least and the greatest stay as they are
-    return is_apart[:-1]
-
-
-def _merge_runs(centroids: Centroids, starts: Rows) -> Centroids:
-    """Return one centroid for each run. Its mean is within its values despite rounding."""
-    means, weights = centroids
-    lengths = np.diff(starts, append=len(means))
-    sums = np.add.reduceat(weights, starts)
-    parts = means * (weights / np.repeat(sums, lengths))
-    lowest, highest = means[starts], means[starts + lengths - 1]
-    merged = np.clip(np.add.reduceat(parts, starts), lowest, highest)
-    return Centroids(np.where(lengths == 1, lowest, merged), sums)
 
 
 def _from_floats(values: Floats, kind: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:

@@ -11,7 +11,16 @@ from tests.support.experiments import contents, python
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""
 
-WITH_DATA = ("ratios", "tpch", "ordering", "executors", "ray_faults", "map_parts", "tune")
+WITH_DATA = (
+    "aggregates",
+    "ratios",
+    "tpch",
+    "ordering",
+    "executors",
+    "ray_faults",
+    "map_parts",
+    "tune",
+)
 
 
 class TestSmallExperiments:
@@ -54,6 +63,11 @@ class TestSmallExperiments:
                     *("--engines", "mrflight in pieces,arrow"),
                 ],
                 ["join.json", "join.md"],
+            ),
+            (
+                "aggregates",
+                ["--rows", 20_000, "--rounds", 1, "--groups", "10,5000"],
+                ["aggregates.json", "aggregates.md"],
             ),
             ("scale", ["--sizes", "50", "--servers", 5], ["scale.json", "scale.md"]),
             (

@@ -95,6 +95,28 @@ def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array
     return _kernel.order_runs(values, offsets)
 
 
+def merge_centroids(
+    means: pa.DoubleArray,
+    weights: pa.DoubleArray,
+    bounds: pa.Int64Array,
+    cuts: Sequence[float],
+    max_unmerged: int,
+) -> tuple[pa.DoubleArray, pa.Int64Array]:
+    """Return ``(merged, counts)``: centroids of t-digests, merged, and how many each digest has.
+
+    Those of digest ``d`` are the ones from ``bounds[d]`` to ``bounds[d + 1]``. Up to
+    ``max_unmerged`` of them are returned as they are. More are sorted by their means. Those whose
+    middles are between two ``cuts``, which are quantiles in ascending order, become one centroid,
+    but the least and the greatest stay apart, and so do infinities and NaN. ``merged`` has the mean
+    and the weight of one after the other. Weights are whole numbers, and there are no nulls. Raises
+    ValueError for bounds that do not ascend from 0 to the last centroid.
+    """
+    _check_arrays([means, weights, bounds])
+    if len(means) != len(weights):
+        raise ValueError(f"there are {len(means)} means and {len(weights)} weights")
+    return _kernel.merge_centroids(means, weights, bounds, cuts, max_unmerged)
+
+
 def check_partition_ids(ids: pa.Int32Array, partitions: int) -> None:
     """Raise ValueError, which names the row, for an id that is null or not a partition."""
     _check_ids(ids, partitions)

@@ -72,6 +72,20 @@ def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array
     return _array(pa.uint32(), rows, order)
 
 
+def merge_centroids(
+    means: pa.DoubleArray,
+    weights: pa.DoubleArray,
+    bounds: pa.Int64Array,
+    cuts: Sequence[float],
+    max_unmerged: int,
+) -> tuple[pa.DoubleArray, pa.Int64Array]:
+    digests = max(0, len(bounds) - 1)
+    merged, counts = pa.allocate_buffer(16 * len(means)), pa.allocate_buffer(8 * digests)
+    columns = (_describe(means), _describe(weights), _describe(bounds))
+    count = _kernel.merge_centroids(*columns, cuts, max_unmerged, merged, counts)
+    return _array(pa.float64(), 2 * count, merged), _array(pa.int64(), digests, counts)
+
+
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     _kernel.check_ids(_describe(ids), partitions)
 

@@ -17,6 +17,7 @@ compare the two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ _CANONICAL_NAN = np.int64(0x7FF8000000000000)
 
 _UInt64s = npt.NDArray[np.uint64]
 _Int64s = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
 
 
 def hash_rows(columns: Sequence[pa.Array]) -> pa.UInt64Array:
@@ -73,6 +75,45 @@ def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array
         raise ValueError("a column is malformed: its runs do not ascend to its last row")
     runs = np.repeat(np.arange(len(lengths)), lengths)
     return pa.array(np.lexsort([values.to_numpy(), runs]).astype(np.uint32))
+
+
+def merge_centroids(
+    means: pa.DoubleArray,
+    weights: pa.DoubleArray,
+    bounds: pa.Int64Array,
+    cuts: Sequence[float],
+    max_unmerged: int,
+) -> tuple[pa.DoubleArray, pa.Int64Array]:
+    ends = bounds.to_numpy()
+    if not len(ends) or ends[0] or ends[-1] != len(means) or (np.diff(ends) < 0).any():
+        message = "its digests do not ascend to its last centroid"
+        raise ValueError(f"a column is malformed: {message}")
+    centroids = np.stack([means.to_numpy(), weights.to_numpy()], axis=1)
+    digests = [centroids[start:end] for start, end in pairwise(ends)]
+    merged = [
+        digest if len(digest) <= max_unmerged else _merge(digest, np.asarray(cuts))
+        for digest in digests
+    ]
+    counts = np.array([len(digest) for digest in merged], np.int64)
+    return pa.array(np.concatenate([np.empty(0), *map(np.ravel, merged)])), pa.array(counts)
+
+
+def _merge(digest: _Floats, cuts: _Floats) -> _Floats:
+    """Return the merged centroids of one digest. Sums are added in order, as the kernel does."""
+    means, weights = digest[np.argsort(digest[:, 0] + 0.0, kind="stable")].T
+    until = np.cumsum(weights)
+    begins = np.zeros(len(means) + 1, np.bool_)
+    begins[np.searchsorted(until - weights / 2, cuts * until[-1])] = True
+    begins[[1, len(means) - 1]] = True
+    kinds = np.where(np.isnan(means), 2, np.where(np.isinf(means), np.sign(means), 0))
+    starts = (begins[:-1] & (kinds == 0)) | (np.diff(kinds, prepend=np.nan) != 0)
+    runs, first = np.cumsum(starts) - 1, np.flatnonzero(starts)
+    last = np.append(first[1:], len(means)) - 1
+    totals = np.bincount(runs, weights)
+    mixed = np.bincount(runs, means * (weights / totals[runs]))
+    is_alone = (first == last) | (kinds[first] != 0)
+    mixed = np.where(is_alone, means[first], np.clip(mixed, means[first], means[last]))
+    return np.stack([mixed, totals], axis=1)
 
 
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:

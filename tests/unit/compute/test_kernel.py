@@ -142,6 +142,21 @@ def test_partitions_are_the_high_word_of_the_product(native: ModuleType, partiti
     assert native.partition_ids(key, partitions).to_pylist() == expected
 
 
+@pytest.mark.parametrize("lengths", [[3000, 0, 201, 200], [1, 262, 5000]])
+def test_centroids_are_merged_alike(native: ModuleType, lengths: list[int]) -> None:
+    """Sums are added in the same order, so that they are rounded alike."""
+    random = np.random.default_rng(len(lengths))
+    means = random.lognormal(0, 3, sum(lengths))
+    means[random.integers(0, len(means), 60)] = np.repeat([np.nan, np.inf, -np.inf], 20)
+    weights = random.integers(1, 1000, len(means)).astype(np.float64)
+    bounds = np.cumsum([0, *lengths])
+    cuts = np.linspace(0.001, 0.999, 150).tolist()
+    columns = (pa.array(means, from_pandas=False), pa.array(weights), pa.array(bounds))
+    found, wanted = (each.merge_centroids(*columns, cuts, 200) for each in (native, reference))
+    assert found[1].equals(wanted[1])
+    assert np.array_equal(found[0].to_numpy(), wanted[0].to_numpy(), equal_nan=True)
+
+
 def test_no_memory_is_leaked(native: ModuleType) -> None:
     key = [pa.array(["a", None, "b" * 50]).dictionary_encode(), pa.array([1, 2, 3])]
     native.order_by_partition(native.partition_ids(key, 20), 20)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from importlib import import_module
 from itertools import accumulate, pairwise
+from math import isfinite
 
 import numpy as np
 import pyarrow as pa
@@ -301,6 +302,59 @@ def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
             kernel.order_runs(values, ends)
     with pytest.raises(TypeError, match="offsets are int64, not int32"):
         kernel.order_runs(pa.array([1, 2], pa.uint64()), ends.cast(pa.int32()))
+
+
+CENTROIDS = st.lists(
+    st.tuples(st.floats(width=16) | st.sampled_from([0.0, -0.0]), st.integers(1, 9)), max_size=30
+)
+
+
+@given(digests=st.lists(CENTROIDS, max_size=4), max_unmerged=st.integers(1, 5))
+def test_centroids_are_merged_between_cuts(
+    digests: list[list[tuple[float, int]]], max_unmerged: int
+) -> None:
+    cuts = [0.25, 0.5, 0.9]
+    merged, counts = kernel.merge_centroids(
+        pa.array([mean for digest in digests for mean, _ in digest], pa.float64()),
+        pa.array([weight for digest in digests for _, weight in digest], pa.float64()),
+        pa.array(list(accumulate(map(len, digests), initial=0)), pa.int64()),
+        cuts,
+        max_unmerged,
+    )
+    wanted = [merged_centroids(digest, cuts, max_unmerged) for digest in digests]
+    assert counts.to_pylist() == [len(digest) for digest in wanted]
+    flat = [number for digest in wanted for centroid in digest for number in centroid]
+    assert merged.to_pylist() == pytest.approx(flat, nan_ok=True, rel=1e-12, abs=1e-12)
+
+
+def merged_centroids(
+    digest: list[tuple[float, int]], cuts: list[float], max_unmerged: int
+) -> list[tuple[float, int]]:
+    if len(digest) <= max_unmerged:
+        return digest
+    ordered = sorted(digest, key=lambda each: (each[0] != each[0], each[0]))
+    total = sum(weight for _, weight in digest)
+    until, runs = 0, defaultdict(list)
+    for at, (mean, weight) in enumerate(ordered):
+        middle = until + weight / 2
+        until += weight
+        extreme = {0: 0, len(digest) - 1: 2}.get(at, 1)
+        number = (extreme, sum(cut * total <= middle for cut in cuts)) if isfinite(mean) else mean
+        runs["nan" if mean != mean else number].append((mean, weight))
+    means = [
+        sum(mean * weight for mean, weight in run) / sum(weight for _, weight in run)
+        for run in runs.values()
+    ]
+    return list(zip(means, [sum(w for _, w in run) for run in runs.values()], strict=True))
+
+
+@pytest.mark.parametrize("ends", [[], [0], [0, 2], [1, 3], [0, 4], [0, 2, 1, 3]])
+def test_digests_that_do_not_cover_the_centroids_are_refused(ends: list[int]) -> None:
+    numbers = pa.array([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"a column is malformed|a buffer to fill"):
+        kernel.merge_centroids(numbers, numbers, pa.array(ends, pa.int64()), [0.5], 1)
+    with pytest.raises(ValueError, match="there are 3 means and 2 weights"):
+        kernel.merge_centroids(numbers, numbers[1:], pa.array([0, 3]), [0.5], 1)
 
 
 @pytest.mark.parametrize(
