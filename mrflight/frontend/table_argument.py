@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.config.secret_options import holds_secret
-from mrflight.errors import JobFileError
+from mrflight.errors import InputError, JobFileError
 
 if TYPE_CHECKING:
     from mrflight.storage import Location
@@ -33,6 +33,8 @@ def requested_table(options: argparse.Namespace) -> Location:
     Options of the store from the environment are included: see `with_environment`. A relative path
     is below the current folder.
     """
+    if os.path.isfile(options.table):
+        raise InputError(f"{options.table} is a file; name the folder of the table that it is in")
     from mrflight.storage import hopsfs, locate
     from mrflight.storage.environment import with_environment
     from mrflight.storage.option_checks import check_commits, check_endpoint, check_options

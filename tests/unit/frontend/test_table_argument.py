@@ -94,3 +94,13 @@ def test_a_text_that_is_not_an_option_is_not_shown(
     assert refusal(capsys, command, HDFS, "--storage", text) == (
         "mrflight: --storage: write KEY=VALUE\n"
     )
+
+
+@COMMANDS
+def test_a_file_is_no_table(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "part.parquet"
+    file.write_bytes(b"rows")
+    message = refusal(capsys, command, str(file))
+    assert message == f"mrflight: {file} is a file; name the folder of the table that it is in\n"
