@@ -5,7 +5,6 @@ aggregate = { clicks = "sum(weight)", rows = "count(*)", last_seen = "max(at)" }
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from typing import Literal, NamedTuple, get_args
@@ -97,13 +96,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
         function, column = "count_distinct", distinct[1]
     is_star = column == "*"
     if function not in FUNCTIONS or (is_star and function != "count"):
-        known = (*FUNCTIONS, *SYNONYMS)
-        near = difflib.get_close_matches(function, known, n=1)
-        hint = f"did you mean {near[0]}? Write" if near and near[0] != function else "write"
-        raise JobFileError(
-            f"reduce.aggregate.{name}: {text!r} is not an aggregate; {hint} 'function(column)' "
-            f"with one of {', '.join(known)}, or count(*)"
-        )
+        raise _no_aggregate(name, text, function)
     fraction = 0.5
     if function in _WITH_FRACTION:
         column, fraction = _split_fraction(name, text, column)
@@ -111,6 +104,18 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     may_be_expression = not (is_star or quoted or _IDENTIFIER.fullmatch(column))
     column = quoted[1].replace('""', '"') if quoted else column
     return Aggregate(name, function, None if is_star else column, fraction, may_be_expression)  # type: ignore[arg-type]
+
+
+def _no_aggregate(name: str, text: str, function: str) -> JobFileError:
+    import difflib  # for few processes
+
+    known = (*FUNCTIONS, *SYNONYMS)
+    near = difflib.get_close_matches(function, known, n=1)
+    hint = f"did you mean {near[0]}? Write" if near and near[0] != function else "write"
+    return JobFileError(
+        f"reduce.aggregate.{name}: {text!r} is not an aggregate; {hint} 'function(column)' "
+        f"with one of {', '.join(known)}, or count(*)"
+    )
 
 
 def may_have_expression(text: str) -> bool:

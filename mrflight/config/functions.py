@@ -5,7 +5,6 @@ A module is beside the job file, or installed.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 import traceback
@@ -70,15 +69,20 @@ class FunctionRef(SharedPayload, msgspec.Struct, frozen=True):
         for part in self.name.split("."):
             value = getattr(value, part, None)
         if not callable(value):
-            functions = [name for name, each in vars(module).items() if callable(each)]
-            near = difflib.get_close_matches(self.name, functions, n=1)
-            raise UserFunctionError(
-                f"{self.key_path}: module {self.module!r} "
-                f"({getattr(module, '__file__', None) or 'of Python'}) has no function "
-                f"{self.name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            raise self._missing_in(module)
         function: Callable[..., Any] = value
         return function
+
+    def _missing_in(self, module: ModuleType) -> UserFunctionError:
+        import difflib  # for few processes
+
+        functions = [name for name, each in vars(module).items() if callable(each)]
+        near = difflib.get_close_matches(self.name, functions, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        file = getattr(module, "__file__", None) or "of Python"
+        return UserFunctionError(
+            f"{self.key_path}: module {self.module!r} ({file}) has no function {self.name!r}{hint}"
+        )
 
     def _unpickle(self) -> Callable[..., Any]:
         try:

@@ -7,7 +7,7 @@ causes, and in the words of Python. ``MRFLIGHT_DEBUG=1`` in the environment keep
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from inspect import isfunction
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
@@ -46,8 +46,8 @@ def clear_errors(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             if isinstance(error, MrflightError) and args and isinstance(args[0], WrittenInPython):
                 _translate(error, args[0]._words())
-            if (shell := ipython_shell()) is not None:
-                _hide_last_frame(error, shell)
+            if ipython_shell() is not None:
+                _hide_last_frame(error)
             # Python shows this line of the one frame that stays.
             raise error.with_traceback(None) from None  # MRFLIGHT_DEBUG=1 shows all frames
 
@@ -71,18 +71,19 @@ def _translate(error: MrflightError, words: PythonWords) -> None:
         error.args = (words.translate(error.args[0]), *error.args[1:])
 
 
-def _hide_last_frame(error: Any, shell: Any) -> None:
+def _hide_last_frame(error: Any) -> None:
     """Let IPython show the error without its last frame, which is that of `clear_errors`.
 
     IPython heeds ``__tracebackhide__`` in all frames but the last. It calls this method of an error
-    that has it.
+    that has it, which may have been pickled meanwhile.
     """
+    error._render_traceback_ = partial(_render, error)
 
-    def render() -> Any:
-        frames = _without_last(error.__traceback__)
-        return shell.InteractiveTB.structured_traceback(type(error), error, frames)
 
-    error._render_traceback_ = render
+def _render(error: BaseException) -> Any:
+    """Return the lines that IPython shows."""
+    frames = _without_last(error.__traceback__)
+    return ipython_shell().InteractiveTB.structured_traceback(type(error), error, frames)
 
 
 def _without_last(frames: TracebackType | None) -> TracebackType | None:

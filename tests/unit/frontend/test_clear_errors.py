@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +75,15 @@ def test_an_interrupt_has_no_frames_of_ours(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(KeyboardInterrupt) as interrupted:
         ROWS.head()
     assert frames_of(interrupted.value) == ["test_clear_errors.py", "clear_errors.py"]
+
+
+def test_an_error_can_be_pickled_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may run it in a process of its own, which a notebook has forked."""
+    shell = SimpleNamespace(get_ipython=lambda: "the shell")
+    monkeypatch.setitem(sys.modules, "IPython", shell)  # type: ignore[arg-type]
+    error = raised_by(lambda: ROWS.schema)
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), str(copied)) == (type(error), str(error))
 
 
 def test_a_bug_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
