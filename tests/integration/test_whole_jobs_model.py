@@ -1,6 +1,7 @@
 """Whole jobs over tables that Hypothesis draws: joins, and steps in a row; DuckDB has the answers.
 
-What is drawn as well is how a job runs: files, partitions, what is sent to everyone. With ``auto``
+What is drawn as well is how the rows are stored (in parquet, in hive folders, in csv among bad
+rows) and how a job runs: files, partitions, what is sent to everyone. With ``auto``
 a partition has a few rows, as if the tables were large; what is heavy is seldom shared, as blocks
 of so few rows weigh the same: see test_skew.py.
 More of it: ``pytest --hypothesis-profile thorough``.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +32,7 @@ from mrflight.tasks.operators.hash_join import Join, can_broadcast
 from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
 from tests.support.join_tables import SKEW, has_no_common_type, joins
 from tests.support.skewed_partition import watch_slices
+from tests.support.stored_tables import in_files, stored
 
 Partitions = Literal["auto"] | int
 
@@ -42,8 +44,6 @@ whole_jobs = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
-
-SETTINGS = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
 
 partitions = st.sampled_from(["auto", 1, 5])
 files = st.integers(1, 3)
@@ -63,18 +63,20 @@ def shares() -> Iterator[list[ReduceTaskPlan]]:
         yield watch_slices(patch, min_bytes=16, partition_bytes=128)
 
 
-def read(folder: Path, name: str, table: pa.Table, files: int) -> mrflight.Dataset:
-    """The rows, written into so many files, some of which may be empty."""
-    (folder / name).mkdir()
-    rows = -(-len(table) // files)
-    for number in range(files):
-        pq.write_table(table.slice(number * rows, rows), folder / name / f"{number}.parquet")
-    return mrflight.read(folder / name, name=name).with_settings(SETTINGS)
+def made_by(
+    job: mrflight.Dataset, folder: Path, bad_rows: Mapping[str, int] | None = None
+) -> list[tuple[object, ...]]:
+    """Its rows, in the order of the part files, of which there are none without rows.
 
-
-def made_by(job: mrflight.Dataset, folder: Path) -> list[tuple[object, ...]]:
-    """Its rows, in the order of the part files, of which there are none without rows."""
+    ``bad_rows`` are those of inputs by the beginnings of their names.
+    """
     result = job.write_parquet(folder / "out")
+    for name, count in result.bad_rows.items():
+        assert [count] == [
+            bad
+            for begin, bad in (bad_rows or {}).items()
+            if name.rpartition(".")[2].startswith(begin)
+        ], result.bad_rows
     paths = sorted((folder / "out").glob("part-*.parquet"))
     rows = rows_of([pq.read_table(path) for path in paths]) if paths else []
     assert (result.rows_out, result.attempts.failed) == (len(rows), 0)
@@ -101,7 +103,7 @@ def test_a_join(
     shares.clear()
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        sides = [read(folder, *side) for side in zip("lr", (left, right), files, strict=True)]
+        sides = [in_files(folder, *side) for side in zip("lr", (left, right), files, strict=True)]
         if broadcast is not None:
             for number in (1, 0):
                 if can_broadcast(join.how, is_left=number == 0):
@@ -127,6 +129,7 @@ class Steps:
 
     rows: mrflight.Dataset
     query: str
+    columns: tuple[str, ...] = ("k", "g", "n", "row")
     keys: tuple[str, ...] = ("k", "g")
     unique: tuple[str, ...] = ("row",)
     steps: tuple[str, ...] = ()
@@ -158,6 +161,42 @@ def by_sql(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     return before.then("sql", rows, query.format("ROWS"))
 
 
+def where(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    least = draw(st.integers(-2, 2))
+    condition = draw(st.sampled_from([f"n >= {least}", f"n < {least} or n is null"]))
+    return before.then(
+        f"where {condition}", before.rows.filter(condition), f"select * from ROWS where {condition}"
+    )
+
+
+def selected(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    columns = draw(st.permutations(before.columns))
+    query = f"select {listed(columns)} from ROWS"
+    return before.then("selected", before.rows.select(*columns), query, columns=tuple(columns))
+
+
+def computed(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    rows = before.rows.with_columns(n="n * 2 - 1")
+    return before.then("computed", rows, "select * replace (n * 2 - 1 as n) from ROWS")
+
+
+def renamed(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    rows = before.rows.rename({"n": "m"}).with_columns(n="m + 1").drop("m")
+    columns = (*(name for name in before.columns if name != "n"), "n")
+    query = "select * exclude (n), n + 1 as n from ROWS"
+    return before.then("renamed", rows, query, columns=columns)
+
+
+def dropped(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    needed = ("n", "row", *before.keys, *before.unique)
+    extra = [name for name in before.columns if name not in needed]
+    if not extra:
+        return before
+    columns = tuple(name for name in before.columns if name not in extra)
+    query = f"select {listed(columns)} from ROWS"
+    return before.then(f"without {extra}", before.rows.drop(*extra), query, columns=columns)
+
+
 def distinct(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     twice = before.rows.union(before.rows) if draw(st.booleans()) else before.rows
     return before.then("distinct", twice.distinct(), "select distinct * from ROWS")
@@ -168,7 +207,44 @@ def grouped(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     aggregates = {"n": "count(n)", "row": "max(row)"}
     query = f"select {listed(keys)}, count(n) n, max(row) as row from ROWS group by {listed(keys)}"
     rows = before.rows.group_by(keys).agg(aggregates)
-    return before.then(f"grouped by {keys}", rows, query, keys=keys, unique=keys)
+    columns = (*keys, "n", "row")
+    return before.then(f"grouped by {keys}", rows, query, columns=columns, keys=keys, unique=keys)
+
+
+AGGREGATES = {
+    "count(n)": "count(n)",
+    "sum(n * 2 + 1)": "sum(n * 2 + 1)",
+    "avg(n)": "avg(n)",
+    "median(n)": "median(n)",
+    "quantile(n, 0.25)": "quantile_cont(n, 0.25)",
+    "count(distinct n)": "count(distinct n)",
+    "bool_and(n > 0)": "bool_and(n > 0)",
+    "bool_or(n > 0)": "bool_or(n > 0)",
+    "min(n)": "min(n)",
+    "stddev(n)": "round(stddev(n), 6)",
+    "var_pop(n)": "round(var_pop(n), 6)",
+}
+"""As mrflight and as DuckDB write them."""
+
+
+def aggregated(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
+    keys = tuple(draw(st.lists(st.sampled_from(before.keys), min_size=1, unique=True)))
+    ours = {"n": "count(*)"}
+    theirs = ["count(*) n"]
+    for number, each in enumerate(draw(st.lists(st.sampled_from([*AGGREGATES]), unique=True))):
+        ours[f"a{number}"] = each
+        theirs.append(f"{AGGREGATES[each]} a{number}")
+    ours["row"] = "max(row)"
+    query = (
+        f"select {listed(keys)}, {', '.join(theirs)}, max(row) as row from ROWS "
+        f"group by {listed(keys)}"
+    )
+    rounded = [name for name, each in ours.items() if each in ("stddev(n)", "var_pop(n)")]
+    rows = before.rows.group_by(keys).agg(ours)
+    if rounded:
+        rows = rows.with_columns({name: f"round({name}, 6)" for name in rounded})
+    columns = (*keys, *ours)
+    return before.then(f"{ours} by {keys}", rows, query, columns=columns, keys=keys, unique=keys)
 
 
 def kept(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
@@ -189,7 +265,8 @@ def joined(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
     query = f"select * from ROWS l {how} join others on k = id"
     if how in ("semi", "anti"):
         return before.then(how, rows, query)
-    return before.then(how, rows, query, unique=(*before.unique, "id", "other"))
+    both = (*before.columns, "id", "other")
+    return before.then(how, rows, query, columns=both, unique=(*before.unique, "id", "other"))
 
 
 def joined_with_its_own(before: Steps, draw: st.DrawFn, other: mrflight.Dataset) -> Steps:
@@ -208,10 +285,12 @@ def joined_with_its_own(before: Steps, draw: st.DrawFn, other: mrflight.Dataset)
         "mosts as (select g as of, max(n) most from them group by g) "
         "select * from them left join mosts on g = of"
     )
-    return before.then("most", rows, query)
+    return before.then("most", rows, query, columns=(*before.columns, "of", "most"))
 
 
-STEPS = [filtered, by_sql, distinct, grouped, kept, joined, joined_with_its_own]
+EXPRESSIONS = [where, selected, computed, renamed, dropped]
+SHUFFLES = [aggregated, kept, joined, joined_with_its_own, distinct, grouped]
+STEPS = [*EXPRESSIONS, *SHUFFLES, filtered, by_sql]
 
 
 @st.composite
@@ -264,21 +343,34 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
     return made[0], made[1]
 
 
+layouts = st.sampled_from(["parquet", "hive", "bad csv"])
+
+
 @whole_jobs
-@given(data=st.data(), drawn=tables(), files=st.tuples(files, files), partitions=partitions)
+@given(
+    data=st.data(),
+    drawn=tables(),
+    files=st.tuples(files, files),
+    layouts=st.tuples(layouts, layouts),
+    partitions=partitions,
+)
 def test_steps_in_a_row(
     data: st.DataObject,
     drawn: tuple[pa.Table, pa.Table],
     files: tuple[int, int],
+    layouts: tuple[str, str],
     partitions: Partitions,
 ) -> None:
     draw = data.draw
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         names = "rows", "others"
-        rows, others = (read(folder, *each) for each in zip(names, drawn, files, strict=True))
-        steps = Steps(rows, "from rows")
-        for step in draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=3)):
+        each = zip(names, drawn, files, layouts, strict=True)
+        (first, table), (others, other) = (stored(folder, *of) for of in each)
+        event(f"layouts: {' and '.join(layouts)}")
+        steps = Steps(first, "from rows", columns=tuple(table.column_names))
+        for step in draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=4)):
+            event(step.__name__)
             steps = step(steps, draw, others)
         ends = draw(st.sampled_from(["any order", "in order", "the first", "some"]))
         keys, order = draw(orders(("n", *steps.unique)))
@@ -293,7 +385,11 @@ def test_steps_in_a_row(
         with contextlib.suppress(JobFileError):  # maps alone
             job = job.with_shuffle(partitions=partitions)
         note(f"{steps.steps}, {ends} {keys} {limit}: {query}")
-        found, wanted = made_by(job, folder), by_query(query, dict(zip(names, drawn, strict=True)))
+        bad = {
+            name: len(rows) + parts for name, rows, parts in zip(names, drawn, files, strict=True)
+        }
+        found = made_by(job, folder, bad)
+    wanted = by_query(query, {"rows": table, "others": other})
     if ends == "some":
         assert len(found) == min(limit, len(wanted))
         assert Counter(found) <= Counter(wanted)
