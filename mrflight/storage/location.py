@@ -148,16 +148,17 @@ class Location(msgspec.Struct, frozen=True):
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:
     """Return the location of a path or URL; relative paths start from ``base``.
 
-    Names are taken literally: ``%``, ``?`` and ``#`` encode nothing. Raises JobError for an unknown
-    scheme, a URL without a bucket or host, credentials in a URL (messages would show them), and
-    the name of another machine in a ``file://`` URL.
+    A path that begins with ``~/`` is in the home folder, as shells and other libraries take it.
+    Other names are taken literally: ``%``, ``?`` and ``#`` encode nothing. Raises JobError for an
+    unknown scheme, a URL without a bucket or host, credentials in a URL (messages would show them),
+    and the name of another machine in a ``file://`` URL.
     """
     _check_without_credentials(path)
     scheme = scheme_of(path)
     ours = hopsfs.VARIABLES  # the client takes these from the environment
     given = tuple(sorted(item for item in (options or {}).items() if item[0] not in ours))
     if len(scheme) <= 1:  # one letter is a Windows drive
-        return Location(os.path.normpath(base / path), Disk(given))
+        return Location(os.path.normpath(base / _in_home(path)), Disk(given))
     if scheme == "file":
         return Location(os.path.normpath(base / _path_on_disk(path)), Disk(given))
     rest = path.partition("://")[2]
@@ -168,6 +169,11 @@ def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> L
     if not authority:
         raise JobError(f"{path}: {scheme}:// must be followed by {_AUTHORITIES[scheme]}")
     return Location(posixpath.normpath(f"/{inside}"), _STORES[scheme](authority, given))
+
+
+def _in_home(path: str) -> str:
+    """Return a path with the home folder in place of a ``~`` at its beginning."""
+    return os.path.expanduser(path) if path.startswith("~/") else path
 
 
 def _check_without_credentials(path: str) -> None:

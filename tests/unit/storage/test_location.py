@@ -117,6 +117,23 @@ def test_hops_deltalake_ignores_the_port_of_a_url(
     assert locate("hdfs://node:9000/t", tmp_path).is_same(locate("hopsfs://node/t", tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("~/visits/*.csv", "/home/ann/visits/*.csv"),
+        ("./~/visits", "/base/~/visits"),
+        ("~visits", "/base/~visits"),
+        ("visits/~", "/base/visits/~"),
+        ("file:///~/visits", "/~/visits"),
+    ],
+)
+def test_a_tilde_at_the_beginning_is_the_home_folder(
+    path: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert locate(path, Path("/base")).path == expected
+
+
 @pytest.mark.parametrize("root", ["/", "s3://bucket"])
 def test_everything_in_a_store_lies_in_its_root(tmp_path: Path, root: str) -> None:
     top = locate(root, tmp_path)
