@@ -114,13 +114,23 @@ def read_stream(
         or options.comment
         or options.allow_missing_columns
     ):
-        chunks = read_record_chunks(file, begin, RecordSplitter(options))
-        yield from decode_chunks(((expected, each) for each in count_lines(chunks)), bad_rows)
+        yield from _decode_records(file, begin, expected, bad_rows)
         return
     try:
         yield from _decode_stream(file, begin, expected)
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        for _ in _decode_records(file, begin, expected, bad_rows):
+            pass  # until the error that names the line
+        raise BadRowError(f"{file.url} cannot be read as csv: {error}") from error
+    except pa.ArrowInvalid as error:
         raise _bad_record(file, begin, expected, str(error)) from error
+
+
+def _decode_records(
+    file: TextFile, begin: int, expected: CsvExpectation, bad_rows: BadRowLog | None
+) -> Iterator[pa.RecordBatch]:
+    chunks = read_record_chunks(file, begin, RecordSplitter(expected.options))
+    yield from decode_chunks(((expected, each) for each in count_lines(chunks)), bad_rows)
 
 
 def _decode_stream(

@@ -59,8 +59,9 @@ class TextEncoding(msgspec.Struct, frozen=True):
     def transcode(self, stream: pa.NativeFile, url: str, *, strict: bool) -> pa.NativeFile:
         """Return the stream in the encoding `of_lines`.
 
-        Bytes that are not of the encoding raise InputError if the stream is ``strict``, or if they
-        spoil more than their line. Otherwise `decode` raises UnicodeDecodeError for their line.
+        Bytes that are not of the encoding raise InputError if they spoil more than their line, and
+        UnicodeDecodeError if the stream is ``strict``. Otherwise `decode` raises that for their
+        line.
         """
         if not self.is_transcoded:
             return stream
@@ -128,15 +129,12 @@ class _Transcoder:
         try:
             text = self._decoder.decode(block, final=len(block) == 0)
         except UnicodeDecodeError as error:
-            unskippable = (
-                ""
-                if self._encoding.spoils_lines
-                else "; bad_rows cannot skip them, as they change what the bytes after them mean"
-            )
+            if self._encoding.spoils_lines:
+                raise
             raise InputError(
                 f"{self._url} is not {self._encoding.codec}: {error.reason} at byte "
                 f"{self._offset - waiting + error.start:,}; set another encoding, or correct the "
-                f"file{unskippable}"
+                "file; bad_rows cannot skip them, as they change what the bytes after them mean"
             ) from error
         self._offset += len(block)
         return text.encode(errors="surrogatepass")

@@ -171,6 +171,27 @@ def test_bytes_that_are_not_in_the_encoding(
     assert str(raised.value).replace(f"{tmp_path}/", "") == expected + (skip if has_rows else "")
 
 
+@pytest.mark.parametrize("encoding", ["windows-1252", "shift_jis"])
+def test_wrong_bytes_among_rows_with_line_ends_are_told_by_line(
+    tmp_path: Path, encoding: str
+) -> None:
+    source = open_at(
+        tmp_path, b'n,s\n1,"a\nb"\n', {"n": "int8"}, encoding=encoding, newlines_in_values=True
+    )
+    assert rows(source) == [{"n": 1, "s": "a\nb"}]
+    data = b'n,s\n1,"a\nb"\n2,\x81\n'
+    with pytest.raises(BadRowError, match=r"a\.csv, line 4: b'\\x81' is not \w+; correct it, or"):
+        rows(
+            open_at(
+                tmp_path,
+                data,
+                {"n": "int8", "s": "binary"},
+                encoding=encoding,
+                newlines_in_values=True,
+            )
+        )
+
+
 def test_a_bad_value_in_another_encoding_is_shown_as_text(tmp_path: Path) -> None:
     data = b"n,s\n1,x\n\xe9,y\n"
     with pytest.raises(BadRowError, match=r"line 3: column 'n' has 'é', but"):
