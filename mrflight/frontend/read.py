@@ -124,6 +124,11 @@ def _text_of(path: object) -> str:
 
 
 def _not_readable(given: object) -> JobFileError:
+    if isinstance(given, dict):
+        return JobFileError(
+            f"read: {reprlib.repr(given)} is a dictionary; make a table of it with pyarrow.table, "
+            "or pyarrow.Table.from_pylist for a list of rows"
+        )
     is_lazy = type(given).__name__ == "LazyFrame"
     return JobFileError(
         f"read: {reprlib.repr(given)} has no rows yet; give its collect()"

@@ -259,7 +259,10 @@ def _common_format(
     examples = {format: root.at(path).url for format, path in paths.items()}
     key = f"inputs.{name}"
     if None in examples:
-        raise InputError(f"{examples[None]}: the suffix is of no known format; set {key}.format")
+        raise InputError(
+            f"{examples[None]}: the suffix is of no known format; set {key}.format, to 'csv', "
+            "'parquet', 'arrow' or 'json', or use a narrower path"
+        )
     if len(examples) > 1:
         listed = ", ".join(f"{url} ({format})" for format, url in examples.items())
         raise InputError(

@@ -22,12 +22,15 @@ _SUBQUERY = "has a subquery over other rows"
 _NOT_ROW_WISE = {
     "Aggregate": "aggregates rows of different tasks",
     "Distinct": "compares rows of different tasks for distinct",
-    "Sort": "sorts rows, but the shuffle keeps no order",
-    "Limit": "limits the rows, and each map task would do so",
+    "Sort": "sorts rows",
+    "Limit": "limits the rows",
     "WindowExpr": "uses a window over several rows",
     "Join": "joins rows of different tasks",
 }
 """Why these nodes cannot be applied to single rows."""
+
+_INSTEAD = {"Sort": "use reduce.sort_by", "Limit": "use reduce.limit"}
+"""What to do, unless SQL of a reduce can do it."""
 
 _NO_ROWS = {"Explain", "Analyze", "DescribeTable"}
 
@@ -38,7 +41,7 @@ def explain_not_row_wise(rows: DataFrame, table: str) -> str | None:
     for node in _nodes(plan):
         kind = type(node).__name__
         if reason := _NOT_ROW_WISE.get(kind):
-            return f"{reason}; do that in [reduce]"
+            return f"{reason}; {_INSTEAD.get(kind, 'do that in [reduce]')}"
         if kind not in _ROW_WISE or (kind == "TableScan" and node.table_name() != table):
             return f"does not only select from {table}"
     return _SUBQUERY if _has_subquery(plan) else None

@@ -50,6 +50,10 @@ def test_a_callable_that_cannot_be_pickled_is_refused_at_once() -> None:
             lambda: mrflight.read(["a.csv", 7]),  # type: ignore[list-item]
             "read: 7 is neither a path nor a table; give a file, a folder, a glob such as ",
         ),
+        (
+            lambda: mrflight.read([{"n": 1}]),  # type: ignore[list-item]
+            "read: {'n': 1} is a dictionary; make a table of it with pyarrow.table, or pyarrow.T",
+        ),
         (lambda: mrflight.read(b"a.csv"), "read: b'a.csv' is neither a path nor"),  # type: ignore[arg-type]
         (
             lambda: VISITS.group_by("url").write_parquet("out"),  # type: ignore[attr-defined]

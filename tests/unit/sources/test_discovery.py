@@ -152,7 +152,8 @@ def test_files_of_several_formats_need_an_explicit_format(folder: Path) -> None:
     with pytest.raises(InputError) as raised:
         find(folder, "visits/*")
     assert str(raised.value) == (
-        f"{folder}/visits/notes.txt: the suffix is of no known format; set inputs.visits.format"
+        f"{folder}/visits/notes.txt: the suffix is of no known format; set inputs.visits.format, "
+        "to 'csv', 'parquet', 'arrow' or 'json', or use a narrower path"
     )
     assert names(folder, "visits", format="json") == ["visits/c.json", "visits/notes.txt"]
     assert find(folder, "visits/notes.txt", format="csv").format == "csv"

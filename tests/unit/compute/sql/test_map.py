@@ -154,8 +154,16 @@ ONE_QUERY = (
         ),
         ("select n from visits group by n", JobFileError, "tasks; do that in [reduce]"),
         ("select distinct n from visits", JobFileError, OTHER_ROWS + "compares rows"),
-        ("select n from visits order by n", JobFileError, OTHER_ROWS + "sorts rows"),
-        ("select n from visits limit 1", JobFileError, OTHER_ROWS + "limits the rows"),
+        (
+            "select n from visits order by n",
+            JobFileError,
+            OTHER_ROWS + "sorts rows; use reduce.sort_by",
+        ),
+        (
+            "select n from visits limit 1",
+            JobFileError,
+            OTHER_ROWS + "limits the rows; use reduce.limit",
+        ),
         ("select max(n) over () from visits", JobFileError, OTHER_ROWS + "uses a window"),
         ("select a.n from visits a, visits b", JobFileError, OTHER_ROWS + "joins rows"),
         ("select n from visits union all select n from visits", JobFileError, "not only select"),
