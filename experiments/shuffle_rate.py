@@ -130,6 +130,7 @@ def shuffled(
         spill = Path(folder.path)
         options = ClusterOptions(1, MEMORY_BYTES, spill, heartbeat_timeout_s=10)
         with closing(EmbeddedCluster(folder, fork_server, options, QuietProgress())) as servers:
+            servers.start()
             servers.wait()
             with mrflight.connect(servers.metadata) as cluster:
                 shuffle = cluster.create_shuffle("rate", partitions=partitions)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, leave_when_interrupted
 
 if __name__ == "__main__":
+    import gc
+
     leave_when_interrupted()  # before the other imports, which take a while
+    gc.disable()  # they make no garbage; `load_here` enables it, once all is loaded
 
 import argparse
 import logging

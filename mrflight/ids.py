@@ -40,8 +40,8 @@ a shuffle and for a server, and are both random.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -70,7 +70,7 @@ class MapAttempt(NamedTuple):
 
 def new_job_id() -> str:
     """Return a new job id, which is unique and sorts by time."""
-    return f"{datetime.now(UTC).strftime(_JOB_STARTED)}-{secrets.token_hex(6)}"
+    return f"{datetime.now(UTC).strftime(_JOB_STARTED)}-{os.urandom(6).hex()}"
 
 
 def job_started(job_id: str) -> datetime:
@@ -97,7 +97,7 @@ def check_shuffle_id(shuffle_id: str) -> str:
 
 def new_writer_id() -> str:
     """Return a new random writer id or token."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def check_attempt(map_id: int, attempt: int, writer: str = "") -> MapAttempt:

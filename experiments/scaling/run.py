@@ -26,10 +26,11 @@ from mrflight.config.spec import JobSpec
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stages import build_stages
 from mrflight.scheduler.bad_row_files import BadRowFiles
+from mrflight.scheduler.job_context import JobContext
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
-from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
+from mrflight.scheduler.stage_scheduler import StageScheduler
 from mrflight.shuffle.wire.connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

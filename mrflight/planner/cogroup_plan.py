@@ -11,11 +11,11 @@ from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import rows_of
 from mrflight.sources.base import Source
-from mrflight.tasks.cogroup import JoinCoGroup, SqlCoGroup
+from mrflight.tasks.cogroup import CoGroup
+from mrflight.tasks.cogroup_kinds import JoinCoGroup, SqlCoGroup
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.operators.hash_join import How, Join, can_broadcast
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from mrflight.tasks.stage_rows import CoGroup
 
 AUTO_BROADCAST_BYTES = 8 * 2**20
 """The largest input, as rows in memory, that is broadcast without being asked for. Every task
@@ -37,32 +37,18 @@ class StreamedSide(msgspec.Struct, frozen=True):
         return mapped_schema(self.source.reader.schema, self.row_map)
 
 
-def plan_cogroup(spec: JobSpec) -> CoGroup | None:
-    """Return the join or the sql of the stage; None if the rows of all inputs form one table.
+def plan_cogroup(spec: JobSpec, reduce: ReduceSection) -> CoGroup:
+    """Return the join or the sql of the stage, of which ``reduce`` sets one.
 
     Raises JobFileError if the sections contradict each other.
     """
-    reduce = spec.reduce
-    if reduce is None:
-        return None
     if reduce.sql is not None:
         _check_sql_keys(spec)
         return SqlCoGroup(
             SqlReduce(reduce.sql, "reduce.sql", _sql_stream(spec), _keys_in_partitions(spec))
         )
-    if reduce.join is not None:
-        return _plan_join(spec, reduce, reduce.join)
-    for name, value in (("left", reduce.left), ("right", reduce.right)):
-        if value is not None:
-            raise JobFileError(
-                f"reduce.{name} only applies to reduce.join; set that, or leave it out"
-            )
-    for name, section in spec.inputs.items():
-        if section.broadcast is not None:
-            raise JobFileError(
-                f"inputs.{name}.broadcast only applies to reduce.join and reduce.sql; leave it out"
-            )
-    return None
+    assert reduce.join is not None, reduce
+    return _plan_join(spec, reduce, reduce.join)
 
 
 def _check_sql_keys(spec: JobSpec) -> None:
@@ -161,7 +147,7 @@ def _check_broadcast(spec: JobSpec, left: str, right: str, how: How) -> None:
 
 def plan_broadcast(
     spec: JobSpec,
-    cogroup: CoGroup | None,
+    cogroup: CoGroup,
     sources: Sequence[Source],
     row_maps: Mapping[str, RowMap | None],
 ) -> StreamedSide | None:
@@ -182,7 +168,7 @@ def plan_broadcast(
     return StreamedSide(source, row_maps[source.name])
 
 
-def _find_small(spec: JobSpec, cogroup: CoGroup | None, sources: Sequence[Source]) -> list[Source]:
+def _find_small(spec: JobSpec, cogroup: CoGroup, sources: Sequence[Source]) -> list[Source]:
     """Return the input of a join that is so much smaller than the other that it is broadcast."""
     if not isinstance(cogroup, JoinCoGroup) or spec.shuffle.partitions != "auto":
         return []

@@ -71,8 +71,7 @@ def format_plan(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[str
         )
         heading = _heading(stage, titles) if len(plan.stages) > 1 else []
         lines += ["", *_format([*heading, *explanation.lines()])]
-    has_both = any(stage.reads for stage in plan.stages)
-    return [*lines, "", *_format(_memory(spec, settings, has_both=has_both))]
+    return [*lines, "", *_format(_memory(spec, plan, settings))]
 
 
 def _job(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
@@ -81,6 +80,10 @@ def _job(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
     yield "job", f"{spec.job.name}, {format_count(len(plan.stages), 'stage')}"
     if cluster.executor == "ray":
         yield "ray", cluster.ray_address or "started and ended by the job"
+    if spec.has_output and plan.runs_directly:
+        yield "workers", "1, for one map and one partition"
+        yield "data servers", "none: nothing is shuffled"
+        return
     reason = f" ({_ON_THIS_MACHINE})" if by_ray and cluster.workers is None else ""
     yield "workers", f"{settings.workers:,}{reason}"
     if cluster.metadata is not None:
@@ -97,14 +100,16 @@ def _heading(stage: Stage, titles: Mapping[str, str]) -> list[Line]:
     return lines
 
 
-def _memory(spec: JobSpec, settings: RunSettings, *, has_both: bool) -> Iterator[Line]:
+def _memory(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
+    has_both = any(stage.reads for stage in plan.stages)
+    is_direct = spec.has_output and plan.runs_directly
     memory, half = settings.memory, settings.memory.halved()
     by_ray = spec.cluster.executor == "ray" and spec.cluster.ray_address is not None
     reason = "set by the job"
     if spec.cluster.memory is None:
         reason = _ON_THIS_MACHINE if by_ray else "half of what is free now"
     yield "memory", f"{format_bytes(memory.total)} for all processes ({reason})"
-    if settings.data_servers:
+    if settings.data_servers and not is_direct:
         yield (
             "  data servers",
             f"{format_bytes(memory.servers)}, then spill to {settings.spill_root}",

@@ -22,10 +22,10 @@ from mrflight.planner.partition_count import (
 )
 from mrflight.planner.stage_plan import MIN_COMPRESSED_BYTES, StagePlan
 from mrflight.planner.stages import Stage
-from mrflight.tasks.cogroup import JoinCoGroup
+from mrflight.tasks.cogroup import CoGroup
+from mrflight.tasks.cogroup_kinds import JoinCoGroup
 from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.partitioner import PartitionerSpec
-from mrflight.tasks.stage_rows import CoGroup
 from mrflight.units import format_bytes, format_count
 
 _REASONS: dict[Reason, str] = {

@@ -42,6 +42,11 @@ class JobPlan(msgspec.Struct, frozen=True):
         return self.plans[self.stages[-1].name]
 
     @property
+    def runs_directly(self) -> bool:
+        """True if one task makes the whole result, and nothing is shuffled."""
+        return len(self.stages) == 1 and self.last.runs_directly
+
+    @property
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
         return {function for plan in self.plans.values() for function in plan.functions}

@@ -19,8 +19,7 @@ from mrflight.planner.keys import key_of, rows_of
 from mrflight.planner.stages import IN_ORDER
 from mrflight.sources.base import Source, Split, pack_splits
 from mrflight.sources.packing import pack
-from mrflight.tasks.map_output import WriteLimits
-from mrflight.tasks.map_task import MapTask
+from mrflight.tasks.map_task import MapTask, WriteLimits
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mrflight.config.spec import JobSpec, OutputSection
 from mrflight.errors import JobFileError
-from mrflight.tasks.operators.merge_dedup import MergeDedup
+
+if TYPE_CHECKING:
+    from mrflight.tasks.operators.merge_dedup import MergeDedup
 
 
 def plan_merge(
@@ -21,6 +24,8 @@ def plan_merge(
     if output.mode != "merge":
         _check_unused(output)
         return None
+    from mrflight.tasks.operators.merge_dedup import MergeDedup
+
     _check_section(output)
     key = _shuffle_key(spec, by_input)
     function = spec.reduce.function if spec.reduce else None

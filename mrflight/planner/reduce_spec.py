@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey, ascending, parse_sort_keys
 from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import key_of
-from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.reducer import ReduceSpec
+
+if TYPE_CHECKING:
+    from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 
 
 def plan_reduce_spec(spec: JobSpec, folder: str) -> ReduceSpec:
@@ -74,6 +78,8 @@ def _plan_kept(spec: JobSpec, section: ReduceSection) -> FirstLastByKey:
             "row of each key"
         )
     assert section.keep is not None, "there is nothing to keep"
+    from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
+
     return FirstLastByKey(key, section.keep, parse_sort_keys(section.order_by, "reduce.order_by"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +14,6 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
-from mrflight.planner.cogroup_plan import StreamedSide, plan_broadcast, plan_cogroup
 from mrflight.planner.column_pruning import prune_columns
 from mrflight.planner.keys import ONLY_SIDE, key_of
 from mrflight.planner.map_plan import (
@@ -31,7 +31,10 @@ from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import maps_of
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.sample_task import SampleTask
-from mrflight.tasks.stage_rows import CoGroup
+
+if TYPE_CHECKING:
+    from mrflight.planner.cogroup_plan import StreamedSide
+    from mrflight.tasks.cogroup import CoGroup
 
 SPLIT_BYTES = 64 * 2**20
 """The size of a map task's input: long against the cost of a task, short against the stage."""
@@ -92,6 +95,17 @@ class StagePlan(msgspec.Struct, frozen=True):
         return tuple(task for side in self.sides for task in side.sample_tasks)
 
     @property
+    def runs_directly(self) -> bool:
+        """True if one task can map and reduce all rows, because there is one map and one partition.
+
+        A user's partitioner is called, and a sample is taken, only for a shuffle.
+        """
+        if self.partitions > 1 or self.stream is not None or self.cogroup is not None:
+            return False
+        maps = self.map_tasks
+        return len(maps) == 1 and not self.sample_tasks and maps[0].partitioner.function is None
+
+    @property
     def rows_bytes(self) -> int:
         """The size of all rows that the stage reads, in memory, roughly."""
         streamed = self.stream.source.rows_bytes if self.stream is not None else 0
@@ -149,12 +163,16 @@ def plan_stage(
     Raises JobError for mistakes that can be found before the stage runs.
     """
     _check_numbers(spec)
-    cogroup = plan_cogroup(spec)
+    cogroup = _plan_cogroup(spec)
     row_maps = {source.name: plan_map(spec, source, folder) for source in sources}
     pruned = [prune_columns(spec, source, row_maps[source.name]) for source in sources]
     sources = [source for source, _ in pruned]
     row_maps |= {source.name: row_map for source, row_map in pruned}
-    stream = plan_broadcast(spec, cogroup, sources, row_maps)
+    stream = None
+    if cogroup is not None:
+        from mrflight.planner.cogroup_plan import plan_broadcast
+
+        stream = plan_broadcast(spec, cogroup, sources, row_maps)
     shuffled = [source for source in sources if stream is None or source is not stream.source]
     rows_bytes = sum(source.rows_bytes for source in shuffled)
     counted = count_partitions(spec, rows_bytes, workers, memory)
@@ -182,6 +200,29 @@ def plan_stage(
     sides = tuple(plan_shuffle_input(context, table) for table in tables)
     is_adaptive = spec.shuffle.partitions == "auto" and reduce_spec.function is None
     return StagePlan(counted, sides, stream, cogroup, reduce_spec, context.compression, is_adaptive)
+
+
+def _plan_cogroup(spec: JobSpec) -> CoGroup | None:
+    """Return the join or the sql of the stage; None if the rows of all inputs form one table.
+
+    Raises JobFileError if the sections contradict each other.
+    """
+    reduce = spec.reduce
+    if reduce is not None and (reduce.sql is not None or reduce.join is not None):
+        from mrflight.planner.cogroup_plan import plan_cogroup  # most jobs do not need it
+
+        return plan_cogroup(spec, reduce)
+    for name in ("left", "right"):
+        if reduce is not None and getattr(reduce, name) is not None:
+            raise JobFileError(
+                f"reduce.{name} only applies to reduce.join; set that, or leave it out"
+            )
+    for name, section in spec.inputs.items():
+        if section.broadcast is not None:
+            raise JobFileError(
+                f"inputs.{name}.broadcast only applies to reduce.join and reduce.sql; leave it out"
+            )
+    return None
 
 
 def _check_numbers(spec: JobSpec) -> None:

@@ -58,10 +58,3 @@ def cluster_options(settings: RunSettings, spill_dir: Path) -> ClusterOptions:
         spill_dir,
         settings.heartbeat_timeout_s,
     )
-
-
-def keep_connections() -> None:
-    """Keep connections of this process open until it ends, which it does with its job."""
-    from mrflight.shuffle.wire.connections import keep_idle
-
-    keep_idle()

@@ -6,22 +6,51 @@ first reduce, for 30 to 40 ms each.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 from mrflight.config.pickled_functions import split_pickled
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.sources.formats import format_of
 
+_TASKS = ("map_output", "reduce_task", "sample_task", "partial_aggregate_task")
+_DIRECT_TASKS = ("direct_task",)
 
-def modules_for(spec: JobSpec) -> list[str]:
+_DIRECT_BYTES = 8 * 2**20
+"""A larger file is cut into several maps."""
+
+
+def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
+    """Return whether the job seems to need one map and one partition, and so no servers.
+
+    This does not open the input. If it is wrong, the servers start once the job is planned.
+    """
+    sections = list(spec.all_inputs)
+    paths = [path for section in sections for path in section.paths]
+    if len(paths) != 1 or len(sections) != 1 or not spec.has_output or "://" in paths[0]:
+        return False
+    if spec.shuffle.partitions not in ("auto", 1):
+        return False
+    try:
+        found = os.stat(folder / paths[0])
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _DIRECT_BYTES
+
+
+def fork_server_modules(spec: JobSpec, folder: Path) -> list[str]:
     """Return the modules that the servers and workers of a job need."""
-    own = [] if spec.cluster.metadata else ["metadata", "data"]
-    return driver_modules(spec) + [f"mrflight.servers.{kind}" for kind in own]
+    is_direct = is_likely_direct(spec, folder)
+    has_servers = not spec.cluster.metadata and not is_direct
+    servers = ["mrflight.servers.metadata", "mrflight.servers.data"] if has_servers else []
+    return worker_modules(spec, is_direct=is_direct) + servers
 
 
 def driver_modules(spec: JobSpec) -> list[str]:
-    """Return the modules of the workers, and those with which the driver commits."""
-    modules = worker_modules(spec)
+    """Return the modules that the driver needs until its job is committed."""
+    modules = ["mrflight.planner.analyze", "mrflight.scheduler.stage_scheduler"]
     if spec.has_output:
         modules.append(f"mrflight.sinks.{_sink(spec)}.sink")
     if spec.output.mode == "merge":
@@ -29,11 +58,12 @@ def driver_modules(spec: JobSpec) -> list[str]:
     return modules
 
 
-def worker_modules(spec: JobSpec) -> list[str]:
-    """Return the modules that the workers need."""
+def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
+    """Return the modules that the workers need; ``is_direct``: without a shuffle."""
     inputs = [format for section in spec.all_inputs for format in _formats_of(section)]
     modules = [
         "mrflight.runtime.worker",
+        *(f"mrflight.tasks.{name}" for name in (_DIRECT_TASKS if is_direct else _TASKS)),
         *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
         "mrflight.sources.packed_reader",
     ]
@@ -48,7 +78,7 @@ def worker_modules(spec: JobSpec) -> list[str]:
     if len(spec.all_inputs) > 1:  # they may be joined where one of them is read
         modules.append("mrflight.tasks.broadcast_join")
     if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
-        modules.append("mrflight.tasks.cogroup")
+        modules.append("mrflight.tasks.cogroup_kinds")
     if spec.has_sql:  # after the worker's module, which keeps it from loading pandas
         modules += ["datafusion", "mrflight.compute.sql.planned_query"]
     return modules

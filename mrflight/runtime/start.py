@@ -8,11 +8,11 @@ from mrflight.runtime.job_runtime import (
     JobRuntime,
     RuntimeOptions,
     cluster_options,
-    keep_connections,
 )
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.local.executor import LocalExecutor
-from mrflight.runtime.preload import modules_for
+from mrflight.runtime.preload import fork_server_modules, is_likely_direct
+from mrflight.shuffle.wire.idle_clients import keep_idle
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.scratch import SocketFolder
 
@@ -28,24 +28,27 @@ def open_runtime(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
 
 def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     settings = options.settings
+    is_direct = is_likely_direct(options.spec, options.folder)
     folder = stack.enter_context(SocketFolder())
     fork_server = stack.enter_context(
         ForkServer(
             [folder.path, options.scratch],
-            modules_for(options.spec),
+            fork_server_modules(options.spec, options.folder),
             from_here=options.owns_process,
             progress=options.progress,
         )
     )
     options.interrupts.threads_begin()
     if options.owns_process:
-        keep_connections()  # not before the fork, because servers close theirs
+        keep_idle()  # not before the fork, because servers close theirs
     cluster = None
     if settings.data_servers:
         cluster = EmbeddedCluster(
             folder, fork_server, cluster_options(settings, options.scratch), options.progress
         )
         stack.callback(cluster.close)
+        if not is_direct:
+            cluster.start()
     executor = stack.enter_context(
         LocalExecutor(
             settings.workers,
@@ -53,6 +56,7 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             folder.parent_watch.path,
             settings.heartbeat_timeout_s,
             options.progress.show_output if options.progress.is_drawn else None,
+            at_once=1 if is_direct else settings.workers,
         )
     )
     return JobRuntime(settings, executor, cluster, fork_server.pids, options.scratch)

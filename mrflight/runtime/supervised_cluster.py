@@ -105,7 +105,7 @@ S = TypeVar("S", bound=Server)
 
 
 class SupervisedCluster(ABC, Generic[S]):
-    """A metadata server and data servers, which start at the same time.
+    """A metadata server and data servers, which start at the same time, with `start`.
 
     `wait` waits until they are ready. From then on a server that ends, or does not answer, is
     replaced. They end with `close`.
@@ -133,6 +133,13 @@ class SupervisedCluster(ABC, Generic[S]):
         self._changing = threading.Lock()  # guards `_servers`, and the processes in it
         self._probe: LivenessProbe | None = None
         self._supervisors: list[Supervisor[S]] = []
+
+    def start(self) -> None:
+        """Start all servers, without waiting for them; do nothing if they are started."""
+        if not self._servers:
+            for kind, count in self._first.items():
+                for _ in range(count):
+                    self._servers.append(self._start_next(kind))
 
     def wait(self) -> None:
         """Return once every server is ready; raises JobFailedError with the log of one that is not.
@@ -177,11 +184,6 @@ class SupervisedCluster(ABC, Generic[S]):
         A data server is identified by its location. Blocks of a dead one are still requested
         there, so a new one gets another location. The metadata server keeps its location.
         """
-
-    def _start_all(self) -> None:
-        for kind, count in self._first.items():
-            for _ in range(count):
-                self._servers.append(self._start_next(kind))
 
     def _start_next(self, kind: str) -> S:
         number = self._started[kind]

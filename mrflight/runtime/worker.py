@@ -10,14 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-# What tasks need is loaded here, so that the fork server has it before it forks a worker.
-import pyarrow.compute
-import pyarrow.csv
-import pyarrow.parquet
-
-import mrflight.tasks.tasks  # noqa: F401
 from mrflight.runtime.calls import run_call
-from mrflight.shuffle.wire.connections import keep_idle
+from mrflight.shuffle.wire.idle_clients import keep_idle
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.malloc import keep_freed_blocks, return_all_freed_memory
 from mrflight.system.parent_watch import exit_with_parent

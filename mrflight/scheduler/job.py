@@ -27,7 +27,8 @@ from mrflight.units import format_count
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.planner.job_plan import JobPlan
     from mrflight.sinks.commit.base import Sink, SinkTask, SinkTasks
-    from mrflight.tasks.tasks import ReduceResult
+    from mrflight.sinks.commit.commit_lease import CommitLock
+    from mrflight.tasks.part_files import ReduceResult
 
 
 def run_job(
@@ -84,7 +85,7 @@ class _CommittedJob:
         with ExitStack() as stack:
             # Aborting removes what is not committed, and nothing else.
             stack.callback(self._interrupts.clean_up, sink.abort)
-            scheduler, shuffles = self._job.begin(stack, plan)
+            scheduler, shuffles = self._job.begin_writing(stack, plan, needs_lock=sink.needs_lock)
             with self._deadline.attribute_timeouts():
                 part_writer = sink.part_writer.with_memory_limit(self._memory.encoder)
                 reduced = scheduler.write(part_writer)
@@ -122,14 +123,19 @@ class _CommittedJob:
             )
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
+        from mrflight.scheduler.direct_scheduler import MAP_AND_REDUCE
         from mrflight.sinks.commit.base import Commit
-        from mrflight.sinks.commit.commit_lease import CommitLock
 
         parts = tuple(part for result in reduced for part in result.parts)
-        has_stale_files = self._runner.started["reduce"] > len(reduced)
-        lock = CommitLock(self._job.metadata, self._deadline.clamp(self._job.settings.timeouts))
+        writers = self._runner.started["reduce"] + self._runner.started[MAP_AND_REDUCE]
+        has_stale_files = writers > len(reduced)
         commit = Commit(
-            parts, reduced[0].schema, self._deadline, has_stale_files, self._sink_tasks(), lock
+            parts,
+            reduced[0].schema,
+            self._deadline,
+            has_stale_files,
+            self._sink_tasks(),
+            self._lock() if sink.needs_lock else None,
         )
         sink.setup(commit)
         self._progress.begin("commit", 1)
@@ -150,6 +156,11 @@ class _CommittedJob:
         files = format_count(sum(not part.is_key_file for part in parts), "file")
         self._progress.end(files + ("" if version is None else f", version {version}"))
         return version
+
+    def _lock(self) -> CommitLock:
+        from mrflight.sinks.commit.commit_lease import CommitLock
+
+        return CommitLock(self._job.metadata, self._deadline.clamp(self._job.settings.timeouts))
 
     def _sink_tasks(self, *, is_within_commit: bool = False) -> SinkTasks:
         """Return what runs the tasks of a sink; ``is_within_commit``: without own progress."""

@@ -38,7 +38,7 @@ def job_rows(
         )
         metrics.input_versions, metrics.partitions = plan.input_versions, plan.last.partitions
         stack.callback(_note_attempts, job)
-        scheduler, _ = job.begin(stack, plan)
+        scheduler = job.begin_reading(stack, plan)
         with job.deadline.attribute_timeouts(), closing(scheduler.read()) as batches:
             for batch in batches:
                 metrics.rows_out += batch.num_rows

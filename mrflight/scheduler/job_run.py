@@ -21,7 +21,7 @@ from mrflight.errors import JobFileError
 from mrflight.ids import new_job_id
 from mrflight.result import Attempts
 from mrflight.runtime.job_runtime import JobRuntime, RuntimeOptions
-from mrflight.runtime.preload import modules_for
+from mrflight.runtime.preload import is_likely_direct, worker_modules
 from mrflight.runtime.start import open_runtime
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.shuffles import JobShuffles
@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.config.functions import FunctionRef
     from mrflight.planner.job_plan import JobPlan
     from mrflight.scheduler.bad_row_files import BadRowFiles
+    from mrflight.scheduler.direct_scheduler import DirectScheduler
+    from mrflight.scheduler.job_context import JobContext
     from mrflight.scheduler.stage_scheduler import StageScheduler
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,9 @@ def open_job(
         progress.notify(_SLOW_KERNEL)
     if owns_process and spec.cluster.executor == "local":
         # Before there are folders, which would stay if this process was killed meanwhile.
-        load_here(modules_for(spec))
+        # The servers' modules are loaded by the fork, and those of the driver alone by this process
+        # when it needs them, at the same time.
+        load_here(worker_modules(spec, is_direct=is_likely_direct(spec, folder)))
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _create(scratch)  # not before it is entered: an interrupt may come at any moment
@@ -125,13 +129,40 @@ class JobRun:
         """The location of the metadata server, of a standing or of the job's own cluster."""
         return self.spec.cluster.metadata or (self.cluster.metadata if self.cluster else "")
 
-    def begin(self, stack: ExitStack, plan: JobPlan) -> tuple[StageScheduler, JobShuffles]:
-        """Wait until the stages can run; return what runs them, and their shuffles.
+    def begin_reading(self, stack: ExitStack, plan: JobPlan) -> StageScheduler:
+        """Wait until the stages can run, whose result the data servers will hold.
 
-        The workers and the shuffles end with ``stack``. The workers import the users' functions
-        meanwhile.
+        Returns what runs them. The workers and the shuffles end with ``stack``.
         """
+        from mrflight.scheduler.stage_scheduler import StageScheduler
+
+        plan, context = self._begin(stack, plan)
+        self._wait_until_ready(plan, needs_servers=True)
+        return StageScheduler(plan, context, self.spec.job.attempts)
+
+    def begin_writing(
+        self, stack: ExitStack, plan: JobPlan, *, needs_lock: bool
+    ) -> tuple[StageScheduler | DirectScheduler, JobShuffles]:
+        """Wait until the stages can run, whose result is written to part files.
+
+        Returns what runs them, and their shuffles. The workers and the shuffles end with ``stack``.
+        ``needs_lock``: the commit needs the metadata server.
+        """
+        plan, context = self._begin(stack, plan)
+        self._wait_until_ready(plan, needs_servers=needs_lock or not plan.runs_directly)
+        if plan.runs_directly:
+            from mrflight.scheduler.direct_scheduler import DirectScheduler
+
+            return DirectScheduler(plan, context), context.shuffles
+        from mrflight.scheduler.stage_scheduler import StageScheduler
+
+        return StageScheduler(plan, context, self.spec.job.attempts), context.shuffles
+
+    def _begin(self, stack: ExitStack, plan: JobPlan) -> tuple[JobPlan, JobContext]:
+        """Return the plan of the workers' tasks, and what these run with."""
         from mrflight.scheduler.bad_row_files import BadRowFiles
+        from mrflight.scheduler.job_context import JobContext
+        from mrflight.tasks.task_memory import TaskMemory
 
         self._log_plan(plan)
         self.bad_row_files = BadRowFiles(plan.bad_row_policies, self.metrics.job_id)
@@ -142,8 +173,15 @@ class JobRun:
         self.deadline.run(self.bad_row_files.begin, "the folders of bad rows were written")
         with self.deadline.attribute_timeouts():
             plan = self._with_frames_written(plan)
-            self._wait_until_ready(plan)
-        return self._scheduler(plan, shuffles), shuffles
+        context = JobContext(
+            self.runner,
+            shuffles,
+            self.metrics,
+            self.deadline,
+            TaskMemory(self.settings.memory.reducer, self._runtime.scratch),
+            self.bad_row_files,
+        )
+        return plan, context
 
     def _log_plan(self, plan: JobPlan) -> None:
         if log.isEnabledFor(logging.INFO):
@@ -190,8 +228,8 @@ class JobRun:
 
         return write_frames(plan, FrameFiles(self._scratch, self.progress, self.deadline))
 
-    def _wait_until_ready(self, plan: JobPlan) -> None:
-        """Wait for the cluster; workers import the users' functions meanwhile."""
+    def _wait_until_ready(self, plan: JobPlan, *, needs_servers: bool) -> None:
+        """Wait for the servers; workers import the users' functions meanwhile."""
         from mrflight.config.functions import check_function
 
         def submit(check: _FunctionCheck, attempt: int) -> Any:
@@ -199,25 +237,15 @@ class JobRun:
                 return first[check]
             return self.runner.submit(check_function, check.function)
 
+        cluster = self.cluster if needs_servers else None
+        if cluster is not None:
+            cluster.start()
         checks = [_FunctionCheck(function) for function in plan.functions]
         first = {check: self.runner.submit(check_function, check.function) for check in checks}
-        if self.cluster is not None:
-            self.cluster.wait()
-        self.runner.run_quietly("check", TaskSetSpec(checks, submit))
-
-    def _scheduler(self, plan: JobPlan, shuffles: JobShuffles) -> StageScheduler:
-        from mrflight.scheduler.stage_scheduler import JobContext, StageScheduler
-        from mrflight.tasks.task_memory import TaskMemory
-
-        context = JobContext(
-            self.runner,
-            shuffles,
-            self.metrics,
-            self.deadline,
-            TaskMemory(self.settings.memory.reducer, self._runtime.scratch),
-            self.bad_row_files,
-        )
-        return StageScheduler(plan, context, self.spec.job.attempts)
+        with self.deadline.attribute_timeouts():
+            if cluster is not None:
+                cluster.wait()
+            self.runner.run_quietly("check", TaskSetSpec(checks, submit))
 
 
 def _count(counts: Mapping[str, int], kind: str) -> int:

@@ -26,9 +26,10 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.system.progress import Work
-from mrflight.tasks.map_output import WriteLimits
+from mrflight.tasks.map_task import WriteLimits
+from mrflight.tasks.part_files import ReduceResult
 from mrflight.tasks.partial_aggregate_task import PartialAggregateTask, run_partial_aggregate
-from mrflight.tasks.reduce_task import ReduceResult, ReduceTask, run_reduce
+from mrflight.tasks.reduce_task import ReduceTask, run_reduce
 from mrflight.tasks.stage_reader import check_same_generation
 from mrflight.tasks.task_memory import TaskMemory
 from mrflight.units import format_count

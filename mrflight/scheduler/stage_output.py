@@ -23,7 +23,8 @@ from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
 from mrflight.system.progress import Work
 from mrflight.tasks.broadcast_join import BroadcastTable, StreamReader, relocate
-from mrflight.tasks.map_task import MapResult, MapTask, run_map
+from mrflight.tasks.map_output import run_map
+from mrflight.tasks.map_task import MapResult, MapTask
 from mrflight.tasks.sample_task import SampleTask
 from mrflight.tasks.stage_reader import PartitionSplit, StageReader, make_slice_split, make_split
 from mrflight.tasks.stage_rows import StagePartition, StageRows, StageSide

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -16,44 +14,27 @@ from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
 from mrflight.planner.stages import Stage, repartition_stage, with_key_prefix
 from mrflight.result import describe_bad_rows
-from mrflight.scheduler.bad_row_files import BadRowFiles
-from mrflight.scheduler.metrics import JobMetrics
+from mrflight.scheduler.job_context import JobContext
+from mrflight.scheduler.map_counts import MapCounts
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
 from mrflight.scheduler.recovery.protocol import NO_RECOVERY
 from mrflight.scheduler.recovery.readers import SampleRecovery
 from mrflight.scheduler.recovery.writers import RunContext
 from mrflight.scheduler.reduce_stage import ReduceStage
 from mrflight.scheduler.rows_reader import RowsReader
-from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_output import (
     BroadcastJoinOutput,
     MapOutput,
     StageOutput,
     StageResult,
 )
-from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.parts.base import PartWriter
-from mrflight.system.deadlines import Deadline
 from mrflight.tasks.map_task import MapResult, MapTask
-from mrflight.tasks.reduce_task import ReduceResult
+from mrflight.tasks.part_files import ReduceResult
 from mrflight.tasks.sample_task import run_sample
-from mrflight.tasks.task_memory import TaskMemory
 from mrflight.units import format_bytes, format_count
-
-
-class JobContext(msgspec.Struct, frozen=True):
-    """The services and limits that the stages of a job run with."""
-
-    runner: StageRunner
-    shuffles: JobShuffles
-    metrics: JobMetrics
-    """Filled in as stages end."""
-    deadline: Deadline
-    task_memory: TaskMemory
-    """The memory and the local folder of a reduce task."""
-    bad_row_files: BadRowFiles
 
 
 class StageScheduler:
@@ -114,13 +95,12 @@ class _StagesRun:
             context.runner, context.shuffles, FetchFailureReporter(context.deadline)
         )
         self._outputs: dict[str, StageResult] = {}
-        self._rows_read = 0
-        self._bytes_shuffled = 0
+        self._counts = MapCounts(context.metrics, context.bad_row_files)
 
     def write(self, part_writer: PartWriter) -> list[ReduceResult]:
         """Run all stages, and reduce the partitions of the last one to part files."""
-        last = self._run_stages()
         context = self._context
+        last = self._run_stages()
         context.metrics.timer.begin("reduce")
         if isinstance(last, BroadcastJoinOutput):
             last = self._run_stage(repartition_stage(self._plan.stages[-1]))
@@ -177,26 +157,11 @@ class _StagesRun:
 
         def note(results: list[MapResult]) -> str:
             size = output.clamped.health().size_bytes
-            self._rows_read += sum(result.file_rows for result in results)
-            self._bytes_shuffled += size
-            metrics = self._context.metrics
-            metrics.rows_in, metrics.bytes_shuffled = self._rows_read, self._bytes_shuffled
-            self._note_bad_rows(output.tasks, results)
+            self._counts.add(output.tasks, results, size)
             read = sum(result.rows_in for result in results)
             return f"{format_count(read, 'row')} read, {format_bytes(size)} shuffled"
 
         output.write(note)
-
-    def _note_bad_rows(self, tasks: Sequence[MapTask], results: Sequence[MapResult]) -> None:
-        """Note what the maps skipped. An input that is read again has the same bad rows again."""
-        counts: Counter[str] = Counter()
-        files: defaultdict[str, list[str]] = defaultdict(list)
-        for task, result in zip(tasks, results, strict=True):
-            if task.bad_rows is not None:
-                counts[task.bad_rows.input] += result.bad_rows
-                files[task.bad_rows.input] += filter(None, [result.bad_rows_file])
-        self._context.metrics.bad_rows |= counts
-        self._context.bad_row_files.counted |= files
 
     def _plan_stage(self, stage: Stage) -> StagePlan:
         """Return the plan of a stage, made with the actual output of the stages that it reads."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zoneinfo
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -92,10 +91,12 @@ def _time_type(text: str, kind: str, unit: str, zone: str | None) -> pa.DataType
 
 
 def _known_zone(zone: str) -> str:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         if not _OFFSET.fullmatch(zone):
-            zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+            ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(
             f"{zone!r} is not a time zone; write one such as UTC or Europe/Rome"
         ) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -118,7 +117,7 @@ class Disk(PutIfAbsentStore):
         """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss."""
         folder = os.path.dirname(path)
         is_new = not os.path.isdir(folder)
-        staged = f"{path}.{secrets.token_hex(4)}.tmp"
+        staged = f"{path}.{os.urandom(4).hex()}.tmp"
         try:
             with self.create(staged) as file:
                 file.write(data)

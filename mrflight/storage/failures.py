@@ -13,13 +13,13 @@ from mrflight.config.secret_options import USERINFO
 from mrflight.errors import InputError, MrflightError, StoreError
 from mrflight.storage.store import ChangedFileError, Store
 
-_FAILED = re.compile(r"\bGeneric \w+ error\b")
+_FAILED = r"\bGeneric \w+ error\b"
 """The start of an error of object_store, unless a file is missing, exists, or is forbidden."""
 
-_ANSWERED = re.compile(r"status code: 4(?!08|29)\d\d")
+_ANSWERED = r"status code: 4(?!08|29)\d\d"
 """The server understood the request and will answer the same again, unlike after 408 and 429."""
 
-_FORBIDDEN = re.compile(
+_FORBIDDEN = (
     r"org\.apache\.hadoop\.security\.AccessControlException"  # a name node
     r"|The operation lacked (the necessary privileges|valid authentication)"  # S3's 403 and 401
     r"|\(os error (1|13|30)\)"  # object_store, of a disk: EPERM, EACCES, EROFS
@@ -31,24 +31,23 @@ _DISK_FAILURES = frozenset(
 )
 """Errors of the medium, or of the server behind a file system that is mounted like a disk."""
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_CHAIN = re.compile(r"\s*↳\s*")
-_ANSWER = re.compile(
-    r"<\?xml.*?<Code>(?P<code>.*?)</Code>\s*<Message>(?P<message>.*?)</Message>.*?</Error>",
-    re.DOTALL,
+_COLOURS = r"\x1b\[[0-9;]*m"
+_CHAIN = r"\s*↳\s*"
+_ANSWER = (
+    r"(?s)<\?xml.*?<Code>(?P<code>.*?)</Code>\s*<Message>(?P<message>.*?)</Message>.*?</Error>"
 )
 """An answer of S3. Its other elements may be the key that was used, and what was signed with it."""
-_GIVEN = re.compile(
+_GIVEN = (
     r'(?<=Config error: )(?P<before>[^"]*)".*"'  # to the last quote: a value may have some itself
     r"|(?<=Invalid encryption type: ).*(?=\. Valid values)"
     r'|(?<=failed to parse )\\".*\\"(?= as )'
 )
 """The value of an option in a message of object_store or deltalake. It may be a
 misplaced secret."""
-_DATA_NODES = re.compile(r"(?<=All DataNodes failed: )\[DatanodeInfoProto.*")
-_DATA_NODE = re.compile(r'ip_addr: "(?P<ip>[^"]*)".*?xfer_port: (?P<port>\d+)')
+_DATA_NODES = r"(?<=All DataNodes failed: )\[DatanodeInfoProto.*"
+_DATA_NODE = r'ip_addr: "(?P<ip>[^"]*)".*?xfer_port: (?P<port>\d+)'
 """An address in the debug form of a data node, which is two thousand characters long."""
-_SYSTEM_MESSAGE = re.compile(r'\bmessage: "([^"]+)"')
+_SYSTEM_MESSAGE = r'\bmessage: "([^"]+)"'
 """The cause in the debug form of an error. obstore leaves it out of the text before that."""
 
 
@@ -74,13 +73,13 @@ class StoreCallError(OSError):
 def failure_of(url: str, error: Exception) -> StoreCallError:
     """Return the error for what a client built on object_store raised, if its type says nothing."""
     message = reason(error)
-    is_failure = _FAILED.search(message) is not None
-    return StoreCallError(url, message, is_failure and _ANSWERED.search(message) is None)
+    is_failure = re.search(_FAILED, message) is not None
+    return StoreCallError(url, message, is_failure and re.search(_ANSWERED, message) is None)
 
 
 def is_forbidden(error: BaseException) -> bool:
     """Return whether the user lacks the permission, so that another attempt fails as well."""
-    return isinstance(error, PermissionError) or _FORBIDDEN.search(str(error)) is not None
+    return isinstance(error, PermissionError) or re.search(_FORBIDDEN, str(error)) is not None
 
 
 def has_failed(error: BaseException) -> bool:
@@ -113,16 +112,16 @@ def reason(error: Exception) -> str:
     Of an answer of S3 the code and the message are kept. Values of options, the user in a URL, and
     a name node's Java stack are left out.
     """
-    text, _, debug = _COLOURS.sub("", str(error)).partition("Debug source")
+    text, _, debug = re.sub(_COLOURS, "", str(error)).partition("Debug source")
     text = text.partition("\n\tat ")[0]
-    text = _ANSWER.sub(lambda answer: f"{answer['code']}: {answer['message']}", text)
-    text = " ".join(_CHAIN.sub(": ", text).split())
-    text = _DATA_NODES.sub(_addresses, text)
-    text = _GIVEN.sub(lambda given: f"{given['before'] or ''}the value", USERINFO.sub("", text))
-    cause = _SYSTEM_MESSAGE.search(debug)
+    text = re.sub(_ANSWER, lambda answer: f"{answer['code']}: {answer['message']}", text)
+    text = " ".join(re.sub(_CHAIN, ": ", text).split())
+    text = re.sub(_DATA_NODES, _addresses, text)
+    text = re.sub(_GIVEN, lambda given: f"{given['before'] or ''}the value", USERINFO.sub("", text))
+    cause = re.search(_SYSTEM_MESSAGE, debug)
     return text if cause is None or cause[1] in text else f"{text}: {cause[1]}"
 
 
 def _addresses(nodes: re.Match[str]) -> str:
     """Return the addresses at which the name node expects its data nodes."""
-    return ", ".join(f"{node['ip']}:{node['port']}" for node in _DATA_NODE.finditer(nodes[0]))
+    return ", ".join(f"{node['ip']}:{node['port']}" for node in re.finditer(_DATA_NODE, nodes[0]))

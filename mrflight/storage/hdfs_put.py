@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import posixpath
-import secrets
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ def put_if_absent(url: str, path: str, data: bytes, settings: Mapping[str, str])
     client = _client(url, settings)
     folder, name = posixpath.split(path)
     # The temporary name that deltalake's client would use.
-    staged = posixpath.join(folder, f".{name}.tmp.{secrets.randbelow(10**12)}")
+    staged = posixpath.join(folder, f".{name}.tmp.{random.randrange(10**12)}")
     with _one_line_errors(f"{url}{path}"):
         try:
             file = client.create(staged, WriteOptions(overwrite=False))

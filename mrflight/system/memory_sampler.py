@@ -17,6 +17,8 @@ from typing import NamedTuple
 from mrflight.system.closeable import Closeable
 
 _SAMPLE_EVERY_S = 0.05
+_FIRST_SAMPLE_S = 0.02
+"""A job of some thousand rows takes 40 ms once its processes are being started."""
 _MAX_PAUSE_S = 0.25
 _MAX_CPU_FRACTION = 0.1
 """How much of one core sampling may take. Reading the PSS of five processes takes 5 to 50 ms."""
@@ -59,9 +61,11 @@ class MemorySampler(Closeable):
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
+        if not self._peak_bytes:
+            self._take_sample()
 
     def _sample(self) -> None:
-        pause_s = _SAMPLE_EVERY_S
+        pause_s = _FIRST_SAMPLE_S
         while not self._closed.wait(pause_s):
             began_s = time.thread_time()
             self._take_sample()

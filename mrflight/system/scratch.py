@@ -15,7 +15,6 @@ import fcntl
 import logging
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import threading
@@ -69,7 +68,7 @@ class ScratchFolder(Closeable):
                 self._path = None
 
     def _make(self) -> None:
-        path = self.root / f"mrflight-{self.kind}-{secrets.token_hex(_RANDOM_BYTES)}"
+        path = self.root / f"mrflight-{self.kind}-{os.urandom(_RANDOM_BYTES).hex()}"
         lock_file = -1
         try:
             path.mkdir(0o700)

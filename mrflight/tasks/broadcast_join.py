@@ -17,9 +17,10 @@ from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Reader, Split
+from mrflight.tasks.cogroup import CoGroup, Rows
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.stage_reader import PartitionSplit, StageReader, check_same_generation
-from mrflight.tasks.stage_rows import CoGroup, Rows, StagePartition, StageSide
+from mrflight.tasks.stage_rows import StagePartition, StageSide
 from mrflight.tasks.task_memory import TaskMemory
 
 CurrentPartitions = Mapping[tuple[str, ...], Mapping[int, StagePartition]]

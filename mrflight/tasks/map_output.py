@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 import pyarrow as pa
 
 from mrflight.errors import AttemptSupersededError
+from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.client.writer import ShuffleWriter
+from mrflight.tasks.bad_row_file import AttemptLog
+from mrflight.tasks.map_task import MappedRows, MapResult, MapTask
 
 
-class WriteLimits(msgspec.Struct, frozen=True):
-    """The compression of the blocks that a map task sends, and the limits of its buffers."""
+def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
+    """Run one attempt of a map.
 
-    compression: str
-    writer_bytes: int
-    """The bytes of rows that the shuffle writer holds."""
-    combiner_bytes: int
-    """The bytes of rows and groups that the combiner holds."""
+    When this returns, the rows of this attempt or of a speculative one are committed.
+    """
+    with AttemptLog(task.bad_rows, task.map_id, attempt, shuffle.id) as bad_rows:
+        mapped = MappedRows(task, bad_rows)
+        writer = shuffle.writer(
+            task.map_id,
+            attempt,
+            partitioner=task.partitioner.partitioner(task.map_id),
+            compression=task.limits.compression,
+            buffer_bytes=task.limits.writer_bytes,
+            writer_id=writer_id,
+        )
+        return mapped.result(shuffle_batches(mapped.batches(), writer))
 
 
 def shuffle_batches(batches: Iterable[pa.RecordBatch], writer: ShuffleWriter) -> int:

@@ -1,4 +1,4 @@
-"""The task of a map: reads a split, maps its rows, and sends them to their partitions."""
+"""The task of a map, and the rows that it reads and maps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.bad_row_file import AttemptLog
-from mrflight.tasks.map_output import WriteLimits, shuffle_batches
 from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.aggregates import MAPPED_ROW
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
+
+
+class WriteLimits(msgspec.Struct, frozen=True):
+    """The compression of the blocks that a map task sends, and the limits of its buffers."""
+
+    compression: str
+    writer_bytes: int
+    """The bytes of rows that the shuffle writer holds."""
+    combiner_bytes: int
+    """The bytes of rows and groups that the combiner holds."""
 
 
 class MapTask(msgspec.Struct, frozen=True):
@@ -57,48 +65,46 @@ class MapResult(msgspec.Struct, frozen=True):
     """The name of the file to which they were written."""
 
 
-def run_map(task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
-    """Run one attempt of a map.
+class MappedRows:
+    """The rows of one attempt of a map: read, mapped, checked, and combined where that helps."""
 
-    When this returns, the rows of this attempt or of a speculative one are committed.
-    """
-    with AttemptLog(task.bad_rows, task.map_id, attempt, shuffle.id) as bad_rows:
-        return _run_map(task, attempt, shuffle, writer_id, bad_rows)
+    def __init__(self, task: MapTask, bad_rows: AttemptLog) -> None:
+        self._task = task
+        self._bad_rows = bad_rows
+        self._combiner = task.reduce_spec.combiner(task.limits.combiner_bytes)
+        user_sees_rows = task.row_map is not None or task.partitioner.function is not None
+        is_sent_as_read = self._combiner is None and not user_sees_rows
+        self._reader = task.reader.with_bad_rows(bad_rows)
+        self._mapper = Mapper(self._reader, task.split, task.row_map, encoded=is_sent_as_read)
+        self._filled: _Filled | None = None
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the batches; of a function's result, only those that have rows."""
+        batches = _check_first_batch(self._task, self._mapper.batches())
+        if self._reader.schema is None:
+            self._filled = _Filled(batches)
+            batches = self._filled.batches()
+        if self._combiner is not None:
+            batches = self._combiner(batches)
+        return self._bad_rows.finish_after(batches)
 
-def _run_map(
-    task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str, bad_rows: AttemptLog
-) -> MapResult:
-    combiner = task.reduce_spec.combiner(task.limits.combiner_bytes)
-    user_sees_rows = task.row_map is not None or task.partitioner.function is not None
-    is_sent_as_read = combiner is None and not user_sees_rows
-    reader = task.reader.with_bad_rows(bad_rows)
-    mapper = Mapper(reader, task.split, task.row_map, encoded=is_sent_as_read)
-    writer = shuffle.writer(
-        task.map_id,
-        attempt,
-        partitioner=task.partitioner.partitioner(task.map_id),
-        compression=task.limits.compression,
-        buffer_bytes=task.limits.writer_bytes,
-        writer_id=writer_id,
-    )
-    batches = _check_first_batch(task, mapper.batches())
-    filled = _Filled(batches) if reader.schema is None else None
-    if filled is not None:
-        batches = filled.batches()
-    if combiner is not None:
-        batches = combiner(batches)
-    rows_out = shuffle_batches(bad_rows.finish_after(batches), writer)
-    unsent = filled.unsent_schema if filled is not None else None
-    return MapResult(
-        mapper.rows_in,
-        reader.file_rows(mapper.rows_in),
-        rows_out,
-        reader.slice_rows(),
-        unsent,
-        bad_rows.rows,
-        bad_rows.file,
-    )
+    @property
+    def unsent_schema(self) -> pa.Schema | None:
+        """See `MapResult`; known once the batches have been read."""
+        return self._filled.unsent_schema if self._filled is not None else None
+
+    def result(self, rows_out: int) -> MapResult:
+        """Return the counts, once the batches have been read; ``rows_out`` is that of them."""
+        rows_in = self._mapper.rows_in
+        return MapResult(
+            rows_in,
+            self._reader.file_rows(rows_in),
+            rows_out,
+            self._reader.slice_rows(),
+            self.unsent_schema,
+            self._bad_rows.rows,
+            self._bad_rows.file,
+        )
 
 
 class _Filled:

@@ -14,7 +14,8 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from mrflight.tasks.map_output import WriteLimits, shuffle_batches
+from mrflight.tasks.map_output import shuffle_batches
+from mrflight.tasks.map_task import WriteLimits
 from mrflight.tasks.operators.combiner import combine_partial_rows
 from mrflight.tasks.reducer import ReduceSpec
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pyarrow as pa
 
@@ -9,16 +11,10 @@ from mrflight.compute import kernel
 from mrflight.compute.sorting import check_sortable
 from mrflight.config.functions import FunctionRef
 from mrflight.config.sort_key import SortKey
-from mrflight.shuffle.client.partitioners import (
-    FunctionPartitioner,
-    HashPartitioner,
-    InOrderPartitioner,
-    OnePartitioner,
-    Partitioner,
-    RoundRobinPartitioner,
-)
-from mrflight.shuffle.client.range_partitioner import RangePartitioner
 from mrflight.system.shared_payload import SharedPayload
+
+if TYPE_CHECKING:  # a job without a shuffle needs none
+    from mrflight.shuffle.client.partitioners import Partitioner
 
 
 class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
@@ -46,20 +42,25 @@ class PartitionerSpec(SharedPayload, msgspec.Struct, frozen=True):
 
     def partitioner(self, map_id: int) -> Partitioner:
         """Return the partitioner of one map task."""
+        from mrflight.shuffle.client import partitioners
+        from mrflight.shuffle.client.range_partitioner import RangePartitioner
+
         if self.kind == "hash":
-            return HashPartitioner(self.key, self.partitions)
+            return partitioners.HashPartitioner(self.key, self.partitions)
         if self.kind == "range":
             assert self.boundaries is not None, "a range partitioner needs its sample first"
             position = map_id / self.maps if self.maps else 0.0
             return RangePartitioner(self.sort_keys, self.boundaries, self.partitions, position)
         if self.kind == "one":
-            return OnePartitioner(0, self.partitions)
+            return partitioners.OnePartitioner(0, self.partitions)
         if self.kind == "in_order":
             assert self.maps is not None, "the maps are counted when they are planned"
-            return InOrderPartitioner(map_id, self.maps, self.partitions)
+            return partitioners.InOrderPartitioner(map_id, self.maps, self.partitions)
         if self.kind == "round_robin":
-            return RoundRobinPartitioner(self.partitions, first=map_id % self.partitions)
+            return partitioners.RoundRobinPartitioner(
+                self.partitions, first=map_id % self.partitions
+            )
         assert self.function is not None, self.kind
-        return FunctionPartitioner(
+        return partitioners.FunctionPartitioner(
             self.function.load(), str(self.function), self.key, self.partitions
         )

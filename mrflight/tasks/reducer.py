@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -20,19 +21,19 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.operators.aggregates import MAPPED_ROW, check_aggregates, check_distinct
 from mrflight.tasks.operators.combiner import MapCombiner, combine_groups
-from mrflight.tasks.operators.external_sort import ExternalSort
-from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
 from mrflight.tasks.operators.grouped_aggregation import CompleteAggregation, PartialAggregation
 from mrflight.tasks.operators.grouping import group, group_without_rows
-from mrflight.tasks.operators.merge_dedup import MergeDedup, check_no_nulls
 from mrflight.tasks.operators.partial_aggregates import (
     PartialAggregates,
     infer_partials,
     plan_partials,
 )
-from mrflight.tasks.operators.top_k import TopK
 from mrflight.tasks.reduce_function import ReduceFunction
 from mrflight.tasks.task_memory import TaskMemory
+
+if TYPE_CHECKING:  # each is loaded by the jobs that need it
+    from mrflight.tasks.operators.first_last_by_key import FirstLastByKey
+    from mrflight.tasks.operators.merge_dedup import MergeDedup
 
 _RESULT = "a row of the result"
 
@@ -99,6 +100,8 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
     def combiner(self, memory_bytes: int) -> MapCombiner | None:
         """Return a combiner for one map task's rows; None if they are sent unchanged."""
         if self.limit is not None and self._takes_rows:
+            from mrflight.tasks.operators.top_k import TopK
+
             return TopK(self.limit, self.sort_by).combiner(memory_bytes)
         if not self.combines:
             return None
@@ -212,6 +215,8 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         if self._has_duplicates:
             yield from self.unique.results(partition, tables, rows_bytes, scratch)
             return
+        from mrflight.tasks.operators.merge_dedup import check_no_nulls
+
         for table in tables:
             check_no_nulls(table, self.unique.keys)
             yield table
@@ -251,8 +256,12 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         check_sortable(first.schema, self.sort_by, f"reduce.sort_by: {_RESULT}")
         rows = (batch for table in chain([first], tables) for batch in table.to_batches())
         if self.limit is not None:
+            from mrflight.tasks.operators.top_k import TopK
+
             results = TopK(self.limit, self.sort_by).results(rows, rows_bytes, scratch)
         else:
+            from mrflight.tasks.operators.external_sort import ExternalSort
+
             results = ExternalSort(self.sort_by, rows_bytes, scratch).results(rows)
         return _at_least_one(results, partial(empty_table, first.schema))
 

@@ -117,7 +117,7 @@ table = "out"
     assert b"saw" not in stdout
     lines = [line.strip() for line in screen.shown.splitlines()]
     assert lines.index("map saw 2") < lines.index("reduce saw 2")
-    assert any(line.startswith("reduce ") and "1/1" in line for line in lines)
+    assert any(line.startswith("map and reduce ") and "1/1" in line for line in lines)
 
 
 @pytest.mark.parametrize(

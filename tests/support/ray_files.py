@@ -44,6 +44,7 @@ RUN = [
     "integration/test_job_partitioners.py",
     "integration/test_job_streams.py",
     "integration/test_memory.py",
+    "integration/test_direct_jobs.py",
     "integration/test_encoded_columns.py",
     "integration/test_richer_jobs.py",
     "integration/test_shuffles_of_a_job.py",
@@ -75,6 +76,8 @@ LEFT_OUT = {
         "takes the place of a unix socket; servers on Ray have ports"
     ),
     "integration/test_job_on_ray.py": ALWAYS,
+    "integration/test_direct_jobs.py::test_it_needs_one_worker_and_no_server": FORKED,
+    "integration/test_direct_jobs.py::test_a_worker_that_is_killed_is_replaced": FORKED,
     "integration/test_job_streams.py::test_what_a_map_prints_does_not_reach_the_result": PRINTS,
     "integration/test_job_streams.py::test_what_functions_print_is_for_people": PRINTS,
     "integration/test_memory.py::test_little_memory_changes_nothing_but_the_time": WEIGHS,

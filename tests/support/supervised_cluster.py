@@ -55,7 +55,9 @@ class ClusterHarness:
     ) -> EmbeddedCluster:
         notices = Notices(notify or self.messages.put)
         options = ClusterOptions(data_servers, data_servers << 20, self.spill, 3.0)
-        return EmbeddedCluster(self.folder, self.fork_server, options, notices)
+        cluster = EmbeddedCluster(self.folder, self.fork_server, options, notices)
+        cluster.start()
+        return cluster
 
     def servers(self) -> dict[str, psutil.Process]:
         """All that live, by their names."""

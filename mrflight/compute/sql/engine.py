@@ -37,14 +37,14 @@ EXACT = {"datafusion.sql_parser.parse_float_as_decimal": "true"}
 do not get this option: DataFusion would compare the floats as decimals, which cannot hold NaN and
 large values."""
 
-_UNKNOWN_COLUMN = re.compile(r"No field named (.+?)\. ")
-_NO_QUERY = re.compile(
+_UNKNOWN_COLUMN = r"No field named (.+?)\. "
+_NO_QUERY = (
     r"(DDL|DML|Statement) not supported: |only supports a single SQL statement|No SQL statements"
 )
-_SAME_NAME = re.compile(
+_SAME_NAME = (
     r'expression names but the expression "(.+)" at position \d+ and "(.+)" at position \d+ have '
 )
-_UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.+?)' not found")
+_UNKNOWN_TABLE = r"table '(?:datafusion\.public\.)?(.+?)' not found"
 
 
 def import_datafusion(key_path: str) -> ModuleType:
@@ -115,24 +115,24 @@ def translate_errors(key_path: str, schemas: Mapping[str, pa.Schema]) -> Iterato
 
 def _translate(error: Exception, key_path: str, schemas: Mapping[str, pa.Schema]) -> MrflightError:
     words = " ".join([*str(error).split(), ""])
-    if found := _UNKNOWN_COLUMN.search(words):
+    if found := re.search(_UNKNOWN_COLUMN, words):
         names = [(table, name) for table, schema in schemas.items() for name in schema.names]
         return ColumnNotFoundError.among(
             _last_part(found[1]),
             [name if len(schemas) == 1 else f"{table}.{name}" for table, name in names],
             f"{key_path}: {' with '.join(schemas)}",
         )
-    if found := _UNKNOWN_TABLE.search(words):
+    if found := re.search(_UNKNOWN_TABLE, words):
         return JobFileError(
             f"{key_path}: there is no table {found[1]!r}; tables have the names of the "
             f"inputs: {', '.join(map(repr, schemas))}"
         )
-    if _NO_QUERY.search(words):
+    if re.search(_NO_QUERY, words):
         return JobFileError(
             f"{key_path} must be one query that selects rows, without statements that change "
             f"tables or settings ({error_text(error)})"
         )
-    if twice := _SAME_NAME.search(words):
+    if twice := re.search(_SAME_NAME, words):
         return JobFileError(
             f"{key_path}: {twice[1]} and {twice[2]} would be columns with the same name; "
             "rename one with `as`"

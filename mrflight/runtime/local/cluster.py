@@ -16,8 +16,7 @@ SLOW_START_S = 10.0
 class EmbeddedCluster(SupervisedCluster[ServerProcess]):
     """A metadata server and data servers on unix sockets in a private folder.
 
-    They start at the same time in the constructor, which does not wait. They end with `close`, or
-    with this process, however it ends.
+    They end with `close`, or with this process, however it ends.
     """
 
     def __init__(
@@ -33,7 +32,6 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
         self._fork_server = fork_server
         self._options = options
         self._wait_limit = WaitLimit()
-        self._start_all()
 
     def close(self) -> None:
         """Kill all servers, without waiting for their ends, for which the fork server waits."""

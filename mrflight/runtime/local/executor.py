@@ -47,7 +47,7 @@ class _Call(NamedTuple):
 
 
 class LocalExecutor(Closeable):
-    """Starts ``workers`` processes at once. They end with the driver, by its ``parent_lock``.
+    """Runs up to ``workers`` processes. They end with the driver, by its ``parent_lock``.
 
     A worker that has been stopped for ``stopped_timeout_s`` is killed. The fork server, which
     nothing can replace, is continued after that time.
@@ -60,10 +60,13 @@ class LocalExecutor(Closeable):
         parent_lock: Path,
         stopped_timeout_s: float = 10.0,
         show_output: Callable[[str], None] | None = None,
+        *,
+        at_once: int | None = None,
     ) -> None:
-        """``show_output`` is called with each line that a worker prints, from another thread.
+        """Start ``at_once`` workers; the others start when there is a call for them.
 
-        Without it, workers write to stderr themselves.
+        ``show_output`` is called with each line that a worker prints, from another thread. Without
+        it, workers write to stderr themselves.
         """
         self.workers = workers
         self._fork_server = fork_server
@@ -71,28 +74,28 @@ class LocalExecutor(Closeable):
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = threading.Event()
         self._running: dict[Future[Any], _Worker] = {}
-        self._changing = threading.Lock()  # guards `_running`, whose workers may be killed
+        self._changing = threading.Lock()  # guards what `submit`, `stop` and the feeders change
         self._wait_limit = WaitLimit()
         self._output = WorkerOutput(show_output) if show_output is not None else None
-        self._workers = [
-            _Worker(
-                f"worker{number}", fork_server, [str(parent_lock)], self._wait_limit, self._output
-            )
-            for number in range(workers)
-        ]
-        self._feeders = [
-            threading.Thread(target=self._feed, args=[worker], name=worker.name, daemon=True)
-            for worker in self._workers
-        ]
+        self._arguments = [str(parent_lock)]
+        self._workers: list[_Worker] = []
+        self._feeders: list[threading.Thread] = []
+        self._open_calls = 0  # those that wait or run
+        for _ in range(workers if at_once is None else at_once):
+            self._add_worker()
         self._watch = threading.Thread(target=self._watch_workers, name="stopped", daemon=True)
-        for thread in (*self._feeders, self._watch):
-            thread.start()
+        self._watch.start()
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        if self._closing.is_set():
-            raise WorkerLostError("the workers have been ended; they run nothing any more")
         future: Future[R] = Future()
-        self._calls.put(_Call(encode_call(function, args, kwargs), future))
+        call = _Call(encode_call(function, args, kwargs), future)
+        with self._changing:
+            if self._closing.is_set():
+                raise WorkerLostError("the workers have been ended; they run nothing any more")
+            self._open_calls += 1
+            if len(self._workers) < min(self._open_calls, self.workers):
+                self._add_worker()
+        self._calls.put(call)
         return future
 
     def stop(self, future: Future[R]) -> None:
@@ -103,7 +106,8 @@ class LocalExecutor(Closeable):
                 worker.kill()
 
     def close(self) -> None:
-        self._closing.set()
+        with self._changing:  # no worker is added any more
+            self._closing.set()
         self._wait_limit.expire()  # the feeders are waited for below
         for worker in self._workers:
             worker.close()
@@ -114,6 +118,15 @@ class LocalExecutor(Closeable):
         if self._output is not None:
             self._output.close()
 
+    def _add_worker(self) -> None:
+        """Start another worker, and the thread that gives it calls."""
+        name = f"worker{len(self._workers)}"
+        worker = _Worker(name, self._fork_server, self._arguments, self._wait_limit, self._output)
+        feeder = threading.Thread(target=self._feed, args=[worker], name=name, daemon=True)
+        self._workers.append(worker)
+        self._feeders.append(feeder)
+        feeder.start()
+
     def _feed(self, worker: _Worker) -> None:
         """Send one worker call after call."""
         while (call := self._calls.get()) is not None:
@@ -123,11 +136,13 @@ class LocalExecutor(Closeable):
             try:
                 worker.ensure_alive()  # before the call counts as running, and can be stopped
             except Exception as error:
+                self._end(call)
                 if call.future.set_running_or_notify_cancel():
                     call.future.set_exception(error)
                 continue
             with self._changing:  # a running call can be stopped
                 if not call.future.set_running_or_notify_cancel():
+                    self._open_calls -= 1
                     continue
                 self._running[call.future] = worker
             try:
@@ -147,14 +162,16 @@ class LocalExecutor(Closeable):
             try:
                 if stopped.reached(self._fork_server.pid, self._stopped_timeout_s):
                     self._fork_server.wake()
-                for worker in self._workers:
+                for worker in list(self._workers):
                     worker.check_stopped(self._stopped_timeout_s)
             except Exception:  # otherwise the thread would end silently
                 log.exception("checking the workers failed; it is tried again")
 
     def _end(self, call: _Call) -> None:
+        """Count a call as ended, before its caller learns of it and may submit another one."""
         with self._changing:
-            del self._running[call.future]
+            self._open_calls -= 1
+            self._running.pop(call.future, None)
 
 
 class _Worker:

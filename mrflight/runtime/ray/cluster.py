@@ -131,8 +131,7 @@ class ServerPlacement(msgspec.Struct, frozen=True):
 class RayCluster(SupervisedCluster[RayServer]):
     """A metadata server beside the driver, and data servers spread over the nodes of Ray.
 
-    They start at the same time in the constructor, which does not wait. They end with `close`, or
-    with the driver.
+    They end with `close`, or with the driver.
     """
 
     def __init__(
@@ -149,11 +148,6 @@ class RayCluster(SupervisedCluster[RayServer]):
         self._gateway = gateway
         self._placement = placement
         self._options = ServerOptions(self._port.location, journal, options)
-        try:
-            self._start_all()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         super().close()

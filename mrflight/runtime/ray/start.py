@@ -14,14 +14,14 @@ from mrflight.runtime.job_runtime import (
     JobRuntime,
     RuntimeOptions,
     cluster_options,
-    keep_connections,
 )
-from mrflight.runtime.preload import driver_modules, worker_modules
+from mrflight.runtime.preload import driver_modules, is_likely_direct, worker_modules
 from mrflight.runtime.ray.cluster import RayCluster, ServerPlacement
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, Connected, WorkerContext
 from mrflight.runtime.ray.shared_paths import exclude_patterns, verify_shared_paths
+from mrflight.shuffle.wire.idle_clients import keep_idle
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
 from mrflight.system.signals import run_interruptibly
@@ -46,26 +46,28 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     _check_listens(spec.cluster.ray_address)
     options.interrupts.threads_begin()
     if options.owns_process:
-        keep_connections()
+        keep_idle()
+    is_direct = is_likely_direct(spec, options.folder)
+    modules = worker_modules(spec, is_direct=is_direct)
     private = stack.enter_context(SocketFolder())
     gateway = stack.enter_context(_start_gateway(stack, options, private))
     if options.owns_process:
-        load_here(driver_modules(spec))  # while Ray starts
+        load_here(modules + driver_modules(spec))  # while Ray starts
     ray = _wait_connected(gateway, spec.cluster.ray_address, settings.timeout_s)
     is_local = len(ray.nodes) == 1
     if not is_local:
         settings = RunSettings.of(spec, options.folder, _machines(ray))
     # Other machines do not have the job's folder; they make their own below the same root.
     scratch = options.scratch if is_local else settings.spill_root
-    gateway.set_job(
-        WorkerContext(ray.home, str(options.folder), not is_local, tuple(worker_modules(spec)))
-    )
+    gateway.set_job(WorkerContext(ray.home, str(options.folder), not is_local, tuple(modules)))
     cluster = None
     if settings.data_servers:
         journal = private.path / "metadata.journal"
         embedded = cluster_options(settings, scratch)
         cluster = RayCluster(gateway, _placement(ray), journal, embedded, options.progress)
         stack.callback(cluster.close)
+        if not is_direct:
+            cluster.start()
     executor = stack.enter_context(RayExecutor(settings.workers, gateway))
     if not is_local:
         verify_shared_paths(spec, options.folder, settings.spill_root, ray, executor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyarrow import flight
 
+from mrflight.shuffle.wire import idle_clients
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.system.closeable import Closeable
@@ -32,19 +33,6 @@ _CHANNEL_OPTIONS = [
 
 _keepalive = Keepalive(_KEEPALIVE_EVERY_S)
 
-_idle: dict[str, flight.FlightClient] | None = None
-"""The idle clients of a worker or a driver, by location; None if they are not kept."""
-
-
-def keep_idle() -> None:
-    """Keep closed connections for reuse, in any thread, until the process ends.
-
-    A worker, whose tasks all connect to the same servers, and the driver of one job call this. To
-    connect takes 3 ms, and a task may take no more than some tens.
-    """
-    global _idle
-    _idle = {}
-
 
 class Connections(Closeable):
     """Opens a client for a location once, and keeps it until `close`. Not safe for several threads.
@@ -60,7 +48,7 @@ class Connections(Closeable):
         """Return the client of a location; raise ServerUnavailableError if it is not valid."""
         client = self._clients.get(location)
         if client is None:
-            client = _idle.pop(location, None) if _idle else None
+            client = idle_clients.kept.pop(location, None) if idle_clients.kept else None
             if client is None:
                 with from_flight(location, "connect"):
                     client = flight.FlightClient(location, generic_options=_CHANNEL_OPTIONS)
@@ -73,9 +61,10 @@ class Connections(Closeable):
         """Close every client; the connections can be used again afterwards."""
         while self._clients:
             location, client = self._clients.popitem()
-            if _idle is not None and location not in _idle and len(_idle) < _MAX_IDLE:
+            kept = idle_clients.kept
+            if kept is not None and location not in kept and len(kept) < _MAX_IDLE:
                 _keepalive.remove(client)
-                _idle[location] = client
+                kept[location] = client
             else:
                 _keepalive.close_client(client)
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from mrflight.result import MergeCounts
-from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
+
+if TYPE_CHECKING:  # only loaded where a commit needs a lock
+    from mrflight.sinks.commit.commit_lease import CommitLock
 
 
 class SinkTask(Protocol):

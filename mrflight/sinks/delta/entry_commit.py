@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.commit_guard import CommitGuard
-from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.leased_entry import LeasedEntry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
@@ -18,6 +17,9 @@ from mrflight.storage.delta import TableWrite, first_entry, kept_metadata
 from mrflight.storage.delta_entry import append_entry, has_whole_transactions, replacing_entry
 from mrflight.storage.store import PutIfAbsentStore
 from mrflight.system.deadlines import Deadline
+
+if TYPE_CHECKING:  # only loaded where a commit needs a lock
+    from mrflight.sinks.commit.commit_lease import CommitLock
 
 
 class EntryCommit(msgspec.Struct, frozen=True):

@@ -14,16 +14,19 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mrflight.errors import CommitError, CommitOverwrittenError, LeaseLostError, MrflightError
 from mrflight.shuffle.wire.lease_protocol import VersionRecord
 from mrflight.sinks.commit.commit_guard import CommitGuard
-from mrflight.sinks.commit.commit_lease import LeaseHandle
 from mrflight.storage import Location
 from mrflight.storage.delta import entry_name
 from mrflight.system.deadlines import Deadline
+
+if TYPE_CHECKING:  # only loaded where a commit needs a lock
+    from mrflight.sinks.commit.commit_lease import LeaseHandle
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.job_file import decode_job
 from mrflight.config.spec import JobSpec
 from mrflight.planner.stages import build_stages, result_stages
-from mrflight.runtime.preload import modules_for
+from mrflight.runtime.preload import worker_modules
 from mrflight.sources.type_names import parse_type
 
 examples = settings(max_examples=30, derandomize=True, deadline=None)
@@ -317,8 +317,8 @@ def test_callables_are_sent_with_the_job() -> None:
     assert (first([1]), then([1]), reduced([1])) == ([1, 3], [1, 4], [1, 5])
     assert placed(None, None, 7) == 7
     assert spec == rows.job("out")
-    assert "cloudpickle" in modules_for(spec)
-    assert "cloudpickle" not in modules_for(CLICKS.job("out"))
+    assert "cloudpickle" in worker_modules(spec)
+    assert "cloudpickle" not in worker_modules(CLICKS.job("out"))
     assert len(repr(rows)) < 100
 
 

@@ -5,23 +5,34 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from deltalake import DeltaTable
 
 from mrflight.config.job_file import load_job
-from mrflight.config.spec import InputFormat, OutputFormat
-from mrflight.runtime.preload import modules_for, worker_modules
+from mrflight.config.spec import InputFormat, JobSpec, OutputFormat
+from mrflight.runtime.preload import (
+    driver_modules,
+    fork_server_modules,
+    is_likely_direct,
+    worker_modules,
+)
 from tests.support.driver import drive, write_job
 from tests.support.plans import job
+
+
+def modules_for(spec: JobSpec, folder: Path = Path("/nowhere")) -> list[str]:
+    return fork_server_modules(spec, folder)
 
 
 @pytest.mark.parametrize("output", get_args(OutputFormat))
 @pytest.mark.parametrize("given", get_args(InputFormat))
 def test_every_module_exists(given: str, output: str) -> None:
     inputs = {"visits": {"path": "visits", "format": given, "key": ["url"]}}
-    modules = modules_for(job(inputs=inputs, output={"table": "out", "format": output}))
+    spec = job(inputs=inputs, output={"table": "out", "format": output})
+    modules = modules_for(spec)
+    modules += driver_modules(spec)
     assert f"mrflight.sources.{given}_source" in modules
     assert [module for module in modules if find_spec(module) is None] == []
 
@@ -52,6 +63,34 @@ def test_a_standing_cluster_needs_no_modules_of_servers() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_direct"),
+    [
+        ({}, True),
+        ({"shuffle": {"partitions": 1}}, True),
+        ({"shuffle": {"partitions": 2}}, False),
+        ({"inputs": {"rows": {"path": "large.csv"}}}, False),
+        ({"inputs": {"rows": {"path": "folder"}}}, False),
+        ({"inputs": {"rows": {"path": "*.csv"}}}, False),
+        ({"inputs": {"rows": {"path": "missing.csv"}}}, False),
+        ({"inputs": {"rows": {"path": "s3://bucket/small.csv"}}}, False),
+        ({"inputs": {"rows": {"path": ["small.csv", "small.csv"]}}}, False),
+        ({"inputs": {n: {"path": "small.csv"} for n in "ab"}}, False),
+    ],
+)
+def test_a_small_file_is_likely_to_need_no_servers(
+    changed: dict[str, Any], is_direct: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "small.csv").write_text("k\n1\n")
+    with (tmp_path / "large.csv").open("wb") as large:
+        large.truncate(9 << 20)
+    spec = job(**({"inputs": {"rows": {"path": "small.csv"}}} | changed))
+    assert is_likely_direct(spec, tmp_path) == is_direct
+    servers = [each for each in fork_server_modules(spec, tmp_path) if "mrflight.servers" in each]
+    assert bool(servers) != is_direct
+
+
 @pytest.mark.parametrize("output", get_args(OutputFormat))
 def test_workers_on_ray_load_no_servers_and_no_sinks(output: str) -> None:
     modules = worker_modules(job(output={"table": "out", "format": output}))
@@ -69,7 +108,7 @@ def test_datafusion_is_for_jobs_with_sql(has_sql: bool) -> None:
 def test_modules_of_joins_are_for_jobs_with_several_inputs() -> None:
     inputs = {name: {"path": f"{name}.csv"} for name in ("left", "right")}
     modules = modules_for(job(inputs=inputs, reduce={"sql": "select 1 from left", "group_by": []}))
-    meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.cogroup"}
+    meet = {"mrflight.tasks.broadcast_join", "mrflight.tasks.cogroup_kinds"}
     assert meet <= set(modules)
     assert [module for module in modules if find_spec(module) is None] == []
     assert not meet & set(modules_for(job()))
@@ -115,8 +154,10 @@ def test_a_worker_has_all_modules_before_its_first_map(beside: str, tmp_path: Pa
     (tmp_path / "in.csv").write_text("k\n1\n")
     (tmp_path / "loaded.py").write_text(LOADED)
     path = write_job(tmp_path, JOB + beside)
-    run = drive(path)
+    run = drive(path, environment={"PYTHONHASHSEED": "1"})  # a process that has loaded nothing
     assert run.code == 0, run.stderr
     loaded = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()["module"].to_pylist()
-    assert set(modules_for(load_job(path))) <= set(loaded)
+    expected = worker_modules(load_job(path), is_direct=not beside)
+    assert set(expected) <= set(loaded)
+    assert ("pyarrow.flight" in loaded) == bool(beside)
     assert "pandas" not in loaded

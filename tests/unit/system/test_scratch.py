@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import signal
 import subprocess
 import threading
@@ -79,12 +78,12 @@ def test_an_interrupt_while_a_folder_is_made_leaves_nothing(
 
 
 def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mrflight-spill-a").mkdir()
-    names = iter(["a", "b"])
-    monkeypatch.setattr(secrets, "token_hex", lambda _: next(names))
+    (tmp_path / "mrflight-spill-aa").mkdir()
+    names = iter([b"\xaa", b"\xbb"])
+    monkeypatch.setattr(os, "urandom", lambda _: next(names))
     with ScratchFolder("spill", tmp_path) as folder:
-        assert folder.path == tmp_path / "mrflight-spill-b"
-    assert list(tmp_path.iterdir()) == [tmp_path / "mrflight-spill-a"]
+        assert folder.path == tmp_path / "mrflight-spill-bb"
+    assert list(tmp_path.iterdir()) == [tmp_path / "mrflight-spill-aa"]
 
 
 def test_a_process_keeps_its_own_folder(tmp_path: Path) -> None:

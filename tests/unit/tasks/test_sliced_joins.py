@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.tasks.cogroup import JoinCoGroup
+from mrflight.tasks.cogroup import SlicedTable
+from mrflight.tasks.cogroup_kinds import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
-from mrflight.tasks.stage_rows import SlicedTable
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
 from tests.support.join_tables import has_no_common_type, joins

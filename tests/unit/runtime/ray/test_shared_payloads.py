@@ -17,7 +17,8 @@ from mrflight.runtime.ray.shared_payloads import CallEncoder, decode_call
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.sources import open_source
 from mrflight.system.shared_payload import SharedPayload
-from mrflight.tasks.map_task import MapTask, run_map
+from mrflight.tasks.map_output import run_map
+from mrflight.tasks.map_task import MapTask
 from tests.support.plans import MEMORY, WORKERS, job
 
 FEW_HUNDRED_BYTES = 600
