@@ -48,6 +48,7 @@ class TestSmallExperiments:
                 ],
                 ["small_files.json", "small_files.md"],
             ),
+            ("start", ["--rounds", 1], ["start.json", "start.md"]),
             (
                 "tune",
                 [
