@@ -23,6 +23,13 @@ def merge_centroids(
     merged: Buffer,
     counts: Buffer,
 ) -> int: ...
+def merge_moments(
+    means: Column,
+    counts: Column | None,
+    squares: Column | None,
+    numbers: Column,
+    merged: Buffer,
+) -> None: ...
 def check_ids(ids: Column, partitions: int) -> None: ...
 
 class Bytes:

@@ -1,6 +1,6 @@
 //! Merges the centroids of t-digests. `mrflight.compute.t_digest` explains it.
 
-use crate::column::{Column, Layout};
+use crate::column::Column;
 use crate::float;
 use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
@@ -28,7 +28,7 @@ pub fn merge(
     merged: &mut [u64],
     counts: &mut [i64],
 ) -> Result<usize> {
-    let (means, weights) = (floats(means)?, floats(weights)?);
+    let (means, weights) = (means.doubles()?, weights.doubles()?);
     let mut rest = merged.as_chunks_mut::<2>().0;
     if weights.len() != means.len() || rest.len() != means.len() || counts.len() + 1 != bounds.rows
     {
@@ -144,12 +144,4 @@ fn one_of(run: &[Centroid]) -> Bits {
 /// Return the sum of numbers, added in their order.
 fn sum(numbers: impl Iterator<Item = f64>) -> f64 {
     numbers.fold(0.0, |sum, number| sum + number)
-}
-
-fn floats(column: &Column) -> Result<&[[u8; 8]]> {
-    let rows = 0..column.rows;
-    if column.layout != Layout::Float || column.width != 8 {
-        return Err(Malformed::Column("its numbers are not doubles"));
-    }
-    Ok(column.fixed(&rows, 8)?.as_chunks().0)
 }

@@ -124,6 +124,14 @@ impl Column {
         }
     }
 
+    /// Return the bytes of all values, which are doubles.
+    pub fn doubles(&self) -> Result<&[[u8; 8]]> {
+        if self.layout != Layout::Float || self.width != 8 {
+            return Err(Malformed::Column("its numbers are not doubles"));
+        }
+        Ok(self.fixed(&(0..self.rows), 8)?.as_chunks().0)
+    }
+
     /// Return the offsets at which `rows` begin, and the offset at which the last one ends.
     pub fn offsets(&self, rows: &Range<usize>) -> Result<Integers<'_>> {
         let end = if rows.is_empty() { rows.end } else { rows.end + 1 };

@@ -21,6 +21,7 @@ mod hash;
 mod hash_table;
 mod integers;
 mod malformed;
+mod moments;
 mod order;
 mod place;
 mod pool;
@@ -51,7 +52,7 @@ mod _kernel {
     use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{centroids, distinct, order, place, rank, row};
+    use crate::{centroids, distinct, moments, order, place, rank, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -139,6 +140,22 @@ mod _kernel {
         let rule = centroids::Rule { cuts, max_unmerged };
         let (merged, counts) = (merged.slice_mut()?, counts.slice_mut()?);
         Ok(py.detach(|| centroids::merge(&means, &weights, &bounds, &rule, merged, counts))?)
+    }
+
+    /// Fill `merged` with the mean, the count and the squares (float64) of each group.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn merge_moments(
+        py: Python<'_>,
+        means: Column,
+        counts: Option<Column>,
+        squares: Option<Column>,
+        numbers: Column,
+        mut merged: Output,
+    ) -> PyResult<()> {
+        let parts = moments::Parts::new(&means, counts.as_ref(), squares.as_ref())?;
+        let merged = merged.slice_mut()?;
+        Ok(py.detach(|| parts.merge(&numbers, merged))?)
     }
 
     /// Fail for an id that is null or not a partition.

@@ -9,31 +9,39 @@ Moments are packed as the mean, the count and the squares, and those of a single
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
+from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
 from mrflight.compute.packed_floats import Floats, pack, unpack
-from mrflight.compute.row_groups import RowGroups, nullable
+from mrflight.compute.row_groups import nullable
 
 
-def merge_moments(column: pa.ChunkedArray, groups: RowGroups) -> pa.ChunkedArray:
-    """Return the moments of each group from those of its parts; null if all of these are null."""
-    groups = groups.valid(column)
-    filled, numbers = groups.lengths > 0, groups.numbers
-    counts, means, squares = _unpack(column, groups)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        count = groups.lengths.astype(np.float64) if counts is None else groups.sum(counts)
-        first = np.zeros(len(count))
-        first[filled] = means[groups.starts[filled]]
-        mean = first + groups.sum(_times(counts, means - first[numbers])) / count
-        off = means - mean[numbers]
-        weighted = _times(counts, off)
-        # The second sum would be 0, if the mean were not rounded.
-        merged = groups.sum(weighted * off if squares is None else squares + weighted * off)
-        merged -= groups.sum(weighted) ** 2 / count
-    states = np.stack([mean, count, np.maximum(merged, 0)], axis=1)[filled]
-    return pack(states.reshape(-1), 3 * filled, filled)
+class Moments(NamedTuple):
+    """The moments in the rows of a column that are not null."""
+
+    means: Floats
+    counts: Floats | None = None
+    """The counts; None if all moments are those of a single value."""
+    squares: Floats | None = None
+
+
+def merge_moments(column: pa.ChunkedArray, numbers: pa.Int32Array, groups: int) -> pa.ChunkedArray:
+    """Return the moments of each group from those of its parts; null if all of these are null.
+
+    ``numbers`` has the number of the group of each row.
+    """
+    means, counts, squares = _unpack(column)
+    if column.null_count:
+        numbers = numbers.filter(column.is_valid().combine_chunks())
+    known = [None if each is None else to_arrow(each) for each in (counts, squares)]
+    moments = kernel.merge_moments(to_arrow(means), known[0], known[1], numbers, groups)
+    merged = moments.to_numpy().reshape(-1, 3)
+    filled = merged[:, 1] > 0
+    return pack(merged[filled].reshape(-1), 3 * filled, filled)
 
 
 def variance(column: pa.ChunkedArray, *, sample: bool) -> pa.Array:
@@ -43,7 +51,7 @@ def variance(column: pa.ChunkedArray, *, sample: bool) -> pa.Array:
     NaN or infinite.
     """
     valid = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
-    counts, means, squares = _unpack(column, RowGroups.each(len(column)).valid(column))
+    means, counts, squares = _unpack(column)
     divisor, numerator = np.zeros((2, len(column)))
     divisor[valid] = (1 if counts is None else counts) - (1 if sample else 0)
     numerator[valid] = _squares_of_one(means) if squares is None else squares
@@ -52,29 +60,21 @@ def variance(column: pa.ChunkedArray, *, sample: bool) -> pa.Array:
     return nullable(to_arrow(result), has_result)
 
 
-def _unpack(
-    column: pa.ChunkedArray, groups: RowGroups
-) -> tuple[Floats | None, Floats, Floats | None]:
-    """Return the counts, means and squares in the rows of some groups, none of which is null.
-
-    If all are single values, there are only means.
-    """
-    values, starts, lengths = unpack(column, groups)
-    means = values[starts]
-    if lengths is None:
-        return None, means, None
+def _unpack(column: pa.ChunkedArray) -> Moments:
+    values, starts, lengths = lists = unpack(column)
+    if lists.are_single_values:
+        return Moments(values)
+    if column.null_count:
+        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     merged = np.flatnonzero(lengths > 1)
-    counts, squares = np.ones(len(starts)), _squares_of_one(means)
+    means = values[starts]
+    counts, squares = np.ones(len(means)), _squares_of_one(means)
     counts[merged] = values[starts[merged] + 1]
     squares[merged] = values[starts[merged] + 2]
-    return counts, means, squares
+    return Moments(means, counts, squares)
 
 
 def _squares_of_one(values: Floats) -> Floats:
     """Return the squares of single values: 0, or NaN for NaN and infinity."""
     with np.errstate(invalid="ignore"):
         return values - values
-
-
-def _times(counts: Floats | None, values: Floats) -> Floats:
-    return values if counts is None else counts * values

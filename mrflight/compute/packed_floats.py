@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute.arrays import to_arrow, to_floats, values_in
-from mrflight.compute.row_groups import RowGroups, nullable
+from mrflight.compute.row_groups import nullable
 from mrflight.compute.sort_codes import Rows
 
 PACKED = pa.binary()
@@ -31,8 +31,13 @@ class PackedFloats(NamedTuple):
 
     values: Floats
     starts: Rows
-    lengths: Rows | None
-    """None if each list has one double."""
+    lengths: Rows
+    """The lengths; 0 for null."""
+
+    @property
+    def are_single_values(self) -> bool:
+        """True if each list is one double, so that the lists are ``values``."""
+        return len(self.values) == len(self.lengths) and bool(self.lengths.all())
 
 
 def pack_rows(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -66,17 +71,14 @@ def pack(values: Floats, lengths: Rows, valid: npt.NDArray[np.bool_]) -> pa.Chun
     return pa.chunked_array(chunks, PACKED)
 
 
-def unpack(column: pa.ChunkedArray, groups: RowGroups) -> PackedFloats:
-    """Return the lists in the rows of some groups, none of which is null or empty."""
+def unpack(column: pa.ChunkedArray) -> PackedFloats:
+    """Return the lists in a column."""
     offsets = [_offsets(chunk) for chunk in column.chunks]
     nothing = np.empty(0, np.int64)
     parts = [_values(*each) for each in zip(column.chunks, offsets, strict=True)]
     values = np.concatenate([nothing.astype(np.float64), *parts])
-    if len(values) == len(column) and not column.null_count:
-        return PackedFloats(values, groups.rows, None)
     lengths = np.concatenate([nothing, *(np.diff(each) >> 3 for each in offsets)])
-    starts = np.cumsum(lengths) - lengths
-    return PackedFloats(values, starts[groups.rows], lengths[groups.rows])
+    return PackedFloats(values, np.cumsum(lengths) - lengths, lengths)
 
 
 def _offsets(lists: pa.Array) -> npt.NDArray[np.int32]:

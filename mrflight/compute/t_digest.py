@@ -95,9 +95,10 @@ def estimate_type(kind: pa.DataType) -> pa.DataType:
 def _centroids(column: pa.ChunkedArray, groups: RowGroups) -> tuple[Centroids, Rows]:
     """Return the centroids of each group, one group after the other, and their numbers."""
     groups = groups.valid(column)
-    values, starts, lengths = unpack(column, groups)
-    if lengths is None:
-        return Centroids(values[starts], np.ones(len(starts))), groups.lengths
+    values, starts, lengths = lists = unpack(column)
+    if lists.are_single_values:
+        return Centroids(values[groups.rows], np.ones(len(groups.rows))), groups.lengths
+    starts, lengths = starts[groups.rows], lengths[groups.rows]
     parts = np.maximum(lengths >> 1, 1)
     ends = np.cumsum(parts)
     owners = np.repeat(np.arange(len(parts)), parts)

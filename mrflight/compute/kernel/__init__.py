@@ -1,7 +1,8 @@
 """Computes hashes, ranks and numbers of values, and orders rows by their partitions or values.
 
 `mrflight.compute.kernel.native` (Rust) does the work, or `mrflight.compute.kernel.reference` if the
-Rust module has not been built. Both return the same bytes. `implementation` says which one is used.
+Rust module has not been built. Both return the same bytes, but for sums of `merge_moments` that are
+rounded differently. `implementation` says which one is used.
 
 A key is one or more arrays of the same length, of types that `check_key_types` accepts. Calls of
 the native kernel release the interpreter lock.
@@ -93,6 +94,27 @@ def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array
     if not pa.types.is_int64(offsets.type):
         raise TypeError(f"offsets are int64, not {offsets.type}")
     return _kernel.order_runs(values, offsets)
+
+
+def merge_moments(
+    means: pa.DoubleArray,
+    counts: pa.DoubleArray | None,
+    squares: pa.DoubleArray | None,
+    numbers: pa.Int32Array,
+    groups: int,
+) -> pa.DoubleArray:
+    """Return the mean, the count and the squares of each group, one after the other.
+
+    Squares are sums of squared differences from the mean. Each row has the moments of a part of the
+    group with the number in ``numbers``, or a single value if there are no counts and squares.
+    There are no nulls. Raises ValueError, which names the row, for a number that is not one of a
+    group. The two kernels may round sums differently.
+    """
+    parts = [each for each in (means, counts, squares) if each is not None]
+    _check_arrays([*parts, numbers])
+    if any(len(part) != len(numbers) for part in parts):
+        raise ValueError(f"there are {len(numbers)} numbers, and {[*map(len, parts)]} moments")
+    return _kernel.merge_moments(means, counts, squares, numbers, groups)
 
 
 def merge_centroids(

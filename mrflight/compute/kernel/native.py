@@ -86,6 +86,19 @@ def merge_centroids(
     return _array(pa.float64(), 2 * count, merged), _array(pa.int64(), digests, counts)
 
 
+def merge_moments(
+    means: pa.DoubleArray,
+    counts: pa.DoubleArray | None,
+    squares: pa.DoubleArray | None,
+    numbers: pa.Int32Array,
+    groups: int,
+) -> pa.DoubleArray:
+    merged = pa.allocate_buffer(24 * groups)
+    described = [None if each is None else _describe(each) for each in (counts, squares)]
+    _kernel.merge_moments(_describe(means), described[0], described[1], _describe(numbers), merged)
+    return _array(pa.float64(), 3 * groups, merged)
+
+
 def check_ids(ids: pa.Int32Array, partitions: int) -> None:
     _kernel.check_ids(_describe(ids), partitions)
 

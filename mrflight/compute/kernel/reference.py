@@ -77,6 +77,29 @@ def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array
     return pa.array(np.lexsort([values.to_numpy(), runs]).astype(np.uint32))
 
 
+def merge_moments(
+    means: pa.DoubleArray,
+    counts: pa.DoubleArray | None,
+    squares: pa.DoubleArray | None,
+    numbers: pa.Int32Array,
+    groups: int,
+) -> pa.DoubleArray:
+    check_ids(numbers, groups)
+    group, values = numbers.to_numpy(), means.to_numpy()
+    weights = np.ones(len(values)) if counts is None else counts.to_numpy()
+    known = np.zeros(len(values)) if squares is None else squares.to_numpy()
+    first = np.zeros(groups)
+    first[group[::-1]] = values[::-1]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        count = np.bincount(group, weights, groups)
+        mean = first + np.bincount(group, weights * (values - first[group]), groups) / count
+        off = values - mean[group]
+        spread = np.bincount(group, known + weights * off * off, groups).astype(np.float64)
+        # The second sum would be 0, if the mean were not rounded.
+        spread -= np.bincount(group, weights * off, groups) ** 2 / count
+    return pa.array(np.stack([mean, count, np.maximum(spread, 0)], axis=1).ravel())
+
+
 def merge_centroids(
     means: pa.DoubleArray,
     weights: pa.DoubleArray,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -24,12 +25,13 @@ class GroupedStatistics:
 
     def __init__(self, table: pa.Table, group_by: Sequence[str]) -> None:
         self._table = table
-        numbers, self.first_rows = number_groups(table, group_by)
-        self.numbers = pa.chunked_array([numbers])
-        """The number of the group of each row."""
-        self._groups = RowGroups.of(numbers, len(self.first_rows))
+        self.numbers, self.first_rows = number_groups(table, group_by)
         self._sorted: dict[str, RowGroups] = {}
         """The groups sorted by each column of which there are exact quantiles."""
+
+    @cached_property
+    def _groups(self) -> RowGroups:
+        return RowGroups.of(self.numbers, len(self.first_rows))
 
     def of(
         self, function: PartFunction, column: str, aggregate: Aggregate
@@ -40,7 +42,7 @@ class GroupedStatistics:
             case "any_value":
                 return values.take(self.first_rows)
             case "moments":
-                return merge_moments(values, self._groups)
+                return merge_moments(values, self.numbers, len(self.first_rows))
             case "digest":
                 return merge_digests(values, self._groups)
             case "median" | "quantile":
@@ -51,7 +53,8 @@ class GroupedStatistics:
                 digests = merge_digests(pack_rows(measured(values)), self._groups)
                 return estimate_quantiles(digests, values.type, aggregate.fraction)
             case _:
-                moments = merge_moments(pack_rows(values), self._groups)
+                states = pack_rows(values)
+                moments = merge_moments(states, self.numbers, len(self.first_rows))
                 return finish_moments(aggregate, moments)
 
 

@@ -68,7 +68,11 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
         keys, results = _call_acero(table, keys, plain)
     else:
         keys = [key.take(statistics.first_rows) for key in keys]
-        _, results = _call_acero(table, [statistics.numbers], plain) if plain else ([], [])
+        _, results = (
+            _call_acero(table, [pa.chunked_array([statistics.numbers])], plain)
+            if plain
+            else ([], [])
+        )
     outputs = [
         key if key.type == table[name].type else key.cast(table[name].type)
         for name, key in zip(group_by, keys, strict=False)

@@ -304,6 +304,51 @@ def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
         kernel.order_runs(pa.array([1, 2], pa.uint64()), ends.cast(pa.int32()))
 
 
+@given(
+    parts=st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5)),
+        max_size=20,
+    ),
+    are_single=st.booleans(),
+)
+def test_moments_are_those_of_all_values(
+    parts: list[tuple[int, list[float]]], are_single: bool
+) -> None:
+    parts = [(group, values[:1] if are_single else values) for group, values in parts]
+    doubles = [
+        pa.array([measure(values) for _, values in parts], pa.float64())
+        for measure in (np.mean, len, lambda values: np.var(values) * len(values))
+    ]
+    means, *others = doubles
+    counts, squares = (None, None) if are_single else others
+    numbers = pa.array([group for group, _ in parts], pa.int32())
+    merged = kernel.merge_moments(means, counts, squares, numbers, 3).to_numpy().reshape(3, 3)
+    for group, (mean, count, squared) in enumerate(merged):
+        values = [value for number, own in parts for value in own if number == group]
+        assert count == len(values)
+        if values:
+            assert mean == pytest.approx(np.mean(values), rel=1e-12, abs=1e-10)
+            assert squared == pytest.approx(np.var(values) * len(values), rel=1e-12, abs=1e-9)
+
+
+def test_many_squares_are_added_up_exactly() -> None:
+    values = np.tile([1e9, 1e9 + 1], 100_000)
+    numbers = pa.array(np.zeros(len(values), np.int32))
+    mean, count, squares = kernel.merge_moments(
+        pa.array(values), None, None, numbers, 1
+    ).to_pylist()
+    assert (mean, count) == (1e9 + 0.5, 200_000)
+    assert squares == pytest.approx(50_000, rel=1e-15)
+
+
+def test_moments_of_no_group_are_refused() -> None:
+    ones = pa.array([1.0, 1.0])
+    with pytest.raises(ValueError, match="row 1 is placed in partition 2, which does not exist"):
+        kernel.merge_moments(ones, None, None, pa.array([0, 2], pa.int32()), 2)
+    with pytest.raises(ValueError, match="there are 1 numbers, and "):
+        kernel.merge_moments(ones, None, None, pa.array([0], pa.int32()), 2)
+
+
 CENTROIDS = st.lists(
     st.tuples(st.floats(width=16) | st.sampled_from([0.0, -0.0]), st.integers(1, 9)), max_size=30
 )

@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 
 from mrflight.compute.moments import merge_moments, variance
 from mrflight.compute.packed_floats import pack_rows
-from mrflight.compute.row_groups import RowGroups
 
 examples = settings(max_examples=40, derandomize=True)
 
 
-def one_group(rows: int) -> RowGroups:
-    return RowGroups(np.arange(rows), np.array([rows]))
+def in_one_group(parts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return merge_moments(parts, pa.array(np.zeros(len(parts), np.int32)), 1)
 
 
 def merged(values: list[float], cuts: list[int]) -> pa.ChunkedArray:
     """Return the moments of all values, merged from those of the parts between the cuts."""
     parts = np.split(np.array(values), sorted(cuts))
     singles = [pack_rows(pa.chunked_array([part])) for part in parts]
-    merged = [merge_moments(each, one_group(len(each))) for each in singles]
+    merged = [in_one_group(each) for each in singles]
     whole = pa.chunked_array([chunk for each in merged for chunk in each.chunks])
-    return merge_moments(whole, one_group(len(whole)))
+    return in_one_group(whole)
 
 
 @examples
@@ -53,7 +52,8 @@ def test_many_small_groups_are_merged_at_once() -> None:
     random = np.random.default_rng(1)
     values, lengths = random.normal(1e6, 1, 3000), np.array([0, 1, 2, 997, 0, 2000, 0])
     states = pack_rows(pa.chunked_array([values]))
-    found = variance(merge_moments(states, RowGroups(np.arange(3000), lengths)), sample=True)
+    numbers = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    found = variance(merge_moments(states, pa.array(numbers), len(lengths)), sample=True)
     parts = np.split(values, np.cumsum(lengths)[:-1])
     wanted = [part.var(ddof=1) if len(part) > 1 else None for part in parts]
     assert found.to_pylist() == pytest.approx(wanted, rel=1e-9)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from mrflight.compute import packed_floats
 from mrflight.compute.packed_floats import PACKED, pack, pack_rows, unpack
-from mrflight.compute.row_groups import RowGroups
 
 Lists = list[list[float] | None]
 
@@ -24,11 +23,10 @@ def packed(lists: Lists) -> pa.ChunkedArray:
 
 
 def unpacked(column: pa.ChunkedArray) -> Lists:
-    valid = RowGroups.each(len(column)).valid(column)
-    values, starts, lengths = unpack(column, valid)
-    counts = np.ones(len(starts), np.int64) if lengths is None else lengths
-    found = iter([values[a : a + n].tolist() for a, n in zip(starts, counts, strict=True)])
-    return [next(found) if there else None for there in valid.lengths]
+    values, starts, lengths = lists = unpack(column)
+    assert lists.are_single_values == all(lengths == 1)
+    found = [values[a : a + n].tolist() for a, n in zip(starts, lengths, strict=True)]
+    return [each or None for each in found]
 
 
 LISTS = st.lists(st.none() | st.lists(st.integers(0, 9).map(float), min_size=1, max_size=3))
