@@ -56,7 +56,7 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             folder.parent_watch.path,
             settings.heartbeat_timeout_s,
             options.progress.show_output if options.progress.is_drawn else None,
-            at_once=1 if is_direct else settings.workers,
         )
     )
+    executor.prepare(1 if is_direct else settings.workers)
     return JobRuntime(settings, executor, cluster, fork_server.pids, options.scratch)

@@ -19,7 +19,7 @@ import pytest
 
 from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.runtime.calls import encode_call
-from mrflight.runtime.local import executor as local
+from mrflight.runtime.local import worker_process
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import is_stopped
@@ -128,7 +128,7 @@ def test_a_stopped_worker_is_ended_even_after_a_bug_of_mrflight(
 def test_closing_does_not_wait_for_a_worker_that_is_not_forked(
     how: str, gates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_END_TIMEOUT_S", 0.1)  # nobody tells how one ended
+    monkeypatch.setattr(worker_process, "_END_TIMEOUT_S", 0.1)  # nobody tells how one ended
     with local_executor(1) as executor:
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
@@ -182,14 +182,14 @@ def test_a_call_that_is_stopped_before_it_runs_does_not_run(
 ) -> None:
     """It counts as running by then, and its worker is killed; no other worker may run it."""
     is_held_up, goes_on = threading.Event(), threading.Event()
-    run_now = local._Worker.run
+    run_now = worker_process.WorkerProcess.run
 
-    def run_later(worker: local._Worker, call: bytes) -> bytes:
+    def run_later(worker: worker_process.WorkerProcess, call: bytes) -> bytes:
         is_held_up.set()
         assert goes_on.wait(WAIT_S)
         return run_now(worker, call)
 
-    monkeypatch.setattr(local._Worker, "run", run_later)
+    monkeypatch.setattr(worker_process.WorkerProcess, "run", run_later)
     stopped = executor.submit(os.mkdir, tmp_path / "made")
     assert is_held_up.wait(WAIT_S)
     executor.stop(stopped)
