@@ -110,17 +110,18 @@ mod _kernel {
         Ok(py.detach(|| distinct::number(&column, numbers, firsts))?)
     }
 
-    /// Fill `rows` (uint32) with the rows of each run in the order of their values.
+    /// Fill `ordered` (int64) with the rows (int64) of each run in the order of their values.
     #[pyfunction]
     #[allow(clippy::needless_pass_by_value)]
     fn order_runs(
         py: Python<'_>,
         values: Column,
+        rows: Column,
         offsets: Column,
-        mut rows: Output,
+        mut ordered: Output,
     ) -> PyResult<()> {
-        let rows = rows.slice_mut()?;
-        Ok(py.detach(|| order::runs(&values, &offsets, rows))?)
+        let ordered = ordered.slice_mut()?;
+        Ok(py.detach(|| order::runs(&values, &rows, &offsets, ordered))?)
     }
 
     /// Fill the beginning of `merged` with the mean and the weight (float64) of the merged centroids

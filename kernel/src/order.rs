@@ -14,23 +14,21 @@ pub type Entry = (u64, u32);
 /// longer ones comparing is as fast.
 const BY_BYTES: RangeInclusive<usize> = 512..=1 << 20;
 
-/// Write the rows of each run to `rows`, in the order of their values; equal values keep their
-/// order. The runs lie between `offsets`, the first of which is 0 and the last the number of rows.
-pub fn runs(column: &Column, offsets: &Column, rows: &mut [u32]) -> Result<()> {
-    let all = 0..column.rows;
-    if all.len() != rows.len() {
+/// Write the rows of each run to `out`, in the order of their values, and equal ones in the order of
+/// their numbers. The runs of `rows` lie between `offsets`, the first of which is 0 and the last the
+/// number of rows.
+pub fn runs(values: &Column, rows: &Column, offsets: &Column, out: &mut [i64]) -> Result<()> {
+    if rows.rows != out.len() {
         return Err(Malformed::Output);
     }
-    if u32::try_from(all.len()).is_err() {
+    if u32::try_from(values.rows).is_err() {
         return Err(Malformed::TooLong);
     }
-    if column.validity(&all)?.is_some() {
-        return Err(Malformed::Column("it has nulls"));
-    }
     let outside = || Malformed::Column("its runs do not ascend to its last row");
+    let values: &[[u8; 8]] = values.fixed(&(0..values.rows), 8)?.as_chunks().0;
+    let rows: &[[u8; 8]] = rows.fixed(&(0..rows.rows), 8)?.as_chunks().0;
     let (mut entries, mut sorter) = (Vec::new(), Sorter::default());
-    let mut values = column.fixed(&all, 8)?.as_chunks().0.iter().copied().map(u64::from_le_bytes);
-    let (mut start, mut rest) = (0, rows);
+    let mut start = 0;
     with_widened!(offsets.integers(&(0..offsets.rows))?, bounds => {
         let mut ends = bounds;
         if ends.next() != Some(0) {
@@ -38,19 +36,26 @@ pub fn runs(column: &Column, offsets: &Column, rows: &mut [u32]) -> Result<()> {
         }
         for end in ends {
             let end = usize::try_from(end).map_err(|_| outside())?;
-            let count = end.checked_sub(start).ok_or_else(outside)?;
-            let (run, after) = rest.split_at_mut_checked(count).ok_or_else(outside)?;
+            let run = rows.get(start..end).ok_or_else(outside)?;
             entries.clear();
-            #[allow(clippy::cast_possible_truncation)] // there are at most 2^32 rows
-            entries.extend(values.by_ref().take(count).zip(start as u32..));
-            sorter.sort(&mut entries);
-            for (row, entry) in run.iter_mut().zip(&entries) {
-                *row = entry.1;
+            for row in run {
+                entries.push(entry(values, u64::from_le_bytes(*row))?);
             }
-            (start, rest) = (end, after);
+            sorter.sort(&mut entries);
+            for (out, entry) in out[start..end].iter_mut().zip(&entries) {
+                *out = entry.1.into();
+            }
+            start = end;
         }
     });
-    if rest.is_empty() { Ok(()) } else { Err(outside()) }
+    if start == rows.len() { Ok(()) } else { Err(outside()) }
+}
+
+fn entry(values: &[[u8; 8]], row: u64) -> Result<Entry> {
+    let outside = || Malformed::Column("a row is outside its values");
+    let number = u32::try_from(row).map_err(|_| outside())?;
+    let value = values.get(number as usize).ok_or_else(outside)?;
+    Ok((u64::from_le_bytes(*value), number))
 }
 
 /// Sorts entries, and keeps a buffer for the next ones.

@@ -59,8 +59,8 @@ class RowGroups:
     def sorted_by(self, codes: UInt64s) -> RowGroups:
         """Return the groups with the rows of each in the order of ``codes``, one for each row."""
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
-        order = kernel.order_runs(to_arrow(codes[self.rows]), to_arrow(bounds))
-        return RowGroups(self.rows[order.to_numpy()], self.lengths)
+        ordered = kernel.order_runs(to_arrow(codes), to_arrow(self.rows), to_arrow(bounds))
+        return RowGroups(ordered.to_numpy(), self.lengths)
 
 
 def nullable(values: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:

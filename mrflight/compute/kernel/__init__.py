@@ -83,17 +83,21 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return _kernel.number_distinct(values)
 
 
-def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array:
-    """Return the rows of each run in the order of their values; equal values keep their order.
+def order_runs(
+    values: pa.UInt64Array, rows: pa.Int64Array, offsets: pa.Int64Array
+) -> pa.Int64Array:
+    """Return the rows of each run in the order of their values, and equal ones by their numbers.
 
-    The rows of run ``r`` are those from ``offsets[r]`` to ``offsets[r + 1]``, before and after.
-    There are no nulls. Raises ValueError for offsets that do not ascend from 0 to the last row.
+    The rows of run ``r`` are those from ``offsets[r]`` to ``offsets[r + 1]`` of ``rows``, before
+    and after. There are no nulls. Raises ValueError for offsets that do not ascend from 0 to the
+    last row, and for a row without a value.
     """
     _check_words(values)
-    _check_arrays([offsets])
-    if not pa.types.is_int64(offsets.type):
-        raise TypeError(f"offsets are int64, not {offsets.type}")
-    return _kernel.order_runs(values, offsets)
+    _check_arrays([rows, offsets])
+    for each in (rows, offsets):
+        if not pa.types.is_int64(each.type):
+            raise TypeError(f"rows and offsets are int64, not {each.type}")
+    return _kernel.order_runs(values, rows, offsets)
 
 
 def merge_moments(

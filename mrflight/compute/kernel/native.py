@@ -65,11 +65,12 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return _array(pa.int32(), rows, numbers), _array(pa.uint32(), count, firsts)
 
 
-def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array:
-    rows = len(values)
-    order = pa.allocate_buffer(4 * rows)
-    _kernel.order_runs(_describe(values), _describe(offsets), order)
-    return _array(pa.uint32(), rows, order)
+def order_runs(
+    values: pa.UInt64Array, rows: pa.Int64Array, offsets: pa.Int64Array
+) -> pa.Int64Array:
+    ordered = pa.allocate_buffer(8 * len(rows))
+    _kernel.order_runs(_describe(values), _describe(rows), _describe(offsets), ordered)
+    return _array(pa.int64(), len(rows), ordered)
 
 
 def merge_centroids(

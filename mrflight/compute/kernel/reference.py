@@ -68,13 +68,17 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return pa.array(numbers[found]), pa.array(firsts[order].astype(np.uint32))
 
 
-def order_runs(values: pa.UInt64Array, offsets: pa.Int64Array) -> pa.UInt32Array:
-    bounds = offsets.to_numpy()
+def order_runs(
+    values: pa.UInt64Array, rows: pa.Int64Array, offsets: pa.Int64Array
+) -> pa.Int64Array:
+    bounds, words, places = (each.to_numpy() for each in (offsets, values, rows))
     lengths = np.diff(bounds)
-    if not len(bounds) or bounds[0] or bounds[-1] != len(values) or (lengths < 0).any():
+    if not len(bounds) or bounds[0] or bounds[-1] != len(rows) or (lengths < 0).any():
         raise ValueError("a column is malformed: its runs do not ascend to its last row")
+    if len(places) and (places.min() < 0 or places.max() >= len(words)):
+        raise ValueError("a column is malformed: a row is outside its values")
     runs = np.repeat(np.arange(len(lengths)), lengths)
-    return pa.array(np.lexsort([values.to_numpy(), runs]).astype(np.uint32))
+    return pa.array(places[np.lexsort([places, words[places], runs])])
 
 
 def merge_moments(

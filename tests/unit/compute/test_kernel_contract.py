@@ -13,6 +13,7 @@ from decimal import Decimal
 from importlib import import_module
 from itertools import accumulate, pairwise
 from math import isfinite
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -261,14 +262,17 @@ def test_distinct_values_are_numbered_where_they_occur_first(values: list[int], 
     assert firsts.to_pylist() == [values.index(value) for value in distinct]
 
 
-@given(runs=st.lists(WORDS, max_size=6))
-def test_values_are_ordered_within_their_runs(runs: list[list[int]]) -> None:
+@given(runs=st.lists(WORDS, max_size=6), random=st.randoms(use_true_random=False))
+def test_rows_are_ordered_within_their_runs(runs: list[list[int]], random: Random) -> None:
     values = [value for run in runs for value in run]
-    ends = list(accumulate(map(len, runs), initial=0))
-    rows = kernel.order_runs(pa.array(values, pa.uint64()), pa.array(ends, pa.int64()))
-    assert rows.type == pa.uint32()
-    assert rows.to_pylist() == [
-        row for a, b in pairwise(ends) for row in sorted(range(a, b), key=values.__getitem__)
+    rows = random.sample(range(len(values)), random.randint(0, len(values)))
+    ends = [0, *sorted(random.choices(range(len(rows) + 1), k=3)), len(rows)]
+    found = kernel.order_runs(
+        pa.array(values, pa.uint64()), pa.array(rows, pa.int64()), pa.array(ends, pa.int64())
+    )
+    assert found.type == pa.int64()
+    assert found.to_pylist() == [
+        row for a, b in pairwise(ends) for row in sorted(rows[a:b], key=lambda at: (values[at], at))
     ]
 
 
@@ -282,15 +286,24 @@ def test_many_values_are_numbered_and_ordered(distinct: int, shift: int) -> None
     assert np.array_equal(values[firsts.to_numpy()][numbers.to_numpy()], values)
     assert np.array_equal(firsts.to_numpy(), np.sort(np.unique(values, return_index=True)[1]))
     ends = [0, 3, 400, 400, 5000, 20_000]
-    rows = kernel.order_runs(pa.array(values), pa.array(ends, pa.int64())).to_numpy()
+    every = pa.array(np.arange(len(values)))
+    rows = kernel.order_runs(pa.array(values), every, pa.array(ends, pa.int64())).to_numpy()
     for a, b in pairwise(ends):
         assert np.array_equal(rows[a:b], a + np.argsort(values[a:b], kind="stable"))
 
 
 @pytest.mark.parametrize("ends", [[], [0], [0, 2], [1, 3], [0, 4], [0, 2, 1, 3], [0, -1, 3]])
 def test_runs_that_do_not_cover_the_rows_are_refused(ends: list[int]) -> None:
+    rows = pa.array([0, 1, 2])
     with pytest.raises(ValueError, match="its runs do not ascend to its last row"):
-        kernel.order_runs(pa.array([1, 2, 3], pa.uint64()), pa.array(ends, pa.int64()))
+        kernel.order_runs(rows.cast(pa.uint64()), rows, pa.array(ends, pa.int64()))
+
+
+@pytest.mark.parametrize("row", [-1, 2, 2**40])
+def test_rows_without_a_value_are_not_ordered(row: int) -> None:
+    values = pa.array([1, 2], pa.uint64())
+    with pytest.raises(ValueError, match="a row is outside its values"):
+        kernel.order_runs(values, pa.array([0, row]), pa.array([0, 2]))
 
 
 def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
@@ -299,9 +312,9 @@ def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
         with pytest.raises(TypeError, match="values are uint64 without nulls"):
             kernel.number_distinct(values)
         with pytest.raises(TypeError, match="values are uint64 without nulls"):
-            kernel.order_runs(values, ends)
-    with pytest.raises(TypeError, match="offsets are int64, not int32"):
-        kernel.order_runs(pa.array([1, 2], pa.uint64()), ends.cast(pa.int32()))
+            kernel.order_runs(values, ends, ends)
+    with pytest.raises(TypeError, match="rows and offsets are int64, not int32"):
+        kernel.order_runs(pa.array([1, 2], pa.uint64()), ends, ends.cast(pa.int32()))
 
 
 @given(
