@@ -96,16 +96,15 @@ def measure(rounds: int) -> dict[str, list[timed_process.Timed]]:
 def page(figures: Mapping[str, Sequence[timed_process.Timed]]) -> str:
     floor = statistics.median(timed.wall_s for timed in figures[FLOOR])
     lines = ["# The start of a job", ""]
-    lines.append(f"| command | median s | range s | of `{FLOOR}` | processor s | peak MiB |")
-    lines.append("|---|---|---|---|---|---|")
+    lines.append(f"| command | median s | range s | of `{FLOOR}` | processor s |")
+    lines.append("|---|---|---|---|---|")
     for name, timed in figures.items():
         walls = [each.wall_s for each in timed]
         median = statistics.median(walls)
         cpu = statistics.median(each.cpu_s for each in timed)
-        peak = statistics.median(each.peak_pss_bytes or each.peak_rss_bytes for each in timed)
         lines.append(
             f"| {name} | {median:.3f} | {min(walls):.3f} to {max(walls):.3f} "
-            f"| {median / floor:.2f} | {cpu:.2f} | {peak / 2**20:.0f} |"
+            f"| {median / floor:.2f} | {cpu:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
