@@ -25,6 +25,8 @@ from tests.support.hopsfs_commits import outcome, start
 from tests.support.near_cluster import near_metadata
 from tests.support.registries import TIMEOUT_S, Clock
 
+pytestmark = pytest.mark.slow
+
 JOB = """
 [job]
 name = "hopsfs"

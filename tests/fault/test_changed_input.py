@@ -23,6 +23,8 @@ from tests.support import faulty_functions
 from tests.support.driver import DriverRun, write_job
 from tests.support.faults import faulty_run
 
+pytestmark = pytest.mark.slow
+
 JOB = """
 [job]
 name = "changed"

@@ -29,6 +29,8 @@ from tests.support.gated_job import (
 )
 from tests.support.leftovers import nothing_left_over, tree
 
+pytestmark = pytest.mark.slow
+
 RUN = "2026-11-20"
 APP = f"mrflight/gated/{RUN}"
 

@@ -36,6 +36,8 @@ from tests.support.stepped_jobs import (
     run,
 )
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 60.0
 
 

@@ -29,6 +29,8 @@ from tests.support.fault_matrix import (
 )
 from tests.support.faults import await_that, faulty_run, slow_commit
 
+pytestmark = pytest.mark.slow
+
 SIGKILL = -9
 LEASE_S = PAUSE_S + 2.0
 
