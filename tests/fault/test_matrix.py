@@ -81,7 +81,15 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        # Processes that are stopped or paused make others wait for seconds.
+        cell if cell.fault == "kill" else pytest.param(cell, marks=pytest.mark.slow)
+        for cell in CELLS
+    ],
+    ids=str,
+)
 def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
     check_goes_on(cell, tmp_path)
 

@@ -19,6 +19,8 @@ from tests.support.ray_head import RayHead
 from tests.support.ray_run import EMPTY_MIB, OnRay, all_gone
 from tests.support.threads import WAIT_S
 
+pytestmark = pytest.mark.slow
+
 KIB = 2**10
 MIB = 2**20
 
