@@ -21,7 +21,10 @@ from mrflight.shuffle.wire.idle_clients import keep_idle
 from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
 from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId, part_name
-from mrflight.tasks import tasks
+from mrflight.tasks.map_output import run_map
+from mrflight.tasks.map_task import MapResult, MapTask
+from mrflight.tasks.part_files import ReduceResult
+from mrflight.tasks.reduce_task import ReduceTask
 
 _ENCODED_SCHEMA = SCHEMA.serialize().to_pybytes()
 REDUCES_TO = 10
@@ -47,11 +50,9 @@ class SimulatedCalls:
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the simulated call of a function."""
-        return self.run_map if function is tasks.run_map else self.run_reduce
+        return self.run_map if function is run_map else self.run_reduce
 
-    def run_map(
-        self, task: tasks.MapTask, attempt: int, shuffle: Shuffle, writer_id: str
-    ) -> tasks.MapResult:
+    def run_map(self, task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
         """Ask where the partitions are, and commit, as `ShuffleWriter` does."""
         rows, sizes = self.size.reported(task.map_id)
         request = DescribeShuffle(shuffle.id, task.map_id, shuffle.token)
@@ -73,9 +74,9 @@ class SimulatedCalls:
             winner, _ = client.commit_map(commit)
         assert winner == MapAttempt(task.map_id, attempt, writer_id), "there is no other writer"
         total = sum(rows)
-        return tasks.MapResult(total, total, total, 0)
+        return MapResult(total, total, total, 0)
 
-    def run_reduce(self, task: tasks.ReduceTask, attempt: int) -> tasks.ReduceResult:
+    def run_reduce(self, task: ReduceTask, attempt: int) -> ReduceResult:
         """Return a part file for each file of the task, with its statistics for Delta."""
         parts = []
         for file in task.files:
@@ -90,7 +91,7 @@ class SimulatedCalls:
                 schema=SCHEMA,
             )
             parts.append(part)
-        return tasks.ReduceResult(sum(part.rows for part in parts), SCHEMA, tuple(parts))
+        return ReduceResult(sum(part.rows for part in parts), SCHEMA, tuple(parts))
 
 
 def _stats(number: int, rows: int) -> str:
