@@ -21,7 +21,7 @@ from mrflight.errors import JobFileError
 from mrflight.ids import new_job_id
 from mrflight.result import Attempts
 from mrflight.runtime.job_runtime import JobRuntime, RuntimeOptions
-from mrflight.runtime.preload import is_likely_direct, worker_modules
+from mrflight.runtime.preload import fork_server_modules
 from mrflight.runtime.start import open_runtime
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.shuffles import JobShuffles
@@ -75,9 +75,7 @@ def open_job(
         progress.notify(_SLOW_KERNEL)
     if owns_process and spec.cluster.executor == "local":
         # Before there are folders, which would stay if this process was killed meanwhile.
-        # The servers' modules are loaded by the fork, and those of the driver alone by this process
-        # when it needs them, at the same time.
-        load_here(worker_modules(spec, is_direct=is_likely_direct(spec, folder)))
+        load_here(fork_server_modules(spec, folder))
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _create(scratch)  # not before it is entered: an interrupt may come at any moment
