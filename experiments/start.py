@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from experiments import mrflight_job, report, timed_process
 from experiments.datasets import WORK
+from experiments.small_files import JOB
 
 ROWS = 1000
 TIMEOUT_S = 60.0
@@ -34,20 +35,6 @@ IMPORTS = {
 FLOOR = "import pyarrow.flight"
 JOBS = {"job on one file": 1, "job on four files": 4}
 
-JOB = """
-[job]
-name = "start"
-[inputs.rows]
-path = "PATH"
-[reduce]
-group_by = ["k"]
-aggregate = { v = "sum(v)" }
-[output]
-table = "out"
-format = "parquet"
-mode = "overwrite"
-"""
-
 
 def write_job(folder: Path, files: int) -> Path:
     """Write a job that sums 1,000 rows, in so many files, by 100 keys."""
@@ -59,7 +46,7 @@ def write_job(folder: Path, files: int) -> Path:
         pq.write_table(rows.slice(number * each, each), inputs / f"{number}.parquet")
     job = folder / f"{files}.toml"
     path = f"{inputs}/0.parquet" if files == 1 else str(inputs)
-    job.write_text(JOB.replace("PATH", path))
+    job.write_text(JOB.replace("FOLDER", path).replace("FORMAT", "parquet"))
     return job
 
 

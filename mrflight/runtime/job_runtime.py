@@ -48,6 +48,8 @@ class RuntimeOptions(msgspec.Struct, frozen=True):
     progress: ProgressReport
     owns_process: bool
     """Whether this process runs the job and nothing else, and may be forked."""
+    is_direct: bool
+    """Whether the job is likely to need no servers: see `is_likely_direct`."""
 
 
 def cluster_options(settings: RunSettings, spill_dir: Path) -> ClusterOptions:

@@ -40,9 +40,8 @@ def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size <= _DIRECT_BYTES
 
 
-def fork_server_modules(spec: JobSpec, folder: Path) -> list[str]:
+def fork_server_modules(spec: JobSpec, *, is_direct: bool) -> list[str]:
     """Return the modules that the servers and workers of a job need."""
-    is_direct = is_likely_direct(spec, folder)
     has_servers = not spec.cluster.metadata and not is_direct
     servers = ["mrflight.servers.metadata", "mrflight.servers.data"] if has_servers else []
     return worker_modules(spec, is_direct=is_direct) + servers

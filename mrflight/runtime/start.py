@@ -11,7 +11,7 @@ from mrflight.runtime.job_runtime import (
 )
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.local.executor import LocalExecutor
-from mrflight.runtime.preload import fork_server_modules, is_likely_direct
+from mrflight.runtime.preload import fork_server_modules
 from mrflight.shuffle.wire.idle_clients import keep_idle
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.scratch import SocketFolder
@@ -28,12 +28,11 @@ def open_runtime(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
 
 def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     settings = options.settings
-    is_direct = is_likely_direct(options.spec, options.folder)
     folder = stack.enter_context(SocketFolder())
     fork_server = stack.enter_context(
         ForkServer(
             [folder.path, options.scratch],
-            fork_server_modules(options.spec, options.folder),
+            fork_server_modules(options.spec, is_direct=options.is_direct),
             from_here=options.owns_process,
             progress=options.progress,
         )
@@ -47,7 +46,7 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             folder, fork_server, cluster_options(settings, options.scratch), options.progress
         )
         stack.callback(cluster.close)
-        if not is_direct:
+        if not options.is_direct:
             cluster.start()
     executor = stack.enter_context(
         LocalExecutor(
@@ -58,5 +57,5 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             options.progress.show_output if options.progress.is_drawn else None,
         )
     )
-    executor.prepare(1 if is_direct else settings.workers)
+    executor.prepare(1 if options.is_direct else settings.workers)
     return JobRuntime(settings, executor, cluster, fork_server.pids, options.scratch)

@@ -21,7 +21,7 @@ from mrflight.errors import JobFileError
 from mrflight.ids import new_job_id
 from mrflight.result import Attempts
 from mrflight.runtime.job_runtime import JobRuntime, RuntimeOptions
-from mrflight.runtime.preload import fork_server_modules
+from mrflight.runtime.preload import fork_server_modules, is_likely_direct
 from mrflight.runtime.start import open_runtime
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.shuffles import JobShuffles
@@ -73,14 +73,22 @@ def open_job(
     settings = RunSettings.of(spec, folder)
     if kernel_language() == "python":
         progress.notify(_SLOW_KERNEL)
+    is_direct = is_likely_direct(spec, folder)
     if owns_process and spec.cluster.executor == "local":
         # Before there are folders, which would stay if this process was killed meanwhile.
-        load_here(fork_server_modules(spec, folder))
+        load_here(fork_server_modules(spec, is_direct=is_direct))
     with ExitStack() as stack:
         scratch = stack.enter_context(ScratchFolder("job", settings.spill_root))
         _create(scratch)  # not before it is entered: an interrupt may come at any moment
         options = RuntimeOptions(
-            spec, folder, settings, scratch.path, interrupts, progress, owns_process
+            spec,
+            folder,
+            settings,
+            scratch.path,
+            interrupts,
+            progress,
+            owns_process,
+            is_direct,
         )
         yield JobRun(options, open_runtime(stack, options), metrics)
 

@@ -27,10 +27,10 @@ def fail_at_0(batch):
     return batch
 
 def wait(batch):
-    import time
+    import threading
 
     print("a map waits", flush=True)
-    time.sleep(600)
+    threading.Event().wait()  # for the interrupt, which ends its process
 """
 
 

@@ -1,4 +1,4 @@
-"""A progress report that remembers what it was told."""
+"""A progress report that records its calls."""
 
 from __future__ import annotations
 

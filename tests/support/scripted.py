@@ -32,7 +32,7 @@ def perform(task: ScriptedTask, attempt: int) -> tuple[int, int]:
     """Do what the script says; the number of the task and of the attempt that succeeded."""
     match task.script[attempt] if attempt < len(task.script) else "succeed":
         case "raise":
-            raise JobFailedError(f"{task.name} failed, as it was told to")
+            raise JobFailedError(f"{task.name} failed on purpose")
         case "refuse":
             raise InputError(f"{task.name} cannot be done")
         case "crash":

@@ -15,7 +15,7 @@ from mrflight.runtime.job_runtime import (
     RuntimeOptions,
     cluster_options,
 )
-from mrflight.runtime.preload import driver_modules, is_likely_direct, worker_modules
+from mrflight.runtime.preload import driver_modules, worker_modules
 from mrflight.runtime.ray.cluster import RayCluster, ServerPlacement
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
@@ -47,8 +47,7 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     options.interrupts.threads_begin()
     if options.owns_process:
         keep_idle()
-    is_direct = is_likely_direct(spec, options.folder)
-    modules = worker_modules(spec, is_direct=is_direct)
+    modules = worker_modules(spec, is_direct=options.is_direct)
     private = stack.enter_context(SocketFolder())
     gateway = stack.enter_context(_start_gateway(stack, options, private))
     if options.owns_process:
@@ -66,7 +65,7 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
         embedded = cluster_options(settings, scratch)
         cluster = RayCluster(gateway, _placement(ray), journal, embedded, options.progress)
         stack.callback(cluster.close)
-        if not is_direct:
+        if not options.is_direct:
             cluster.start()
     executor = stack.enter_context(RayExecutor(settings.workers, gateway))
     if not is_local:

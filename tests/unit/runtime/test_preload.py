@@ -22,8 +22,8 @@ from tests.support.driver import drive, write_job
 from tests.support.plans import job
 
 
-def modules_for(spec: JobSpec, folder: Path = Path("/nowhere")) -> list[str]:
-    return fork_server_modules(spec, folder)
+def modules_for(spec: JobSpec) -> list[str]:
+    return fork_server_modules(spec, is_direct=False)
 
 
 @pytest.mark.parametrize("output", get_args(OutputFormat))
@@ -87,7 +87,11 @@ def test_a_small_file_is_likely_to_need_no_servers(
         large.truncate(9 << 20)
     spec = job(**({"inputs": {"rows": {"path": "small.csv"}}} | changed))
     assert is_likely_direct(spec, tmp_path) == is_direct
-    servers = [each for each in fork_server_modules(spec, tmp_path) if "mrflight.servers" in each]
+    servers = [
+        each
+        for each in fork_server_modules(spec, is_direct=is_direct)
+        if "mrflight.servers" in each
+    ]
     assert bool(servers) != is_direct
 
 

@@ -62,7 +62,7 @@ def test_a_failed_task_is_retried(
 @pytest.mark.parametrize(
     ("how", "kind", "message"),
     [
-        ("raise", JobFailedError, "task 1 failed, as it was told to"),
+        ("raise", JobFailedError, "task 1 failed on purpose"),
         ("crash", ZeroDivisionError, "task 1"),
         ("kill", WorkerLostError, "a worker process ended in the middle of a task"),
     ],
