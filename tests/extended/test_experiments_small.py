@@ -16,8 +16,6 @@ WITH_DATA = (
     "ratios",
     "tpch",
     "ordering",
-    "executors",
-    "ray_faults",
     "map_parts",
     "tune",
 )
@@ -81,16 +79,6 @@ class TestSmallExperiments:
                 "map_parts",
                 ["--scale", "0.01", "--rounds", 1, "--queries", "q1,q3"],
                 ["map_parts.json", "map_parts.md"],
-            ),
-            (
-                "executors",
-                ["--rows", "20000", "--rounds", 1],
-                ["executors.json", "executors.md"],
-            ),
-            (
-                "ray_faults",
-                ["--rows", "3000000", "--rounds", 1],
-                ["ray_faults.json", "ray_faults.md"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
         ],

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 ROOT = Path(__file__).parents[2]
 CLICKS = ROOT / "examples" / "clicks"
@@ -31,12 +32,16 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def python(*words: object, timeout_s: float = 120.0) -> str:
-    """Return what ``python words`` prints; fail with its output unless it exits with 0."""
+def python(*words: object, timeout_s: float = 110.0) -> str:
+    """Return what ``python words`` prints; fail with its output unless it exits with 0 in time."""
     command = [sys.executable, *map(str, words)]
-    ended = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s
-    )
+    try:
+        ended = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = b"".join(text for text in (error.stdout, error.stderr) if text)
+        pytest.fail(f"{command} took over {timeout_s:g} s and printed {printed.decode()}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, group in groups.items():
         file = _file_of(item)
         seconds[group or item.nodeid] += expected.get(file, 0.0) / tests[file]
-        if group is not None:
+        if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: -seconds[groups[item] or item.nodeid])
 
@@ -87,6 +87,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _group_of(item: pytest.Item) -> str | None:
     """Return the group of tests that go to one worker; None if the test may go to any worker."""
+    if (marker := item.get_closest_marker("xdist_group")) is not None:
+        return str(marker.args[0])
     for fixture in getattr(item, "fixturenames", ()):
         if fixture in SERVICES:
             return SERVICES[fixture]
