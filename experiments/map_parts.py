@@ -49,7 +49,7 @@ class Maps(NamedTuple):
 def maps_of(query: str, data: Path) -> Iterator[Maps]:
     """Yield the maps of a query that read the tables of a folder."""
     job = tpch.EXAMPLE / f"{query}.toml"
-    spec = load_job(job, dict(_inputs_in(data, load_job(job, {}))))
+    spec = load_job(job, dict(inputs_in(data, load_job(job, {}))))
     settings = RunSettings.of(spec, job.parent)
     plan = plan_inputs(spec, job.parent, new_job_id(), settings.workers, settings.memory)
     for stage in plan.plans.values():
@@ -64,7 +64,7 @@ def maps_of(query: str, data: Path) -> Iterator[Maps]:
             yield Maps(query, source.name, source.reader, source.splits, row_map, lambda: None)
 
 
-def _inputs_in(data: Path, spec: JobSpec) -> Iterator[tuple[str, str]]:
+def inputs_in(data: Path, spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Yield the settings with which the inputs are read from a folder."""
     sections = {"": spec.inputs, **{f"stages.{n}.": each.inputs for n, each in spec.stages.items()}}
     for stage, inputs in sections.items():

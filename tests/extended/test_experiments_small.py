@@ -13,6 +13,7 @@ TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 
 WITH_DATA = (
     "aggregates",
+    "budget",
     "ratios",
     "tpch",
     "ordering",
@@ -79,6 +80,14 @@ class TestSmallExperiments:
                 "map_parts",
                 ["--scale", "0.01", "--rounds", 1, "--queries", "q1,q3"],
                 ["map_parts.json", "map_parts.md"],
+            ),
+            (
+                "budget",
+                [
+                    *("--rows", 20_000, "--scale", "0.01", "--rounds", 1),
+                    *("--jobs", "clicks-unique,clicks-10,zipf,repartition,sorted,q3"),
+                ],
+                ["budget.json", "budget.md", "budget.png"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
         ],
