@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,10 +27,13 @@ from experiments.budgeting.jobs import JOBS, Job, Size, jobs
 from experiments.budgeting.page import page
 from experiments.budgeting.profile import Profile, profile
 from experiments.budgeting.record import Budget, budget_of
+from experiments.budgeting.stages import Stage
 from experiments.budgeting.work import Result
 from experiments.datasets import WORK
 
 TIMEOUT_S = 600.0
+MAX_UNATTRIBUTED = 0.15
+"""The fraction of the processor time that may be missing in the samples, or be too much."""
 
 R = TypeVar("R", timed_process.Timed, Profile)
 
@@ -42,13 +46,21 @@ def measure(job: Job, rounds: int) -> Budget:
     for number in range(rounds):
         if number % 2:
             alone.append(_run(job, _alone))
-        sampled.append(_run(job, lambda words: profile(words, TIMEOUT_S, job.interval_s)))
+        sampled.append(_run(job, partial(profile, timeout_s=TIMEOUT_S, interval_s=job.interval_s)))
+        _check_attributed(job, sampled[-1])
         if not number % 2:
             alone.append(_run(job, _alone))
         print(f"{job.name}, round {number + 1}: {alone[-1].wall_s:.2f} s", file=sys.stderr)
     said = json.loads(sampled[-1].stdout.splitlines()[-1])
     found = floors.measure(job.work, msgspec.convert(said, Result))
     return budget_of(job.name, job.title, alone, sampled, found, machine.cores())
+
+
+def _check_attributed(job: Job, run: Profile) -> None:
+    """Raise RuntimeError if the samples do not agree with the processor time of the system."""
+    unknown = run.stages[Stage.UNKNOWN]
+    if abs(unknown) > MAX_UNATTRIBUTED * run.cpu_s:
+        raise RuntimeError(f"{job.name}: {unknown:.2f} s of {run.cpu_s:.2f} are in no sample")
 
 
 def _alone(words: Sequence[str]) -> timed_process.Timed:

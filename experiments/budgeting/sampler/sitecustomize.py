@@ -112,28 +112,25 @@ class Sampler:
 
     def _stack(self, frame: FrameType | None) -> int:
         """Return the number of a stack, which has a line from then on."""
-        codes: list[CodeType] = []
-        innermost = frame
-        while frame is not None:
-            codes.append(frame.f_code)
+        frames: list[FrameType] = []
+        # If the lock of Python is taken away meanwhile, a frame may end, and lead to anything.
+        while isinstance(frame, FrameType):
+            frames.append(frame)
             frame = frame.f_back
+        codes = [each.f_code for each in frames]
         key = tuple(map(id, codes))
         if key not in self._stacks:
             self._stacks[key] = len(self._stacks)
             self._kept += codes
-            self._lines.append(f"S {self._stacks[key]} {' '.join(_frames(innermost))}")
+            self._lines.append(f"S {self._stacks[key]} {' '.join(map(_describe, frames))}")
         return self._stacks[key]
 
 
-def _frames(frame: FrameType | None) -> list[str]:
-    found = []
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module == "__main__" and (spec := frame.f_globals.get("__spec__")) is not None:
-            module = spec.name
-        found.append(f"{module}:{frame.f_code.co_name}")
-        frame = frame.f_back
-    return found
+def _describe(frame: FrameType) -> str:
+    module = frame.f_globals.get("__name__", "")
+    if module == "__main__" and (spec := frame.f_globals.get("__spec__")) is not None:
+        module = spec.name
+    return f"{module}:{frame.f_code.co_name}"
 
 
 def start() -> None:
