@@ -32,7 +32,6 @@ from experiments.datasets import WORK
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.reader import read_partitions
-from mrflight.shuffle.wire.connections import Connections
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.malloc import keep_freed_blocks
 from mrflight.system.progress import QuietProgress
@@ -140,7 +139,7 @@ def shuffled(
                 for batch in batches:
                     out.write(batch)
             put = time.perf_counter()
-            with Connections() as connections:
+            with shuffle.connections() as connections:
                 read = read_partitions(shuffle.id, shuffle.layout()[1], connections)
                 rows = sum(batch.num_rows for partition in read for batch in partition)
             assert rows == sum(batch.num_rows for batch in batches)

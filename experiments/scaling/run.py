@@ -31,7 +31,7 @@ from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.stage_scheduler import StageScheduler
-from mrflight.shuffle.wire.idle_clients import keep_idle
+from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile

@@ -17,7 +17,7 @@ from mrflight.runtime.ray.shared_payloads import decode_call
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.idle_clients import keep_idle
+from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
 from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId, part_name

@@ -15,6 +15,7 @@ from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import holds_secret
 from mrflight.config.text_options import CsvOptions, JsonOptions
+from mrflight.config.transport import Transport
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
 OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
@@ -237,6 +238,10 @@ class ClusterSection(_Section, frozen=True):
     """The timeout of the next rows of a partition that is read from a data server."""
     reconnect_timeout: str = "30 s"
     """The time to wait for servers that are gone, because replacements may be starting."""
+    transport: Transport = "auto"
+    """How rows go to and from data servers: "auto" through shared memory where both are on one
+    machine and over Flight otherwise, "flight" always over Flight; with "shared" a job fails if
+    there is no shared memory."""
     metadata: str | None = None
     """The location of a running metadata server. Without it the job runs an embedded cluster."""
 

@@ -12,7 +12,7 @@ from mrflight.runtime.job_runtime import (
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.runtime.preload import fork_server_modules
-from mrflight.shuffle.wire.idle_clients import keep_idle
+from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.scratch import SocketFolder
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.runtime.calls import run_call
-from mrflight.shuffle.wire.idle_clients import keep_idle
+from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.malloc import keep_freed_blocks, return_all_freed_memory
 from mrflight.system.parent_watch import exit_with_parent

@@ -19,9 +19,9 @@ from mrflight.errors import (
 from mrflight.scheduler.attempts import MAX_TASK_FAILURES, is_retryable
 from mrflight.scheduler.recovery.writers import AnyShuffleOutput
 from mrflight.shuffle.client.reader import read_partitions
-from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.system.deadlines import Deadline, Timeouts
+from mrflight.system.deadlines import Deadline
 from mrflight.system.prefetch import Prefetched
 from mrflight.system.progress import Work
 from mrflight.units import format_count
@@ -70,8 +70,7 @@ class RowsReader:
 
     def _rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows from the position on."""
-        timeouts = self._output.clamped.timeouts
-        rows = _read(self._output.shuffle.id, self._infos[self._partition :], self._given, timeouts)
+        rows = _read(self._output.clamped, self._infos[self._partition :], self._given)
         with closing(Prefetched(rows)) as ahead:
             first = self._partition
             while (item := ahead.next(self._check)) is not None:
@@ -124,14 +123,14 @@ class RowsReader:
 
 
 def _read(
-    shuffle_id: str, infos: Sequence[PartitionInfo], skipped: int, timeouts: Timeouts
+    shuffle: Shuffle, infos: Sequence[PartitionInfo], skipped: int
 ) -> Generator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of partitions, each batch with the position of its partition.
 
     Of the first partition, leave out the rows that were ``skipped``.
     """
-    with Connections(timeouts) as connections:
-        for number, rows in enumerate(read_partitions(shuffle_id, infos, connections)):
+    with shuffle.connections() as connections:
+        for number, rows in enumerate(read_partitions(shuffle.id, infos, connections)):
             for batch in rows_after(skipped, rows) if number == 0 else rows:
                 yield number, decode_dictionaries(batch)
 

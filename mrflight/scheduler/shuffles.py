@@ -50,6 +50,7 @@ class JobShuffles(Closeable):
         self._metadata = metadata
         self._replicas = spec.shuffle.replicas
         self._job = shown_job_name(spec.job.name)
+        self._transport = spec.cluster.transport
         self._timeouts = timeouts
         self._deadline = deadline
         self._progress = progress
@@ -66,7 +67,7 @@ class JobShuffles(Closeable):
         from mrflight.shuffle.client.cluster import Cluster
 
         timeouts = self._deadline.clamp(self._timeouts)
-        with Cluster(self._metadata, timeouts) as client:
+        with Cluster(self._metadata, timeouts, self._transport) as client:
             shuffle = self._create_on(client, name, partitions, timeouts.reconnect_s)
         log.info("shuffle %s: %s", name, format_count(partitions, "partition"))
         shuffle = replace(shuffle, timeouts=self._timeouts)

@@ -14,7 +14,6 @@ from msgspec import structs
 from mrflight.compute.layout import decode_dictionaries
 from mrflight.compute.schemas import empty_batch
 from mrflight.shuffle.client.reader import read_partition
-from mrflight.shuffle.wire.connections import Connections
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.cogroup import CoGroup, Rows
@@ -66,7 +65,7 @@ class StreamReader(Reader):
             tables: dict[str, Rows] = {self.name: (first.schema, chain([first], mapped))}
             for table in self.tables:
                 side = table.side
-                connections = stack.enter_context(Connections(side.shuffle.timeouts))
+                connections = stack.enter_context(side.shuffle.connections())
                 (info,) = table.partition.infos
                 rows = read_partition(side.shuffle.id, info, connections)
                 tables[side.name] = side.schema, map(decode_dictionaries, rows)

@@ -11,7 +11,6 @@ from mrflight.compute.layout import decode_dictionaries
 from mrflight.shuffle.client.partitioners import OnePartitioner
 from mrflight.shuffle.client.reader import read_slice
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.map_output import shuffle_batches
@@ -66,7 +65,7 @@ def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: s
             rows_in += batch.num_rows
             yield batch
 
-    with Connections(task.shuffle.timeouts) as connections:
+    with task.shuffle.connections() as connections:
         sent = read_slice(task.shuffle.id, task.info, task.partition_slice, connections)
         rows = count_rows(map(decode_dictionaries, sent))
         shuffle_batches(combine_partial_rows(plan, rows, task.limits.combiner_bytes), writer)

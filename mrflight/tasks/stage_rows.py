@@ -114,7 +114,7 @@ class StageRows(SharedPayload, msgspec.Struct, frozen=True):
         a dictionary, although the schema has plain strings: writing a TPC-H lineitem to parquet
         this way takes 233 MB of memory instead of 418.
         """
-        with Connections(self.sides[0].shuffle.timeouts) as connections:
+        with self.sides[0].shuffle.connections() as connections:
             tables = self._tables(partitions, sliced, connections)
             for partition, inputs in zip(partitions, tables, strict=True):
                 if not self.passes_rows_on:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
 import mrflight
+from mrflight.config.transport import Transport
 from mrflight.errors import CorruptBlockError, ShuffleNotFoundError, SpillError
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
@@ -34,6 +36,7 @@ from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.cluster import data_server, standing_cluster
+from tests.support.process_memory import flip_in_memory
 
 MIB = 2**20
 LARGE = 512 * MIB
@@ -60,13 +63,13 @@ class Spilling:
 
 
 @contextmanager
-def spilling(memory: int, root: Path) -> Iterator[Spilling]:
+def spilling(memory: int, root: Path, transport: Transport = "auto") -> Iterator[Spilling]:
     """A cluster whose data server ends by itself and leaves nothing below ``root``."""
     options = ("--memory", memory, "--spill-dir", root)
     with standing_cluster(data_servers=0) as standing:
         with (
             data_server(standing.metadata, *options) as (process, ready),
-            mrflight.connect(standing.metadata) as cluster,
+            mrflight.connect(standing.metadata, transport=transport) as cluster,
         ):
             yield Spilling(cluster, process, ready.split()[-1], root)
         assert process.returncode == 0
@@ -211,39 +214,22 @@ def assert_corrupt(server: Spilling, shuffle: mrflight.Shuffle) -> None:
     assert b'"CorruptBlockError"' in caught.value.extra_info
 
 
-def flip_in_memory(process: subprocess.Popen[str], needle: bytes) -> int:
-    """Flip one bit of each ``needle`` in the memory of a process; return how many there are."""
-    flips = 0
-    maps = Path(f"/proc/{process.pid}/maps").read_text()
-    with Path(f"/proc/{process.pid}/mem").open("r+b", buffering=0) as memory:
-        for start, end in re.findall(r"^(\w+)-(\w+) rw", maps, re.MULTILINE):
-            memory.seek(int(start, 16))
-            held = memory.read(int(end, 16) - int(start, 16))
-            at = held.find(needle)
-            while at >= 0:
-                memory.seek(int(start, 16) + at)
-                memory.write(bytes([needle[0] ^ 1]))
-                flips += 1
-                at = held.find(needle, at + len(needle))
-    return flips
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
 @pytest.mark.parametrize("rows", [1_000, 100_000], ids=["in shared pages", "as it lies"])
 def test_a_bit_that_changes_in_memory_is_reported_to_both_kinds_of_readers(
     tmp_path: Path, rows: int
 ) -> None:
-    written, changed = b"0 is to change..", b"1 is to change.."
-    with spilling(LARGE, tmp_path) as server:
+    written, changed = b"what is 0 change", b"what is 1 change"
+    with spilling(LARGE, tmp_path, transport="flight") as server:  # nobody can change sealed memory
         shuffle = server.cluster.create_shuffle("memory", partitions=1)
         with shuffle.writer(0, key=["key"]) as out:
             column = pa.array([bytes(16)] * (rows - 1) + [written], pa.binary(16))
             out.write(pa.record_batch({"key": column}))
         before = pa.Table.from_batches(shuffle.reader(0))
         assert written in before["key"].to_pylist()
-        assert flip_in_memory(server.process, written) >= 1
+        assert flip_in_memory(psutil.Process(server.process.pid), written) >= 1
         assert_corrupt(server, shuffle)
-        assert flip_in_memory(server.process, changed) >= 1
+        assert flip_in_memory(psutil.Process(server.process.pid), changed) >= 1
         assert pa.Table.from_batches(shuffle.reader(0)) == before
         shuffle.drop()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from mrflight.servers.data import DataServer
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
+from mrflight.servers.shared_memory import SharedMemory
 
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
@@ -86,7 +87,7 @@ def _near_data_server(
     scratch = stack.enter_context(ScratchFolder(name, folder))
     store = stack.enter_context(stores(2**30, scratch))
     membership = Membership(store, metadata)
-    server = DataServer(at, store, membership)
+    server = DataServer(at, store, membership, stack.enter_context(SharedMemory()))
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     membership.join(location)
     return NearDataServer(location, store, membership, server)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import re
 import resource
 from collections.abc import Iterator
@@ -19,21 +21,36 @@ def flip_in_memory(process: psutil.Process, needle: bytes) -> int:
     """Flip a bit of each ``needle`` in the memory of a process; how many there were.
 
     In its middle: at its ends, where it has zeros, it may be a pointer that lies beside what is
-    left of a needle in memory that was freed.
+    left of a needle in memory that was freed. What is sealed in shared memory can't be changed.
     """
-    middle = len(needle) // 2
     flips = 0
     with Path(f"/proc/{process.pid}/mem").open("r+b", buffering=0) as memory:
         for first, size in _used(process.pid):
-            memory.seek(first)
-            held = memory.read(size)
-            at = held.find(needle)
-            while at >= 0:
-                memory.seek(first + at + middle)
-                memory.write(bytes([needle[middle] ^ 1]))
-                flips += 1
-                at = held.find(needle, at + len(needle))
+            flips += _flip(memory, first, size, needle)
+    for file in Path(f"/proc/{process.pid}/fd").iterdir():
+        if str(file.readlink()).startswith("/memfd:mrflight") and not _is_sealed(file):
+            with file.open("r+b", buffering=0) as segment:
+                flips += _flip(segment, 0, file.stat().st_size, needle)
     return flips
+
+
+def _flip(memory: io.FileIO, first: int, size: int, needle: bytes) -> int:
+    memory.seek(first)
+    held = memory.read(size)
+    middle = len(needle) // 2
+    flips = 0
+    at = held.find(needle)
+    while at >= 0:
+        memory.seek(first + at + middle)
+        memory.write(bytes([needle[middle] ^ 1]))
+        flips += 1
+        at = held.find(needle, at + len(needle))
+    return flips
+
+
+def _is_sealed(file: Path) -> bool:
+    with file.open("rb") as segment:
+        return bool(fcntl.fcntl(segment, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE)
 
 
 def _used(pid: int) -> Iterator[tuple[int, int]]:

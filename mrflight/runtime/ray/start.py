@@ -21,7 +21,7 @@ from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, Connected, WorkerContext
 from mrflight.runtime.ray.shared_paths import exclude_patterns, verify_shared_paths
-from mrflight.shuffle.wire.idle_clients import keep_idle
+from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
 from mrflight.system.signals import run_interruptibly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mrflight.config.locations import parse_location
+from mrflight.config.transport import Transport
 from mrflight.errors import JobError
 from mrflight.ids import new_writer_id
 from mrflight.shuffle.client.metadata_client import MetadataClient
@@ -16,8 +17,14 @@ from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 class Cluster(Closeable):
     """A client of the cluster whose metadata server is at ``location``; made by `connect`."""
 
-    def __init__(self, location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(
+        self,
+        location: str,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        transport: Transport = "auto",
+    ) -> None:
         self.location = location
+        self._transport: Transport = transport
         self._connections = Connections(timeouts)
         self._metadata = MetadataClient(location, self._connections)
 
@@ -41,14 +48,16 @@ class Cluster(Closeable):
         """
         token = token or new_writer_id()
         self._metadata.put_shuffle(name, partitions, replicas, token, lease_s, job)
-        return Shuffle(self.location, name, partitions, self._connections.timeouts, token)
+        return self._handle(name, partitions, token)
 
     def open_shuffle(self, name: str) -> Shuffle:
         """Return an existing shuffle; raise ShuffleNotFoundError if there is none of this name."""
         description = self._metadata.describe_shuffle(name)
-        partitions = len(description.placement)
+        return self._handle(name, len(description.placement), description.token)
+
+    def _handle(self, name: str, partitions: int, token: str) -> Shuffle:
         timeouts = self._connections.timeouts
-        return Shuffle(self.location, name, partitions, timeouts, description.token)
+        return Shuffle(self.location, name, partitions, timeouts, token, self._transport)
 
     def status(self) -> StatusResponse:
         """Return the servers and shuffles of the cluster, as its metadata server sees them now."""
@@ -59,13 +68,19 @@ class Cluster(Closeable):
         self._connections.close()
 
 
-def connect(location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Cluster:
+def connect(
+    location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS, transport: Transport = "auto"
+) -> Cluster:
     """Return a client of the cluster whose metadata server is at ``grpc+tcp://host:port``.
+
+    Rows go to and from data servers through shared memory where a server is on the same machine,
+    and over Flight otherwise; with the ``transport`` ``flight`` always over Flight, and with
+    ``shared`` it is an error if there is no shared memory.
 
     It connects at the first call, which raises ServerUnavailableError if the server cannot be
     reached. Raises JobError if ``location`` is not a location.
     """
     try:
-        return Cluster(parse_location(location), timeouts)
+        return Cluster(parse_location(location), timeouts, transport)
     except ValueError as error:
         raise JobError(str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from itertools import groupby
 
 import pyarrow as pa
@@ -19,12 +20,14 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
-from mrflight.shuffle.wire.block import WIRE_SCHEMA, BlockTag, decode_block, from_wire
+from mrflight.shuffle.wire.block import WIRE_SCHEMA, Block, BlockTag, decode_block
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.partition_info import PartitionInfo
+from mrflight.shuffle.wire.shared_blocks import blocks_of
 from mrflight.shuffle.wire.stall_detector import StallDetector
-from mrflight.shuffle.wire.tickets import PartitionSlice, ReadTicket
+from mrflight.shuffle.wire.tickets import ChannelKey, PartitionSlice, ReadTicket
+from mrflight.shuffle.wire.transport import channel_to
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +150,7 @@ class _Reading:
         already = iter(self._seen[:])
         expected = iter(self._partitions)
         info, missing = next(expected), self._partitions[0].rows
-        for tag, message in self._stream(location):
+        for tag, block in self._stream(location):
             while tag.partition != info.partition:
                 self._check_complete(info, missing, location)
                 if (following := next(expected, None)) is None:
@@ -160,37 +163,43 @@ class _Reading:
             if (before := next(already, None)) is not None:
                 self._check_same(before, tag, location)
                 continue
-            rows = self._decode(tag, message, location)
+            rows = self._decode(tag, block, location)
             self._seen.append(tag)
             yield tag, rows
         self._check_complete(info, missing, location)
         for info in expected:
             self._check_complete(info, info.rows, location)
 
-    def _stream(self, location: str) -> Iterator[tuple[BlockTag, pa.RecordBatch]]:
+    def _stream(self, location: str) -> Iterator[tuple[BlockTag, Block]]:
+        with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
+            channel = channel_to(self._connections, location)
+            with closing(channel.segments) if channel else nullcontext():
+                for message in self._messages(location, channel.key if channel else ""):
+                    yield from blocks_of(message, channel.segments if channel else None)
+
+    def _messages(self, location: str, key: ChannelKey) -> Iterator[flight.FlightStreamChunk]:
         first, *others = (info.partition for info in self._partitions)
         epoch, generation = self._partitions[0].epoch, self._partitions[0].generation
         ticket = ReadTicket(
-            self._shuffle_id, first, epoch, True, tuple(others), self._partition_slice, generation
+            *(self._shuffle_id, first, epoch, True, tuple(others), self._partition_slice),
+            generation,
+            key,
         )
-        options = flight.FlightCallOptions(timeout=self._connections.timeouts.stream_s)
-        with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
-            client = self._connections.to(location)
+        timeouts = self._connections.timeouts
+        options = flight.FlightCallOptions(timeout=timeouts.stream_s)
+        client = self._connections.to(location)
 
-            def open_stream() -> flight.FlightStreamReader:
-                stream = client.do_get(flight.Ticket(ticket.encode()), options)
-                if stream.schema != WIRE_SCHEMA:
-                    raise ProtocolError(f"{location} did not answer with blocks")
-                return stream
+        def open_stream() -> flight.FlightStreamReader:
+            stream = client.do_get(flight.Ticket(ticket.encode()), options)
+            if stream.schema != WIRE_SCHEMA:
+                raise ProtocolError(f"{location} did not answer with blocks")
+            return stream
 
-            for message in _stall_detector.messages(
-                open_stream, self._connections.timeouts.idle_timeout_s
-            ):
-                yield BlockTag.decode(message.app_metadata), message.data
+        return _stall_detector.messages(open_stream, timeouts.idle_timeout_s)
 
-    def _decode(self, tag: BlockTag, message: pa.RecordBatch, location: str) -> pa.RecordBatch:
+    def _decode(self, tag: BlockTag, block: Block, location: str) -> pa.RecordBatch:
         try:
-            return decode_block(from_wire(message, tag))
+            return decode_block(block)
         except CorruptBlockError as error:
             where = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
             raise _about(tag.partition, CorruptBlockError(f"{where}: {error}")) from error

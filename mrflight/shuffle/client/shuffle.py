@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute.layout import decode_dictionaries
+from mrflight.config.transport import Transport
 from mrflight.errors import (
     CorruptBlockError,
     DeadlineExceededError,
@@ -74,6 +75,12 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     token: str = ""
     """The shuffle's id among shuffles of the same name: see `mrflight.ids`."""
+    transport: Transport = "auto"
+    """How its rows go to and from servers: see `connect`."""
+
+    def connections(self) -> Connections:
+        """Return new connections to its servers, to be used as a context manager."""
+        return Connections(self.timeouts, self.transport)
 
     def writer(
         self,
@@ -101,7 +108,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
             raise JobError(f"Shuffle.writer: key must be a list of columns, [{key!r}]")
         source = check_attempt(map_id, attempt, writer_id or new_writer_id())
         partitioner = partitioner or HashPartitioner(tuple(key), self.partitions)
-        connections = Connections(self.timeouts)
+        connections = self.connections()
         metadata = self._metadata(connections)
         target = metadata.describe_shuffle(self.id, map_id, self.token)
         return ShuffleWriter(
@@ -121,7 +128,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         raises it while none is, because the shuffle is then read too early. 0 reads what is there.
         Raises IncompletePartitionError if rows are missing.
         """
-        with Connections(self.timeouts) as connections:
+        with self.connections() as connections:
             _, (info,) = self._layout(self._metadata(connections), maps, partition)
             yield from map(decode_dictionaries, read_partition(self.id, info, connections))
 
@@ -247,7 +254,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
     @contextmanager
     def _connected(self) -> Iterator[MetadataClient]:
         """Return a client of the metadata server, whose connections are closed at the end."""
-        with Connections(self.timeouts) as connections:
+        with self.connections() as connections:
             yield self._metadata(connections)
 
     def _metadata(self, connections: Connections) -> MetadataClient:

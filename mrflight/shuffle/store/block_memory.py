@@ -4,8 +4,9 @@ A small block is a part of a buffer in which Flight has received much else, and
 allocators keep memory that one thread allocates and another one frees. A server
 with a budget of 256 MiB grew to 600 to 900 MiB with blocks of 16 KiB, and copies
 made by Arrow or malloc were no better. So small blocks are copied into pages
-that only their partition uses. A large block already has a buffer of its own and
-stays there: a copy would cost half of what spilling it costs.
+that only their partition uses, which are shared memory where there is any, so
+that readers of this machine map them. A large block already has a buffer or a
+segment of its own and stays there: a copy would cost half of what spilling it costs.
 """
 
 from __future__ import annotations
@@ -17,13 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.shuffle.wire.block import PACKED_BYTES, Block, SharedBlock
 from mrflight.system.malloc import limit_freed_blocks
-
-PACKED_BYTES = 128 * 2**10
-"""Blocks of up to this size share pages with others of their partition; larger ones are not copied.
-With 512 KiB a server took as much memory beside a budget of 256 MiB, and a fifth more processor
-time for puts of 200 or 400 KiB (7 alternating rounds: medians of 148 to 178
-MiB instead of 159 to 161, with single rounds of 105 to 377; 2.5 and 2.6 s a GB instead of 2.1)."""
+from mrflight.system.shared_memory import Segment, may_hold_another
 
 PAGE_BYTES = mmap.PAGESIZE
 
@@ -39,11 +36,6 @@ def tune_malloc() -> None:
     limit_freed_blocks(PACKED_BYTES, _ARENAS)
 
 
-def exact_copy(body: pa.Buffer) -> pa.Buffer:
-    """Copy a buffer into memory of exactly its size; one that has grown may take twice that."""
-    return Chunk(body.size).copy(body)
-
-
 class Chunk:
     """Pages into which blocks are copied one after the other. Unused pages cost nothing.
 
@@ -53,9 +45,7 @@ class Chunk:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._used = 0
-        pages = _pages(max(capacity, 1))
-        self._buffer = pa.py_buffer(pages)
-        self._bytes: npt.NDArray[np.uint8] = np.frombuffer(pages, np.uint8)
+        self._pages = _SharedPages(capacity) if may_hold_another() else _OwnPages(capacity)
 
     @classmethod
     def after(cls, before: Chunk | None, size: int) -> Chunk:
@@ -66,13 +56,37 @@ class Chunk:
     def has_room(self, size: int) -> bool:
         return self._used + size <= self.capacity
 
-    def copy(self, body: pa.Buffer) -> pa.Buffer:
-        """Copy a buffer into this chunk, which must have room for it."""
-        start, self._used = self._used, self._used + -(-body.size // _ALIGNMENT) * _ALIGNMENT
-        if body.size:
+    def copy(self, block: Block) -> Block:
+        """Copy a block into this chunk, which must have room for it; raises OSError."""
+        start, self._used = self._used, self._used + -(-block.body.size // _ALIGNMENT) * _ALIGNMENT
+        return self._pages.copy(start, block)
+
+
+class _SharedPages:
+    """Pages in a segment."""
+
+    def __init__(self, size: int) -> None:
+        self._segment = Segment.reserve(max(size, 1))
+
+    def copy(self, start: int, block: Block) -> Block:
+        body = self._segment.write(start, memoryview(block.body))
+        return SharedBlock.at(self._segment, start, Block(block.rows, body, block.xxh3))
+
+
+class _OwnPages:
+    """Pages that no other process can have."""
+
+    def __init__(self, size: int) -> None:
+        pages = _pages(max(size, 1))
+        self._buffer = pa.py_buffer(pages)
+        self._bytes: npt.NDArray[np.uint8] = np.frombuffer(pages, np.uint8)
+
+    def copy(self, start: int, block: Block) -> Block:
+        size = block.body.size
+        if size:
             # NumPy releases the interpreter's lock while it copies.
-            self._bytes[start : start + body.size] = np.frombuffer(body, np.uint8)
-        return self._buffer.slice(start, body.size)
+            self._bytes[start : start + size] = np.frombuffer(block.body, np.uint8)
+        return Block(block.rows, self._buffer.slice(start, size), block.xxh3)
 
 
 def _pages(size: int) -> mmap.mmap:

@@ -18,8 +18,7 @@ import pyarrow as pa
 from mrflight.errors import SpillError
 from mrflight.shuffle.wire.block import Block
 from mrflight.system.closeable import Closeable
-
-_MAX_VECTORS = os.sysconf("SC_IOV_MAX")
+from mrflight.system.positioned_write import write_all
 
 
 class SpilledBlock(NamedTuple):
@@ -44,7 +43,7 @@ def append_blocks(path: Path, offset: int, blocks: Sequence[Block]) -> list[Spil
         end += block.body.size
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        _write_all(file, offset, [body for body in bodies if body.nbytes])
+        write_all(file, offset, bodies)
     except OSError:
         with suppress(OSError):  # the next append overwrites what is too much
             os.ftruncate(file, offset)
@@ -52,20 +51,6 @@ def append_blocks(path: Path, offset: int, blocks: Sequence[Block]) -> list[Spil
     finally:
         os.close(file)
     return spilled
-
-
-def _write_all(file: int, offset: int, bodies: list[memoryview]) -> None:
-    first = 0
-    while first < len(bodies):
-        written = os.pwritev(file, bodies[first : first + _MAX_VECTORS], offset)
-        if written == 0:
-            raise OSError(errno.EIO, "nothing more is written")
-        offset += written
-        while first < len(bodies) and written >= bodies[first].nbytes:
-            written -= bodies[first].nbytes
-            first += 1
-        if written:
-            bodies[first] = bodies[first][written:]
 
 
 class SpillFile(Closeable):

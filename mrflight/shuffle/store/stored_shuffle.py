@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.store.block_memory import PACKED_BYTES, PAGE_BYTES, Chunk
+from mrflight.shuffle.store.block_memory import PAGE_BYTES, Chunk
 from mrflight.shuffle.store.spill_file import SpilledBlock
-from mrflight.shuffle.wire.block import Block
+from mrflight.shuffle.wire.block import PACKED_BYTES, Block
 from mrflight.shuffle.wire.tickets import PartitionSlice, in_slice
 
 BLOCK_OVERHEAD_BYTES = 512
@@ -90,7 +90,7 @@ class StoredPartition:
         if size <= PACKED_BYTES:
             if self._chunk is None or not self._chunk.has_room(size):
                 self._chunk = Chunk.after(self._chunk, size)
-            block = block._replace(body=self._chunk.copy(block.body))
+            block = self._chunk.copy(block)
         self.resident.append(ResidentBlock(attempt, block, held_bytes))
         self.resident_bytes += held_bytes
 

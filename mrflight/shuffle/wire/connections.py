@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pyarrow import flight
 
-from mrflight.shuffle.wire import idle_clients
+from mrflight.config.transport import Transport
+from mrflight.shuffle.wire import idle_connections
 from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.idle_connections import Connection
 from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
@@ -37,47 +39,57 @@ _keepalive = Keepalive(_KEEPALIVE_EVERY_S)
 class Connections(Closeable):
     """Opens a client for a location once, and keeps it until `close`. Not safe for several threads.
 
-    Calls over these connections use ``timeouts``.
+    Calls over these connections use ``timeouts``, and streams of blocks use the ``transport``.
     """
 
-    def __init__(self, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(
+        self, timeouts: Timeouts = DEFAULT_TIMEOUTS, transport: Transport = "flight"
+    ) -> None:
         self.timeouts = timeouts
-        self._clients: dict[str, flight.FlightClient] = {}
+        self.transport = transport
+        self._connections: dict[str, Connection] = {}
 
     def to(self, location: str) -> flight.FlightClient:
         """Return the client of a location; raise ServerUnavailableError if it is not valid."""
-        client = self._clients.get(location)
-        if client is None:
-            client = idle_clients.kept.pop(location, None) if idle_clients.kept else None
-            if client is None:
+        return self.connection(location).client
+
+    def connection(self, location: str) -> Connection:
+        """Return the connection to a location; raise ServerUnavailableError if it is not valid."""
+        connection = self._connections.get(location)
+        if connection is None:
+            connection = (
+                idle_connections.kept.pop(location, None) if idle_connections.kept else None
+            )
+            if connection is None:
                 with from_flight(location, "connect"):
                     client = flight.FlightClient(location, generic_options=_CHANNEL_OPTIONS)
-            self._clients[location] = client
+                connection = Connection(client)
+            self._connections[location] = connection
             if not location.startswith(_UNIX):  # a unix socket has no network that could fail
-                _keepalive.add(client)
-        return client
+                _keepalive.add(connection.client)
+        return connection
 
     def close(self) -> None:
         """Close every client; the connections can be used again afterwards."""
-        while self._clients:
-            location, client = self._clients.popitem()
-            kept = idle_clients.kept
+        while self._connections:
+            location, connection = self._connections.popitem()
+            kept = idle_connections.kept
             if kept is not None and location not in kept and len(kept) < _MAX_IDLE:
-                _keepalive.remove(client)
-                kept[location] = client
+                _keepalive.remove(connection.client)
+                kept[location] = connection
             else:
-                _keepalive.close_client(client)
+                _keepalive.close_client(connection.client)
 
     def forget(self, location: str) -> None:
         """Close the client of a location that has failed, so that the next one is new.
 
         A connection that has failed waits longer and longer before it tries again.
         """
-        client = self._clients.pop(location, None)
-        if client is not None:
-            _keepalive.close_client(client)
+        connection = self._connections.pop(location, None)
+        if connection is not None:
+            _keepalive.close_client(connection.client)
 
     def abandon(self) -> None:
         """Close every client without keeping it, because one of them may have failed."""
-        for location in list(self._clients):
+        for location in list(self._connections):
             self.forget(location)

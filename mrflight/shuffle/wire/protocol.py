@@ -60,6 +60,7 @@ class DataAction(StrEnum):
     DROP_SHUFFLE = "drop_shuffle"
     DISCARD_ATTEMPT = "discard_attempt"
     STATS = "stats"
+    SHARED_MEMORY = "shared_memory"
     KEEPALIVE = "pulse"
 
 
@@ -301,6 +302,15 @@ class PutReceipt(Message, frozen=True):
 
     blocks: int
     rows: int
+
+
+class SharedMemoryOffer(Message, frozen=True):
+    """Where a data server passes memory to processes of its machine: see `segment_channel`."""
+
+    name: str = ""
+    """The name of its listener; empty if it has none."""
+    proof: str = ""
+    """What is found in the first segment of a channel to it."""
 
 
 class ServerStats(Message, frozen=True, omit_defaults=True):

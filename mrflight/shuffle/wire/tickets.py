@@ -17,14 +17,17 @@ A ticket is ``<shuffle>/<partition>/<epoch>`` and is answered with record batche
 With ``/blocks`` at the end it is answered with blocks, and can then name several
 partitions, ``<shuffle>/7,8,9/<epoch>/blocks``, whose blocks come one partition after
 the other, or a slice of one partition, ``<shuffle>/7/<epoch>/blocks/2-of-5``, counted
-from 0 (see `PartitionSlice`). The epoch is ``<epoch>.<generation>`` if the partition was
-lost and written again. `mrflight.ids` explains epochs and generations.
+from 0 (see `PartitionSlice`). With ``/over-<key>`` behind that, blocks in shared
+memory are passed over the channel with this key (see
+`mrflight.shuffle.wire.shared_blocks`). The epoch is ``<epoch>.<generation>`` if the
+partition was lost and written again. `mrflight.ids` explains epochs and generations.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -33,6 +36,14 @@ from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffl
 from mrflight.shuffle.wire.protocol import Message, decode
 
 MAX_SLICES = 2**16
+
+_MAX_BYTES = 320
+_OVER = "over-"
+_KEY = re.compile(r"[0-9a-f]{32}")
+
+ChannelKey = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{32})?\Z")]
+"""The key, in hexadecimal, of the channel of a stream whose blocks are passed in shared memory;
+empty for a stream without one. See `mrflight.shuffle.wire.shared_blocks`."""
 
 
 class PartitionSlice(NamedTuple):
@@ -73,6 +84,7 @@ class BlockStream(Message, frozen=True):
     writer: str = ""
     token: str = ""
     """The shuffle's token: see `mrflight.ids`."""
+    channel: ChannelKey = ""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -85,6 +97,7 @@ class PutTarget(msgspec.Struct, frozen=True):
     source: MapAttempt
     partition: int | None
     token: str = ""
+    channel: ChannelKey = ""
 
 
 class ReadTicket(msgspec.Struct, frozen=True):
@@ -100,13 +113,15 @@ class ReadTicket(msgspec.Struct, frozen=True):
     """The slice of the only partition that is read; None for all of it."""
     generation: int = 0
     """The generation of all these partitions."""
+    channel: ChannelKey = ""
 
     def encode(self) -> bytes:
         partitions = ",".join(map(str, (self.partition, *self.others)))
         generation = f".{self.generation}" if self.generation else ""
         form = "/blocks" if self.blocks else ""
         which = f"/{self.partition_slice}" if self.partition_slice else ""
-        return f"{self.shuffle}/{partitions}/{self.epoch}{generation}{form}{which}".encode()
+        over = f"/over-{self.channel}" if self.channel else ""
+        return f"{self.shuffle}/{partitions}/{self.epoch}{generation}{form}{which}{over}".encode()
 
 
 def decode_block_stream(command: bytes) -> PutTarget:
@@ -117,6 +132,7 @@ def decode_block_stream(command: bytes) -> PutTarget:
         check_attempt(stream.map_id, stream.attempt, stream.writer),
         None,
         stream.token,
+        stream.channel,
     )
 
 
@@ -135,11 +151,13 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
     """Return the parts of a ticket."""
     parts = _split(ticket, "a ticket")
     blocks = parts[3:4] == ["blocks"]
+    channel = _channel(parts.pop()) if blocks and parts[-1].startswith(_OVER) else ""
     partition_slice = _slice(parts[4]) if blocks and len(parts) == 5 else None
     if len(parts) != 3 + blocks + (partition_slice is not None):
         raise ProtocolError(
             "a ticket must be <shuffle>/<partition>/<epoch>, with /blocks appended to get blocks, "
-            "and then /<number>-of-<slices> to get a slice of them"
+            "then /<number>-of-<slices> to get a slice of them, and then /over-<key> to get them "
+            "over a channel"
         )
     first, *others = map(_partition, parts[1].split(","))
     if others and not blocks:
@@ -155,6 +173,7 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
         tuple(others),
         partition_slice,
         _number(generation) if dot else 0,
+        channel,
     )
 
 
@@ -167,8 +186,8 @@ def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:
 
 
 def _split(text: bytes, what: str) -> list[str]:
-    if not 0 < len(text) <= 256:
-        raise ProtocolError(f"{what} must have 1 to 256 bytes, not {len(text)}")
+    if not 0 < len(text) <= _MAX_BYTES:
+        raise ProtocolError(f"{what} must have 1 to {_MAX_BYTES} bytes, not {len(text)}")
     try:
         return text.decode("ascii").split("/")
     except UnicodeDecodeError as error:
@@ -179,6 +198,13 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
         raise ProtocolError(f"{text[:32]!r} is not a number")
     return int(text)
+
+
+def _channel(text: str) -> ChannelKey:
+    key = text.removeprefix(_OVER)
+    if not _KEY.fullmatch(key):
+        raise ProtocolError(f"{text[:48]!r} is not a channel, over-<key of 32 hexadecimal digits>")
+    return key
 
 
 def _slice(text: str) -> PartitionSlice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -18,9 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mrflight.errors import CorruptBlockError, ProtocolError, ShuffleNotFoundError
 from mrflight.ids import MapAttempt
-from mrflight.shuffle.store.block_memory import PACKED_BYTES
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.block import (
+    PACKED_BYTES,
+    Block,
+    SharedBlock,
+    decode_block,
+    encode_block,
+    ipc_options,
+)
 from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.system.scratch import ScratchFolder
 from tests.support.spilling import Peak
@@ -72,6 +79,17 @@ def test_a_large_block_is_not_copied(store: BlockStore) -> None:
     assert kept.body.address == put.body.address
 
 
+def _flip(block: Block, position: int) -> None:
+    """Flip a bit of a block where it is: in pages of shared memory, or of this process."""
+    if not isinstance(block, SharedBlock):
+        changing = ctypes.c_uint8.from_address(block.body.address + position)
+        changing.value ^= 0x10
+        return
+    file, at = block.segment.file, block.offset + position
+    (value,) = os.pread(file, 1, at)
+    os.pwrite(file, bytes([value ^ 0x10]), at)
+
+
 @pytest.mark.parametrize("rows", [10, PACKED_BYTES])  # one is copied, the other is not
 def test_a_bit_that_changes_in_memory_is_found_when_decoding(store: BlockStore, rows: int) -> None:
     source = MapAttempt(0, 0)
@@ -79,12 +97,12 @@ def test_a_bit_that_changes_in_memory_is_found_when_decoding(store: BlockStore, 
     store.put("clicks", 0, source, put)
     (kept,) = store.read("clicks", 0, [source])
     assert (kept.body.address == put.body.address) == (put.body.size > PACKED_BYTES)
-    changing = ctypes.c_uint8.from_address(kept.body.address + put.body.size // 2)
-    changing.value ^= 0x10
+    change = partial(_flip, kept, put.body.size // 2)
+    change()
     (corrupt,) = store.read("clicks", 0, [source])
     with pytest.raises(CorruptBlockError, match=f"{put.xxh3:016x} were written"):
         decode_block(corrupt)
-    changing.value ^= 0x10
+    change()
     assert decode_block(corrupt).column("n").to_pylist() == list(range(rows))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from mrflight.shuffle.wire import connections, idle_clients
+from mrflight.shuffle.wire import connections, idle_connections
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.shuffle.wire.protocol import MetadataAction
@@ -87,7 +87,7 @@ def test_a_connection_gets_calls_until_it_is_closed(server: Counting, keepalive:
 def test_an_idle_connection_gets_no_calls(
     server: Counting, keepalive: Keepalive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_clients, "kept", {})
+    monkeypatch.setattr(idle_connections, "kept", {})
     with Counting("grpc+tcp://127.0.0.1:0") as other, Connections() as used:
         used.to(location(other))
         with Connections() as ours:
@@ -207,7 +207,7 @@ def timeouts_of_sockets_to(port: int) -> set[int]:
 CLOSING = """
 import sys
 import time
-from mrflight.shuffle.wire import connections, idle_clients
+from mrflight.shuffle.wire import connections, idle_connections
 from mrflight.shuffle.wire.keepalive import Keepalive
 
 connections._keepalive = Keepalive(0.0)  # calls without a pause

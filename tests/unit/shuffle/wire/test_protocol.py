@@ -21,7 +21,7 @@ from mrflight.shuffle.wire.protocol import (
     ShuffleName,
     decode,
 )
-from mrflight.shuffle.wire.tickets import BlockStream
+from mrflight.shuffle.wire.tickets import BlockStream, ChannelKey
 from tests.support.damaged_bytes import damaged
 
 few_examples = settings(max_examples=40, derandomize=True)
@@ -34,6 +34,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint == JobName:
         return st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+    if hint == ChannelKey:
+        return st.from_regex(r"(?:[0-9a-f]{32})?", fullmatch=True)
     if origin is typing.Annotated:
         return values_of(arguments[0])
     if origin is types.UnionType:

@@ -1,0 +1,159 @@
+"""Connections over which processes of one user on one machine pass segments to each other.
+
+A listener has a unix socket in Linux's abstract namespace: no file that could stay, and reachable
+within one network namespace. It accepts processes of its own user only. Each connection is a
+channel with a key, under which the process that listens finds it. The first thing that comes over
+a channel is a segment of bytes that the listener chose, and that the other end was told in another
+way. So an end that has read them has shown that both see the same memory.
+
+What was sent stays in the socket until it is received, even if the sender dies meanwhile. The
+socket holds few messages: a sender that is faster than its receiver waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import struct
+import threading
+from contextlib import suppress
+
+from mrflight.system.closeable import Closeable
+from mrflight.system.shared_memory import Segment, SegmentError
+
+log = logging.getLogger(__name__)
+
+KEY_BYTES = 16
+_PROOF_BYTES = 32
+_SEGMENT = b"s"
+_WRITER_BUFFER_BYTES = 2304
+"""The least that Linux allows holds some six messages. What they pass counts for nobody yet."""
+_READER_BUFFER_BYTES = 2**15
+"""Some eighty messages. What they pass is in the server's memory anyway, and a sender that waits
+for each of a thousand small segments costs more than they do."""
+_GREETING_S = 5.0
+_WAITING_CHANNELS = 4096
+"""Channels whose streams have not begun. Their clients were killed in the millisecond between."""
+_CREDENTIALS = struct.Struct("3i")
+
+
+class SegmentChannel(Closeable):
+    """One end of a connection that passes segments, in order."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def send(self, segment: Segment, timeout_s: float) -> None:
+        """Pass a segment, and wait while the other end has several to receive.
+
+        Raises OSError if the other end is gone, and TimeoutError, which is one.
+        """
+        self._connection.settimeout(timeout_s)
+        socket.send_fds(self._connection, [_SEGMENT], [segment.file])
+
+    def receive(self, timeout_s: float) -> Segment:
+        """Return the next segment.
+
+        Raises OSError if the other end is gone or sends something else, and TimeoutError, which is
+        one.
+        """
+        self._connection.settimeout(timeout_s)
+        note, files, _, _ = socket.recv_fds(self._connection, len(_SEGMENT), 1)
+        if not files:
+            if not note:
+                raise ConnectionResetError("the other end of a channel is gone")
+            raise SegmentError("a message over a channel has no segment; are too many files open?")
+        return Segment.received(files[0])
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class SegmentListener(Closeable):
+    """Accepts channels in a thread, until it is closed; raises OSError if it can't listen."""
+
+    def __init__(self) -> None:
+        self.name = f"mrflight-{secrets.token_hex(16)}"
+        proof = secrets.token_bytes(_PROOF_BYTES)
+        self.proof = proof.hex()
+        """What `open_channel` must find in the first segment."""
+        self._proof = Segment.of([memoryview(proof)])
+        self._waiting: dict[bytes, SegmentChannel] = {}
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(f"\0{self.name}")
+        self._listening.listen(socket.SOMAXCONN)
+        self._thread = threading.Thread(target=self._accept, name="segments", daemon=True)
+        self._thread.start()
+
+    def take(self, key: bytes) -> SegmentChannel | None:
+        """Return the channel with this key, once; None if there is none."""
+        return self._waiting.pop(key, None)
+
+    def close(self) -> None:
+        """Stop listening; channels that were taken go on."""
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # which ends the thread's wait
+        self._thread.join()
+        self._listening.close()
+        while self._waiting:
+            self._waiting.popitem()[1].close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError as error:
+                log.debug("no more channels: %s", error)
+                return
+            try:
+                self._greet(connection)
+            except OSError as error:
+                log.debug("a channel was not opened: %s", error)
+                connection.close()
+
+    def _greet(self, connection: socket.socket) -> None:
+        """Keep a channel for `take`, and tell its other end by sending the first segment."""
+        _check_user(connection)
+        connection.settimeout(_GREETING_S)
+        key = connection.recv(KEY_BYTES)
+        if len(key) != KEY_BYTES or key in self._waiting:
+            raise SegmentError("a channel begins with its key")
+        while len(self._waiting) >= _WAITING_CHANNELS:
+            self._waiting.pop(next(iter(self._waiting))).close()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _READER_BUFFER_BYTES)
+        channel = SegmentChannel(connection)
+        self._waiting[key] = channel
+        channel.send(self._proof, _GREETING_S)
+
+
+def open_channel(name: str, proof: str) -> tuple[bytes, SegmentChannel]:
+    """Open a channel to the listener ``name``; return its key and this end.
+
+    Raises OSError if nobody of this user listens there, or if the memory that it passes is not seen
+    here or does not hold the ``proof``.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(_GREETING_S)
+        connection.connect(f"\0{name}")
+        _check_user(connection)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITER_BUFFER_BYTES)
+        key = secrets.token_bytes(KEY_BYTES)
+        connection.send(key)
+        channel = SegmentChannel(connection)
+        if channel.receive(_GREETING_S).buffer.to_pybytes() != bytes.fromhex(proof):
+            raise SegmentError("the memory that the other end passes is not what it says")
+    except BaseException:
+        connection.close()
+        raise
+    return key, channel
+
+
+def _check_user(connection: socket.socket) -> None:
+    """Raise PermissionError unless the other end's process has this process's user."""
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(packed)
+    if user != os.geteuid():
+        raise PermissionError(f"the other end of a channel is a process of user {user}")
