@@ -29,6 +29,7 @@ from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
+    SharedBlock,
     check_hash,
     decode_block,
     encode_block,
@@ -199,6 +200,8 @@ def _blocks(
         raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {reader.schema}")
     for message in _received(reader):
         for tag, block in blocks_of(message, channel):
+            if isinstance(block, SharedBlock) and not block.segment.is_final:
+                raise ProtocolError("the segment of a put can still be changed; seal it first")
             # A server works 0.8 s for a GB of puts with blocks of 1 MiB, or 2 s with 16 KiB. This
             # check is 0.03 or 0.07 s of that. With it the writer learns that a block was damaged on
             # its way, and not a reader long after the map has ended.
