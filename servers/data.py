@@ -29,7 +29,6 @@ from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
-    SharedBlock,
     check_hash,
     decode_block,
     encode_block,
@@ -45,7 +44,7 @@ from mrflight.shuffle.wire.protocol import (
     PutReceipt,
     ShuffleName,
 )
-from mrflight.shuffle.wire.shared_blocks import blocks_of, messages
+from mrflight.shuffle.wire.shared_blocks import blocks_of, check_put, messages
 from mrflight.shuffle.wire.tickets import (
     ReadTicket,
     decode_block_stream,
@@ -101,9 +100,10 @@ class DataServer(flight.FlightServerBase):
             if descriptor.path
             else decode_block_stream(descriptor.command or b"")
         )
-        self._membership.open(target.shuffle, target.token)
         stored = rows = 0
+        # A writer learns of a refusal from its channel, too, which may not hold what it sends.
         with self._memory.channel(target.channel) as channel:
+            self._membership.open(target.shuffle, target.token)
             for partition, block in (
                 _blocks(reader, channel)
                 if target.partition is None
@@ -200,8 +200,7 @@ def _blocks(
         raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {reader.schema}")
     for message in _received(reader):
         for tag, block in blocks_of(message, channel):
-            if isinstance(block, SharedBlock) and not block.segment.is_final:
-                raise ProtocolError("the segment of a put can still be changed; seal it first")
+            check_put(block)
             # A server works 0.8 s for a GB of puts with blocks of 1 MiB, or 2 s with 16 KiB. This
             # check is 0.03 or 0.07 s of that. With it the writer learns that a block was damaged on
             # its way, and not a reader long after the map has ended.

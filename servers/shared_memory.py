@@ -38,7 +38,7 @@ class SharedMemory(Closeable):
         """Give a stream its channel until it ends; None if it has no key.
 
         Raises ProtocolError if there is no channel with this key, and ServerUnavailableError for
-        one whose other end is gone or does not go on.
+        one whose other end is gone or does not go on, or if too many files are open.
         """
         if not key:
             yield None

@@ -12,9 +12,11 @@ socket holds few messages: a sender that is faster than its receiver waits.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -29,13 +31,15 @@ KEY_BYTES = 16
 _PROOF_BYTES = 32
 _SEGMENT = b"s"
 _WRITER_BUFFER_BYTES = 2304
-"""The least that Linux allows holds some six messages. What they pass counts for nobody yet."""
+"""The least that Linux allows holds two to six messages. What they pass counts for nobody yet."""
 _READER_BUFFER_BYTES = 2**15
-"""Some eighty messages. What they pass is in the server's memory anyway, and a sender that waits
-for each of a thousand small segments costs more than they do."""
+"""Twenty to eighty messages. What they pass is in the server's memory anyway, and a sender that
+waits for each of a thousand small segments costs more than they do."""
 _GREETING_S = 5.0
 _WAITING_CHANNELS = 4096
-"""Channels whose streams have not begun. Their clients were killed in the millisecond between."""
+"""Channels whose streams have not begun. Those of clients that have gone are closed before."""
+_RETRY_S = 0.1
+"""The time after which a listener accepts again if the process has too many open files."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -45,27 +49,43 @@ class SegmentChannel(Closeable):
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
-    def send(self, segment: Segment, timeout_s: float) -> None:
+    def send(self, segment: Segment, timeout_s: float) -> bool:
         """Pass a segment, and wait while the other end has several to receive.
 
-        Raises OSError if the other end is gone, and TimeoutError, which is one.
+        Returns False if it has to go another way, because more descriptors of this user are on
+        their way than Linux allows: as many as this process may open files. Raises OSError if the
+        other end is gone, and TimeoutError, which is one.
         """
         self._connection.settimeout(timeout_s)
-        socket.send_fds(self._connection, [_SEGMENT], [segment.file])
+        try:
+            socket.send_fds(self._connection, [_SEGMENT], [segment.file])
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            return False
+        return True
 
     def receive(self, timeout_s: float) -> Segment:
         """Return the next segment.
 
-        Raises OSError if the other end is gone or sends something else, and TimeoutError, which is
-        one.
+        Raises SegmentError if the other end sends something else, ConnectionError if it is gone or
+        this process has too many open files, and TimeoutError; all are OSErrors.
         """
         self._connection.settimeout(timeout_s)
-        note, files, _, _ = socket.recv_fds(self._connection, len(_SEGMENT), 1)
+        note, files, flags, _ = socket.recv_fds(self._connection, len(_SEGMENT), 1)
         if not files:
+            if flags & socket.MSG_CTRUNC:
+                raise ConnectionAbortedError(errno.EMFILE, os.strerror(errno.EMFILE))
             if not note:
                 raise ConnectionResetError("the other end of a channel is gone")
-            raise SegmentError("a message over a channel has no segment; are too many files open?")
+            raise SegmentError("a message over a channel has no segment")
         return Segment.received(files[0])
+
+    def is_over(self) -> bool:
+        """Return whether the other end is closed."""
+        poll = select.poll()
+        poll.register(self._connection, 0)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         self._connection.close()
@@ -81,6 +101,7 @@ class SegmentListener(Closeable):
         """What `open_channel` must find in the first segment."""
         self._proof = Segment.of([memoryview(proof)])
         self._waiting: dict[bytes, SegmentChannel] = {}
+        self._closing = threading.Event()
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(f"\0{self.name}")
         self._listening.listen(socket.SOMAXCONN)
@@ -93,6 +114,7 @@ class SegmentListener(Closeable):
 
     def close(self) -> None:
         """Stop listening; channels that were taken go on."""
+        self._closing.set()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # which ends the thread's wait
         self._thread.join()
@@ -101,12 +123,13 @@ class SegmentListener(Closeable):
             self._waiting.popitem()[1].close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 connection, _ = self._listening.accept()
-            except OSError as error:
-                log.debug("no more channels: %s", error)
-                return
+            except OSError as error:  # it is closed, or there are too many open files
+                log.debug("no channel is accepted: %s", error)
+                self._closing.wait(_RETRY_S)
+                continue
             try:
                 self._greet(connection)
             except OSError as error:
@@ -120,30 +143,39 @@ class SegmentListener(Closeable):
         key = connection.recv(KEY_BYTES)
         if len(key) != KEY_BYTES or key in self._waiting:
             raise SegmentError("a channel begins with its key")
-        while len(self._waiting) >= _WAITING_CHANNELS:
-            self._waiting.pop(next(iter(self._waiting))).close()
+        self._forget_dead()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _READER_BUFFER_BYTES)
         channel = SegmentChannel(connection)
         self._waiting[key] = channel
         channel.send(self._proof, _GREETING_S)
 
+    def _forget_dead(self) -> None:
+        """Close channels that nobody will take, because their clients are gone, or too many."""
+        waiting = list(self._waiting.items())
+        for number, (key, channel) in enumerate(waiting):
+            is_too_many = len(waiting) - number >= _WAITING_CHANNELS
+            if (is_too_many or channel.is_over()) and self._waiting.pop(key, None) is not None:
+                channel.close()
 
-def open_channel(name: str, proof: str) -> tuple[bytes, SegmentChannel]:
+
+def open_channel(
+    name: str, proof: str, timeout_s: float = _GREETING_S
+) -> tuple[bytes, SegmentChannel]:
     """Open a channel to the listener ``name``; return its key and this end.
 
     Raises OSError if nobody of this user listens there, or if the memory that it passes is not seen
-    here or does not hold the ``proof``.
+    here or does not hold the ``proof``; TimeoutError, which is one, if it does not accept in time.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        connection.settimeout(_GREETING_S)
-        connection.connect(f"\0{name}")
+        connection.settimeout(timeout_s)
+        _connect(connection, name)
         _check_user(connection)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WRITER_BUFFER_BYTES)
         key = secrets.token_bytes(KEY_BYTES)
         connection.send(key)
         channel = SegmentChannel(connection)
-        if channel.receive(_GREETING_S).buffer.to_pybytes() != bytes.fromhex(proof):
+        if channel.receive(timeout_s).buffer.to_pybytes() != bytes.fromhex(proof):
             raise SegmentError("the memory that the other end passes is not what it says")
     except BaseException:
         connection.close()
@@ -151,9 +183,21 @@ def open_channel(name: str, proof: str) -> tuple[bytes, SegmentChannel]:
     return key, channel
 
 
+def _connect(connection: socket.socket, name: str) -> None:
+    try:
+        connection.connect(f"\0{name}")
+    except ConnectionRefusedError as error:
+        raise ConnectionRefusedError(
+            "its socket is not in this network, which is that of another machine or container"
+        ) from error
+
+
 def _check_user(connection: socket.socket) -> None:
     """Raise PermissionError unless the other end's process has this process's user."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(packed)
-    if user != os.geteuid():
-        raise PermissionError(f"the other end of a channel is a process of user {user}")
+    own = os.geteuid()
+    if user != own:
+        raise PermissionError(
+            f"the other end of a channel is a process of user {user}, and this one of user {own}"
+        )

@@ -25,7 +25,10 @@ import pyarrow as pa
 
 from mrflight.system.positioned_write import write_all
 
-IS_SUPPORTED = sys.platform == "linux"
+IS_SUPPORTED = (
+    sys.platform == "linux" and hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
+)
+"""Pythons that were built for old versions of Linux, such as conda's, lack the calls."""
 
 _MAX_MAPPED = 30_000
 """Linux lets a process map 65,530 areas (``vm.max_map_count``)."""
@@ -100,6 +103,12 @@ class Segment:
             self._buffer = pa.foreign_buffer(mapped.address, self.size, mapped)
         return self._buffer
 
+    def read(self, offset: int, size: int) -> pa.Buffer:
+        """Return a range; a copy if this process has mapped very many segments. Raises OSError."""
+        if self._buffer is not None or _mappings.count < _MAX_MAPPED:
+            return self.buffer.slice(offset, size)
+        return pa.py_buffer(os.pread(self.file, size, offset))
+
     def write(self, offset: int, part: memoryview) -> pa.Buffer:
         """Fill a range that was not written before, and return it; raises OSError.
 
@@ -136,7 +145,7 @@ _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if IS_SUPPORTED else 0
 
 
 class _Count:
-    """The segments that this process has."""
+    """How many of something this process has."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -152,6 +161,9 @@ class _Count:
 
 
 _alive = _Count()
+"""Segments, which have a descriptor each."""
+_mappings = _Count()
+"""Mappings, which may outlive their segments."""
 
 
 class _Mapping:
@@ -163,10 +175,12 @@ class _Mapping:
         if self.address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, f"{os.strerror(number)}, for {size} bytes of shared memory")
+        _mappings.add()
 
     def __del__(self) -> None:
         if self.address != _FAILED:
             _libc().munmap(self.address, self._size)
+            _mappings.remove()
 
 
 _loaded: ctypes.CDLL | None = None

@@ -109,8 +109,12 @@ class SharedPutStream(PutStream):
         command: BlockStream,
         channel: StreamChannel,
     ) -> None:
-        super().__init__(connections, location, command)
         self._channel = channel.segments
+        try:
+            super().__init__(connections, location, command)
+        except BaseException:
+            self._channel.close()
+            raise
         self._until = time.monotonic() + connections.timeouts.stream_s
         self._packed: list[tuple[int, EncodedBlock]] = []
         self._packed_bytes = 0
@@ -152,20 +156,22 @@ class SharedPutStream(PutStream):
             padding = -block.size % _ALIGNMENT
             parts.append(_PADDING[:padding])
             end += block.size + padding
+        if not self._send_segment(parts):
+            for partition, block in blocks:
+                self._send_message(partition, block)
+            return
+        with from_flight(self._location, self._operation):
+            self._writer.write_with_metadata(NO_ROWS, encode_tags(tags))
+
+    def _send_segment(self, parts: list[memoryview]) -> bool:
+        """Return whether these bytes are passed in shared memory."""
         try:
             segment = Segment.of(parts)
         except OSError as error:  # for example, this process has too many open files
             log.info("%s: blocks go over Flight: %s", self._operation, error)
-            for partition, block in blocks:
-                self._send_message(partition, block)
-            return
-        self._send_segment(segment)
-        with from_flight(self._location, self._operation):
-            self._writer.write_with_metadata(NO_ROWS, encode_tags(tags))
-
-    def _send_segment(self, segment: Segment) -> None:
+            return False
         try:
-            self._channel.send(segment, max(0.0, self._until - time.monotonic()) or 0.01)
+            return self._channel.send(segment, max(0.0, self._until - time.monotonic()) or 0.01)
         except OSError as error:
             if not isinstance(error, TimeoutError):
                 self._receive()  # raises what the server answered before it closed the channel

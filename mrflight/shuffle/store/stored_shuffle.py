@@ -20,8 +20,9 @@ from typing import NamedTuple
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_memory import PAGE_BYTES, Chunk
 from mrflight.shuffle.store.spill_file import SpilledBlock
-from mrflight.shuffle.wire.block import PACKED_BYTES, Block
+from mrflight.shuffle.wire.block import PACKED_BYTES, Block, SharedBlock
 from mrflight.shuffle.wire.tickets import PartitionSlice, in_slice
+from mrflight.system.shared_memory import may_hold_another
 
 BLOCK_OVERHEAD_BYTES = 512
 """Bytes that a block in memory counts for, besides its body and pages: the objects around it.
@@ -85,12 +86,14 @@ class StoredPartition:
         return size + BLOCK_OVERHEAD_BYTES + (0 if fits else PAGE_BYTES)
 
     def add(self, attempt: StoredAttempt, block: Block, held_bytes: int) -> None:
-        """Hold a block: a small one is copied, a large one is not."""
+        """Hold a block: a small one is copied, and a large one only if there are many segments."""
         size = block.body.size
         if size <= PACKED_BYTES:
             if self._chunk is None or not self._chunk.has_room(size):
                 self._chunk = Chunk.after(self._chunk, size)
             block = self._chunk.copy(block)
+        elif isinstance(block, SharedBlock) and not may_hold_another():
+            block = Chunk(size).copy(block)
         self.resident.append(ResidentBlock(attempt, block, held_bytes))
         self.resident_bytes += held_bytes
 

@@ -21,6 +21,7 @@ from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_PARTITIONS
 from mrflight.shuffle.wire.block import (
     MAX_ROWS,
+    PACKED_BYTES,
     WIRE_SCHEMA,
     Block,
     BlockTag,
@@ -28,17 +29,22 @@ from mrflight.shuffle.wire.block import (
     from_wire,
     to_wire,
 )
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS
 from mrflight.system.segment_channel import SegmentChannel
-from mrflight.system.shared_memory import Segment
+from mrflight.system.shared_memory import Segment, SegmentError
 
 NO_ROWS = pa.RecordBatch.from_arrays([pa.array([], pa.uint8())], schema=WIRE_SCHEMA)
 
 MAX_TAGS = 1024
 """The blocks of one message: their tags have 40 KiB."""
 
-SEGMENT_TIMEOUT_S = 120.0
-"""How long an end waits for the other: as long as a put waits for memory. A segment is there before
-its message, and a reader that is alive receives one soon."""
+_RECEIVE_TIMEOUT_S = 120.0
+"""How long an end waits for a segment, which is there before its message."""
+_READER_TIMEOUT_S = DEFAULT_TIMEOUTS.stream_s
+"""How long a server waits for a reader that has enough to do with what it has received. One that is
+gone has closed its channel."""
+_UNUSED_BYTES = 4096
+"""A segment may be so much larger than the block that is alone in it."""
 
 _HEADER = struct.Struct("<BxxxI")
 _VERSION = 4
@@ -74,7 +80,8 @@ def blocks_of(
 ) -> Iterator[tuple[BlockTag, Block]]:
     """Yield the blocks of a message, which are in the next segment of the channel if it says so.
 
-    Raises ProtocolError if the message is not valid, and OSError if its segment does not come.
+    Raises ProtocolError if the message or its segment is not valid, and OSError if the segment does
+    not come.
     """
     metadata = message.app_metadata
     if metadata is None or metadata.size == 0 or metadata[0] != _VERSION:
@@ -84,7 +91,12 @@ def blocks_of(
     if channel is None:
         raise ProtocolError("a stream without a channel has no blocks in shared memory")
     tags = decode_tags(metadata)
-    segment = channel.receive(SEGMENT_TIMEOUT_S)
+    try:
+        segment = channel.receive(_RECEIVE_TIMEOUT_S)
+    except SegmentError as error:
+        raise ProtocolError(str(error)) from error
+    if (size := sum(tag.size for tag in tags)) > segment.size:
+        raise ProtocolError(f"blocks of {size} bytes do not fit into {segment.size} bytes")
     for each in tags:
         yield BlockTag(*each[:3]), _block_in(segment, each)
 
@@ -95,8 +107,26 @@ def _block_in(segment: Segment, tag: SharedTag) -> SharedBlock:
         raise ProtocolError(f"{tag} is not a block")
     if end > segment.size:
         raise ProtocolError(f"{tag} ends behind its segment of {segment.size} bytes")
-    body = segment.buffer.slice(tag.offset, tag.size)
+    body = segment.read(tag.offset, tag.size)
     return SharedBlock.at(segment, tag.offset, Block(tag.rows, body, tag.xxh3))
+
+
+def check_put(block: Block) -> None:
+    """Raise ProtocolError if a data server could not hold a block where a writer has put it.
+
+    Nobody may change its bytes any more, and the memory of a block that is not copied is to be free
+    with the block.
+    """
+    if not isinstance(block, SharedBlock):
+        return
+    if not block.segment.is_final:
+        raise ProtocolError("the segment of a put can still be changed; seal it first")
+    size, whole = block.body.size, block.segment.size
+    if size > PACKED_BYTES and whole - size >= _UNUSED_BYTES:
+        raise ProtocolError(
+            f"a block of {size} bytes is put in a segment of {whole} bytes; one of more than "
+            f"{PACKED_BYTES} bytes must have a segment of its own"
+        )
 
 
 def messages(
@@ -104,17 +134,17 @@ def messages(
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """Yield the messages that pass blocks, given with their partitions, through a stream.
 
-    Segments are sent over ``channel`` before their message is yielded; without a channel all blocks
-    are in the messages. Raises OSError if the other end of the channel is gone.
+    Segments are sent over ``channel`` before their message is yielded; without a channel, and while
+    too many segments are on their way, blocks are in the messages. Raises OSError if the other end
+    of the channel is gone.
     """
     for segment, run in groupby(blocks, lambda each: _segment_of(each[1])):
-        if segment is None or channel is None:
-            for partition, block in run:
+        while some := list(islice(run, MAX_TAGS)):
+            if segment and channel and channel.send(segment, _READER_TIMEOUT_S):
+                yield NO_ROWS, encode_tags([_tag_of(*each) for each in some])
+                continue
+            for partition, block in some:
                 yield to_wire(block), BlockTag(partition, block.rows, block.xxh3).encode()
-            continue
-        while tags := [_tag_of(*each) for each in islice(run, MAX_TAGS)]:
-            channel.send(segment, SEGMENT_TIMEOUT_S)
-            yield NO_ROWS, encode_tags(tags)
 
 
 def _segment_of(block: Block) -> Segment | None:

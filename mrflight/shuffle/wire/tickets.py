@@ -75,7 +75,7 @@ def in_slice(sizes: Iterable[int], total: int, partition_slice: PartitionSlice) 
         start += size
 
 
-class BlockStream(Message, frozen=True):
+class BlockStream(Message, frozen=True, omit_defaults=True):
     """The command descriptor of a DoPut of blocks: the attempt and writer that send them."""
 
     shuffle: str

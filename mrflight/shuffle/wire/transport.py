@@ -9,9 +9,10 @@ its own, or as another user it can't, and blocks go over Flight.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from mrflight.errors import JobError, ProtocolError
+from mrflight.errors import DeadlineExceededError, JobError, ProtocolError
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, SharedMemoryOffer
@@ -22,6 +23,8 @@ from mrflight.system.shared_memory import IS_SUPPORTED
 log = logging.getLogger(__name__)
 
 _NONE = SharedMemoryOffer()
+_GREETING_S = 5.0
+"""How long a client waits for a server to accept its channel."""
 
 
 class StreamChannel(NamedTuple):
@@ -34,30 +37,52 @@ class StreamChannel(NamedTuple):
 def channel_to(connections: Connections, location: str) -> StreamChannel | None:
     """Return a channel for a stream of blocks; None if the stream carries its blocks itself.
 
-    Raises the errors of `call`, and JobError if the transport is ``shared`` and there is no shared
-    memory.
+    Raises the errors of `call`. With the transport ``shared`` it raises JobError if there is no
+    shared memory, and DeadlineExceededError if the server does not answer.
     """
     if connections.transport == "flight":
         return None
-    connection = connections.connection(location)
-    if connection.offer is None:
-        connection.offer = _ask(connections, location)
     reason = "the server offers none"
-    if connection.offer.name:
+    timeout_s = min(_GREETING_S, connections.timeouts.stream_s)
+    for offer in _offers(connections, location):
         try:
-            key, channel = open_channel(connection.offer.name, connection.offer.proof)
+            key, channel = open_channel(offer.name, offer.proof, timeout_s)
+        except TimeoutError as error:
+            if connections.transport == "shared":
+                raise _late(location) from error
+            return None  # over Flight it is learnt whether the server is alive
         except (OSError, ValueError) as error:
             reason = str(error)
-            connection.offer = _NONE
         else:
+            connections.connection(location).offer = offer
             return StreamChannel(key.hex(), channel)
     if connections.transport == "shared":
         raise JobError(
             f'the transport is "shared", and this process shares no memory with {location}: '
             f'{reason}; set cluster.transport to "auto"'
         )
+    connections.connection(location).offer = _NONE
     log.debug("blocks of %s go over Flight: %s", location, reason)
     return None
+
+
+def _offers(connections: Connections, location: str) -> Iterator[SharedMemoryOffer]:
+    """Yield what a server offers, and again if that could not be taken and has changed.
+
+    The server may have ended, which asking it raises, and another one may have taken its place.
+    """
+    first = connections.connection(location).offer or _ask(connections, location)
+    if first.name:
+        yield first
+        again = _ask(connections, location)
+        if again.name and again != first:
+            yield again
+
+
+def _late(location: str) -> DeadlineExceededError:
+    error = DeadlineExceededError(f"the shared memory of {location} did not answer in time")
+    error.location = location
+    return error
 
 
 def _ask(connections: Connections, location: str) -> SharedMemoryOffer:
