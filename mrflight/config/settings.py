@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from mrflight.config.memory import MemoryPlan, plan_memory
 from mrflight.config.spec import ClusterSection, JobSpec
 from mrflight.errors import JobFileError
 from mrflight.system.deadlines import Timeouts
+from mrflight.system.scratch import temporary_folder
 from mrflight.units import parse_seconds
 
 _MAX_ATTEMPTS = 100
@@ -123,7 +123,7 @@ def _seconds(text: str, key: str) -> float:
 
 def _spill_root(wanted: str | None, folder: Path) -> Path:
     if wanted is None:
-        return Path(tempfile.gettempdir())
+        return temporary_folder()
     if not wanted.strip():
         raise JobFileError("cluster.spill_dir must not be empty; name a folder, or remove the key")
     root = folder / wanted

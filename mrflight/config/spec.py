@@ -289,6 +289,12 @@ class JobSpec(_Section, frozen=True):
         return in_inputs or in_reduces or self.output.delete_when is not None
 
     @property
+    def has_functions(self) -> bool:
+        """True if functions of the user map or reduce rows, which may take any time for each."""
+        of_reduces = (each is not None and each.function for each in self.all_reduces)
+        return any(each.functions for each in self.all_inputs) or any(of_reduces)
+
+    @property
     def has_frames(self) -> bool:
         """True if rows of the Python program are inputs."""
         return any(section.frame is not None for section in self.all_inputs)

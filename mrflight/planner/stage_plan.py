@@ -25,8 +25,8 @@ from mrflight.planner.merge_plan import plan_merge
 from mrflight.planner.partition_count import PartitionCount, count_partitions
 from mrflight.planner.reduce_spec import plan_reduce_spec
 from mrflight.planner.row_maps import plan_map
-from mrflight.sources.base import Source
-from mrflight.sources.packing import weight
+from mrflight.sources.base import Source, Split
+from mrflight.sources.packing import ONE_MAP_BYTES, weight
 from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import maps_of
 from mrflight.tasks.reducer import ReduceSpec
@@ -191,7 +191,7 @@ def plan_stage(
         counted.number,
         choose_compression(spec, rows_bytes),
         max(sum(split.size_bytes for split in splits) // maps, _MIN_SPLIT_BYTES),
-        min(sum(map(weight, splits)) // (workers * _PACKS_PER_WORKER), SPLIT_BYTES),
+        _pack_weight(spec, splits, workers),
         reduce_spec,
         is_joined=cogroup is not None,
         is_broadcast=stream is not None,
@@ -200,6 +200,14 @@ def plan_stage(
     sides = tuple(plan_shuffle_input(context, table) for table in tables)
     is_adaptive = spec.shuffle.partitions == "auto" and reduce_spec.function is None
     return StagePlan(counted, sides, stream, cogroup, reduce_spec, context.compression, is_adaptive)
+
+
+def _pack_weight(spec: JobSpec, splits: Sequence[Split], workers: int) -> int:
+    """Return up to which weight small splits are packed into one map."""
+    total = sum(map(weight, splits))
+    if spec.shuffle.partitions == "auto" and not spec.has_functions and total <= ONE_MAP_BYTES:
+        return total  # such a stage can do without servers: see `StagePlan.runs_directly`
+    return min(total // (workers * _PACKS_PER_WORKER), SPLIT_BYTES)
 
 
 def _plan_cogroup(spec: JobSpec) -> CoGroup | None:

@@ -6,20 +6,23 @@ first reduce, for 30 to 40 ms each.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from mrflight.config.pickled_functions import split_pickled
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.sources.formats import format_of
+from mrflight.sources.packing import ONE_MAP_BYTES, OPEN_BYTES
 
 _TASKS = ("map_output", "reduce_task", "sample_task", "partial_aggregate_task")
 _DIRECT_TASKS = ("direct_task",)
 
 _DIRECT_BYTES = 8 * 2**20
 """A larger file is cut into several maps."""
+_MANY_FILES = ONE_MAP_BYTES // OPEN_BYTES + 1
+"""So many files are more than one map reads."""
 
 
 def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
@@ -28,16 +31,30 @@ def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
     This does not open the input. If it is wrong, the servers start once the job is planned.
     """
     sections = list(spec.all_inputs)
-    paths = [path for section in sections for path in section.paths]
-    if len(paths) != 1 or len(sections) != 1 or not spec.has_output or "://" in paths[0]:
-        return False
-    if spec.shuffle.partitions not in ("auto", 1):
+    if len(sections) != 1 or not spec.has_output or spec.shuffle.partitions not in ("auto", 1):
         return False
     try:
-        found = os.stat(folder / paths[0])
+        sizes = [each for path in sections[0].paths for each in _sizes(path, folder)]
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size <= _DIRECT_BYTES
+    if len(sizes) == 1:
+        return sizes[0] <= _DIRECT_BYTES
+    if spec.shuffle.partitions == 1 or spec.has_functions:
+        return False
+    return 0 < sum(size + OPEN_BYTES for size in sizes) <= ONE_MAP_BYTES
+
+
+def _sizes(path: str, folder: Path) -> Iterator[int]:
+    """Yield the sizes of the files of a path; raise OSError if it is not local, or has folders."""
+    if "://" in path:
+        raise FileNotFoundError(path)
+    found = folder / path
+    files = sorted(found.iterdir()) if found.is_dir() else [found]
+    for file in islice(files, _MANY_FILES):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError(file)
+        yield status.st_size
 
 
 def fork_server_modules(spec: JobSpec, *, is_direct: bool) -> list[str]:

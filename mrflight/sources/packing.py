@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from mrflight.sources.base import Split, pack_splits
+if TYPE_CHECKING:
+    from mrflight.sources.base import Split
 
 OPEN_BYTES = 64 << 10
 """What opening a file costs, as bytes that are read in the same time.
@@ -13,6 +15,9 @@ On a disk a csv file costs 30 us and a parquet file 200 us, in which 16 to 40 Ki
 store with 20 ms of latency a file costs about 2 ms, with 16 requests at once, and there 1 MiB is
 read in that time.
 """
+
+ONE_MAP_BYTES = 4 << 20
+"""So much is read in less time than servers and more workers take to start, which is 60 ms."""
 
 
 def weight(split: Split) -> int:
@@ -25,6 +30,8 @@ def pack(splits: Iterable[Split], max_weight: int) -> Iterator[Split]:
 
     A split that is heavier stays as it is, and so do the parts of a file that was cut.
     """
+    from mrflight.sources.base import pack_splits  # needs Arrow; a driver wants the sizes first
+
     parts: list[Split] = []
     filled = 0
     for split in splits:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from mrflight.storage import hopsfs
 from mrflight.storage.failures import failure_of, is_store_failure, reason
 from mrflight.storage.location import Location, locate
 from mrflight.storage.store import PutIfAbsentStore
-from mrflight.system.scratch import ScratchFolder
+from mrflight.system.scratch import ScratchFolder, temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,7 +203,7 @@ def scratch_table() -> Iterator[str]:
     The folder is removed at the end. If the process is killed, the next job on this machine does
     that.
     """
-    with ScratchFolder("log", Path(tempfile.gettempdir())) as scratch:
+    with ScratchFolder("log", temporary_folder()) as scratch:
         folder = scratch.path / "table"
         folder.mkdir()
         yield str(folder)

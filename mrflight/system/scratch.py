@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import threading
 from pathlib import Path
 
@@ -111,12 +110,25 @@ class SocketFolder(Closeable):
         self.parent_watch.close()
 
 
+def temporary_folder() -> Path:
+    """Return the system's folder for temporary files.
+
+    It is the one that `tempfile.gettempdir` finds. But that tries by writing a file, which stays if
+    the process ends meanwhile.
+    """
+    named = (os.environ.get(variable) for variable in ("TMPDIR", "TEMP", "TMP"))
+    for folder in filter(None, (*named, "/tmp", "/var/tmp", "/usr/tmp")):
+        if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return Path(folder).absolute()
+    return Path.cwd()
+
+
 def short_root(inside_bytes: int) -> Path:
     """Return the system's temporary folder, or /tmp if socket paths below it would be too long.
 
     ``inside_bytes`` is the length of such a path from that folder on.
     """
-    root = tempfile.gettempdir()
+    root = str(temporary_folder())
     is_short = len(os.fsencode(root)) + inside_bytes <= _MAX_PATH_BYTES
     return Path(root if is_short and _SOCKET_PATH.fullmatch(root) else "/tmp")
 

@@ -39,7 +39,6 @@ def test_a_job_is_tried_and_its_table_is_left_alone(
     with nothing_left_over(job.parent.parent / "tmp") as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("tempfile.tempdir", None)
         plot = job.parent.parent / "plot.svg"
         code = cli.main(["tune", str(job), *QUICK, "--plot", str(plot)])
     out, err = capsys.readouterr()

@@ -152,7 +152,6 @@ def _drive(
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
-        tempfile.tempdir = None
         sys.path.insert(0, folder)  # as `python -m` has it
         sys.argv = ["mrflight.driver", *words]
         runpy.run_module("mrflight.driver", run_name="__main__", alter_sys=True)

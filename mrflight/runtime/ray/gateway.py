@@ -125,16 +125,14 @@ class Gateway:
             leaving = threading.Thread(target=ray.shutdown, name="leaving", daemon=True)
             leaving.start()
             if self._job is not None and (workers := self._workers.here()):
-                psutil.wait_procs(workers, _END_TIMEOUT_S)
+                _, late = psutil.wait_procs(workers, _END_TIMEOUT_S)
+                _kill(late)  # on a busy machine Ray takes longer
             else:
                 leaving.join()
             return
         this = psutil.Process()
         while children := this.children(recursive=True):  # all of them belong to this job
-            for child in children:
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
-            psutil.wait_procs(children, 1.0)
+            _kill(children)
 
     def _report(self) -> None:
         """Send reports in a thread, so that Ray's threads never wait for the driver."""
@@ -252,6 +250,14 @@ def _connect(request: Connect) -> Connected:
         ray.init(address=request.address, runtime_env=sent, **common)
         found = _describe_ray()
     return found
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """Kill processes, and wait until they are gone."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, 1.0)
 
 
 def _describe_ray() -> Connected:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from mrflight.runtime.ray.server_actor import HostedServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerOptions
 from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.cluster import Cluster, connect
-from mrflight.system.scratch import SocketFolder
+from mrflight.system.scratch import SocketFolder, temporary_folder
 from mrflight.units import format_bytes, parse_bytes, parse_seconds
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def serving(
     """
     nodes = _nodes()
     count = len(nodes) if data_servers is None else data_servers
-    spill = Path(spill_dir or tempfile.gettempdir()).absolute()
+    spill = Path(spill_dir or temporary_folder()).absolute()
     options = _cluster_options(count, memory, spill, heartbeat_timeout)
     home = ray.get_runtime_context().get_node_id()
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mrflight.errors import JobFileError
-from tests.support.plans import WORKERS, Plan, job
+from tests.support.plans import Plan, job
 
 
 def test_map_tasks_are_numbered_in_the_order_of_the_inputs_and_their_splits(plan: Plan) -> None:
@@ -101,7 +101,7 @@ def test_a_few_large_splits_are_divided_so_that_every_worker_has_several(
 
 @pytest.mark.parametrize(
     ("files", "fewest", "most"),
-    [(1, 1, 1), (2 * WORKERS, 2 * WORKERS, 2 * WORKERS), (33, 8, 16), (1000, 8, 9)],
+    [(1, 1, 1), (63, 1, 1), (65, 8, 16), (1000, 8, 9)],
 )
 def test_many_small_files_are_packed_so_that_every_worker_has_several_maps(
     plan: Plan, tmp_path: Path, files: int, fewest: int, most: int

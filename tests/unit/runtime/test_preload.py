@@ -71,10 +71,14 @@ def test_a_standing_cluster_needs_no_modules_of_servers() -> None:
         ({"shuffle": {"partitions": 2}}, False),
         ({"inputs": {"rows": {"path": "large.csv"}}}, False),
         ({"inputs": {"rows": {"path": "folder"}}}, False),
+        ({"inputs": {"rows": {"path": "few"}}}, True),
+        ({"inputs": {"rows": {"path": "few"}}, "shuffle": {"partitions": 1}}, False),
+        ({"inputs": {"rows": {"path": "few", "map": "clicks:parse"}}}, False),
+        ({"inputs": {"rows": {"path": "many"}}}, False),
         ({"inputs": {"rows": {"path": "*.csv"}}}, False),
         ({"inputs": {"rows": {"path": "missing.csv"}}}, False),
         ({"inputs": {"rows": {"path": "s3://bucket/small.csv"}}}, False),
-        ({"inputs": {"rows": {"path": ["small.csv", "small.csv"]}}}, False),
+        ({"inputs": {"rows": {"path": ["small.csv", "few/1.csv"]}}}, True),
         ({"inputs": {n: {"path": "small.csv"} for n in "ab"}}, False),
     ],
 )
@@ -82,6 +86,11 @@ def test_a_small_file_is_likely_to_need_no_servers(
     changed: dict[str, Any], is_direct: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "of a folder").mkdir()
+    for name, count in {"few": 4, "many": 64}.items():
+        (tmp_path / name).mkdir()
+        for number in range(count):
+            (tmp_path / name / f"{number}.csv").write_text("k\n1\n")
     (tmp_path / "small.csv").write_text("k\n1\n")
     with (tmp_path / "large.csv").open("wb") as large:
         large.truncate(9 << 20)

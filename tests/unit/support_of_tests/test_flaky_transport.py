@@ -292,7 +292,7 @@ def test_clients_reach_a_data_server_through_the_proxy_that_it_advertises(tmp_pa
         data_server(
             standing.metadata, "--socket", tmp_path / "data", "--advertise", proxy.location
         ) as (server_process, ready),
-        mrflight.connect(standing.metadata) as cluster,
+        mrflight.connect(standing.metadata, transport="flight") as cluster,
     ):
         assert ready == f"mrflight data server ready at {proxy.location}\n"
         (server,) = cluster.status().servers

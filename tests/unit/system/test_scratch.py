@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.system.scratch import ScratchFolder, remove_dead_folders
+from mrflight.system.scratch import ScratchFolder, remove_dead_folders, temporary_folder
 from tests.support.scripts import running_script
 
 HOLDER = """
@@ -142,3 +143,23 @@ def test_folders_that_are_being_made_are_not_removed(tmp_path: Path) -> None:
     for folder in made:
         folder.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ({"TMPDIR": "first", "TMP": "second"}, "first"),
+        ({"TMPDIR": "none", "TEMP": "", "TMP": "second"}, "second"),
+    ],
+)
+def test_the_temporary_folder_is_that_of_tempfile(
+    named: dict[str, str], found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    for variable in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, folder in named.items():
+        monkeypatch.setenv(variable, str(tmp_path / folder) if folder else "")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert temporary_folder() == tmp_path / found == Path(tempfile.gettempdir())
