@@ -62,6 +62,8 @@ _WORKER: _Rules = {
     "mrflight.sources.csv_numbers": Stage.DECODE,
     "mrflight.sources.csv_records": Stage.DECODE,
     "mrflight.sources.csv_short_rows": Stage.DECODE,
+    "mrflight.sources.plain_csv_decoder": Stage.DECODE,
+    "mrflight.compute.plain_csv": Stage.DECODE,
     "mrflight.sources.json_decoder": Stage.DECODE,
     "mrflight.sources.packed_reader": Stage.DECODE,
     "mrflight.sources.parquet_source": Stage.DECODE,

@@ -1,4 +1,5 @@
-//! Python's buffers as slices. Only this module, `append` and `wide` have `unsafe` code.
+//! Python's buffers as slices. Only this module, `append`, `separators` and `wide`
+//! have `unsafe` code.
 
 use std::ffi::c_int;
 
@@ -104,12 +105,14 @@ impl Bytes {
 
 /// Types for which every bit pattern is a valid value.
 pub trait Number: private::Sealed {}
+impl Number for u8 {}
 impl Number for u32 {}
 impl Number for u64 {}
 impl Number for i64 {}
 
 mod private {
     pub trait Sealed {}
+    impl Sealed for u8 {}
     impl Sealed for u32 {}
     impl Sealed for u64 {}
     impl Sealed for i64 {}

@@ -24,10 +24,12 @@ mod malformed;
 mod moments;
 mod order;
 mod place;
+mod plain_csv;
 mod pool;
 mod rank;
 mod row;
 mod scatter;
+mod separators;
 mod target;
 mod wide;
 
@@ -50,6 +52,8 @@ mod _kernel {
     use crate::column::Column;
     #[pymodule_export]
     use crate::hash_table::HashTable;
+    #[pymodule_export]
+    use crate::plain_csv::PlainCsv;
     #[pymodule_export]
     use crate::scatter::Scatter;
     use crate::{centroids, distinct, moments, order, place, rank, row};

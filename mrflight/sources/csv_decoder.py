@@ -21,6 +21,7 @@ from mrflight.sources.csv_dialect import (
 from mrflight.sources.csv_numbers import separated_numbers
 from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.csv_short_rows import ShortRows, in_order, unequal_types
+from mrflight.sources.plain_csv_decoder import plain_csv_decoder
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
 
@@ -53,6 +54,7 @@ class CsvDecoder:
         self._joining = [c.encode() for c in (options.quote, options.escape) if c]
         """The characters that can make a line end a part of a value."""
         self._records = RecordSplitter(options) if options.newlines_in_values else None
+        self._plain = plain_csv_decoder(columns, include, types, options)
 
     def decode(self, chunk: Chunk) -> pa.RecordBatch:
         """Return the rows of a chunk.
@@ -67,6 +69,8 @@ class CsvDecoder:
             chunk = self._records.without_comments(chunk)
         if not chunk.size:  # it was a comment without a line end, and pyarrow takes no empty text
             chunk = chunk.of_lines(b"\n")
+        if self._plain is not None and (batch := self._plain.decode(chunk)) is not None:
+            return batch
         batch = self._decode(chunk, self._types)
         return batch if self._numbers is None else self._numbers.parse(batch)
 
