@@ -68,10 +68,16 @@ class PlainCsv:
 def plain_csv(
     delimiter: str, special: Sequence[str], columns: Sequence[pa.DataType | None]
 ) -> PlainCsv | None:
-    """Return a reader; None if the kernel has not been built, or does not know a type."""
+    """Return a reader; None for an unknown type, and without a kernel that has one.
+
+    Otherwise no csv could be read in an editable install that has been updated but not built again.
+    """
     known = all(
         kind is None or types.is_string(kind) or types.is_int64(kind) or types.is_float64(kind)
         for kind in columns
     )
-    is_built = known and kernel_language() == "rust"
-    return PlainCsv(delimiter, special, columns) if is_built else None
+    if not known or kernel_language() != "rust":
+        return None
+    from mrflight import _kernel
+
+    return PlainCsv(delimiter, special, columns) if hasattr(_kernel, "PlainCsv") else None
