@@ -27,6 +27,7 @@ mod place;
 mod plain_csv;
 mod pool;
 mod rank;
+mod repeats;
 mod row;
 mod scatter;
 mod separators;
@@ -56,7 +57,7 @@ mod _kernel {
     use crate::plain_csv::PlainCsv;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{centroids, distinct, moments, order, place, rank, row};
+    use crate::{centroids, distinct, moments, order, place, rank, repeats, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -112,6 +113,15 @@ mod _kernel {
     ) -> PyResult<usize> {
         let (numbers, firsts) = (numbers.slice_mut()?, firsts.slice_mut()?);
         Ok(py.detach(|| distinct::number(&column, numbers, firsts))?)
+    }
+
+    /// Fill the bitmap `marks` with whether other rows have the value of a row. Return how many such
+    /// rows there are.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn mark_repeated(py: Python<'_>, column: Column, mut marks: Output) -> PyResult<usize> {
+        let marks = marks.slice_mut()?;
+        Ok(py.detach(|| repeats::mark(&column, marks))?)
     }
 
     /// Fill `ordered` (int64) with the rows (int64) of each run in the order of their values.

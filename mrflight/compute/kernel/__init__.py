@@ -83,6 +83,15 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return _kernel.number_distinct(values)
 
 
+def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
+    """Return whether other rows have the value of each row, and how many such rows there are.
+
+    There are no nulls.
+    """
+    _check_words(values)
+    return _kernel.mark_repeated(values)
+
+
 def order_runs(
     values: pa.UInt64Array, rows: pa.Int64Array, offsets: pa.Int64Array
 ) -> pa.Int64Array:

@@ -65,6 +65,13 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return _array(pa.int32(), rows, numbers), _array(pa.uint32(), count, firsts)
 
 
+def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
+    rows = len(values)
+    marks = pa.allocate_buffer(-(-rows // 8))
+    count = _kernel.mark_repeated(_describe(values), marks)
+    return _array(pa.bool_(), rows, marks), count
+
+
 def order_runs(
     values: pa.UInt64Array, rows: pa.Int64Array, offsets: pa.Int64Array
 ) -> pa.Int64Array:

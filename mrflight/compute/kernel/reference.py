@@ -68,6 +68,12 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return pa.array(numbers[found]), pa.array(firsts[order].astype(np.uint32))
 
 
+def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
+    _, found, counts = np.unique(values.to_numpy(), return_inverse=True, return_counts=True)
+    marks = counts[found] > 1
+    return pa.array(marks, pa.bool_()), int(marks.sum())
+
+
 def order_runs(
     values: pa.UInt64Array, rows: pa.Int64Array, offsets: pa.Int64Array
 ) -> pa.Int64Array:

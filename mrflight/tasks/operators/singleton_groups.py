@@ -29,6 +29,8 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
     key has the same hash. The columns of ``key`` can be hashed. If ``key`` is empty, all rows have
     the same key.
     """
+    import pyarrow.compute as pc
+
     nothing = table.slice(0, 0)
     if not key:
         return nothing, table
@@ -39,19 +41,10 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
     repeats = 1 - distinct / max(1, len(sample))
     if 1 + repeats * len(hashes) / max(1, len(sample)) > _MAX_ROWS_PER_KEY:
         return nothing, table
-    if not repeats and _are_distinct(hashes):
+    is_shared, shared = kernel.mark_repeated(to_arrow(hashes))
+    if not shared:
         return table, nothing
-    numbers, distinct = _number(hashes)
-    if distinct == len(hashes):
-        return table, nothing
-    is_shared = np.bincount(numbers)[numbers] > 1
-    return table.filter(to_arrow(~is_shared)), table.filter(to_arrow(is_shared))
-
-
-def _are_distinct(hashes: npt.NDArray[np.uint64]) -> bool:
-    """Return whether no hash repeats, by a sort: 48 ns a row, where numbering takes 59."""
-    ordered = np.sort(hashes)
-    return not (ordered[1:] == ordered[:-1]).any()
+    return table.filter(pc.invert(is_shared)), table.filter(is_shared)
 
 
 def _number(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int32], int]:

@@ -29,6 +29,26 @@ def test_distinct_values_are_numbered_where_they_occur_first(values: list[int], 
     assert firsts.to_pylist() == [values.index(value) for value in distinct]
 
 
+@given(values=WORDS, cut=st.integers(0, 3))
+def test_values_that_other_rows_have_are_marked(values: list[int], cut: int) -> None:
+    marks, count = kernel.mark_repeated(pa.array([7] * cut + values, pa.uint64())[cut:])
+    assert marks.type == pa.bool_()
+    assert marks.to_pylist() == [values.count(value) > 1 for value in values]
+    assert count == sum(marks.to_pylist())
+
+
+@pytest.mark.parametrize("distinct", [1, 15_000, 2**40])
+@pytest.mark.parametrize("shift", [0, 24])
+def test_a_few_repeats_are_found_among_many_values(distinct: int, shift: int) -> None:
+    random = np.random.default_rng(distinct)
+    values = random.integers(0, distinct, 20_000).astype(np.uint64) << np.uint64(shift)
+    values[[3, 19_999]] = values[5000]
+    _, found, counts = np.unique(values, return_inverse=True, return_counts=True)
+    marks, count = kernel.mark_repeated(pa.array(values))
+    assert np.array_equal(marks.to_numpy(zero_copy_only=False), counts[found] > 1)
+    assert count == counts[counts > 1].sum()
+
+
 @given(runs=st.lists(WORDS, max_size=6), random=st.randoms(use_true_random=False))
 def test_rows_are_ordered_within_their_runs(runs: list[list[int]], random: Random) -> None:
     values = [value for run in runs for value in run]
@@ -78,6 +98,8 @@ def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
     for values in (pa.array([1, 2]), pa.array([1, None], pa.uint64())):
         with pytest.raises(TypeError, match="values are uint64 without nulls"):
             kernel.number_distinct(values)
+        with pytest.raises(TypeError, match="values are uint64 without nulls"):
+            kernel.mark_repeated(values)
         with pytest.raises(TypeError, match="values are uint64 without nulls"):
             kernel.order_runs(values, ends, ends)
     with pytest.raises(TypeError, match="rows and offsets are int64, not int32"):
