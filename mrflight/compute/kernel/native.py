@@ -66,6 +66,10 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
 
 
 def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
+    if not hasattr(_kernel, "mark_repeated"):  # an editable install that was not built again
+        from mrflight.compute.kernel import reference
+
+        return reference.mark_repeated(values)
     rows = len(values)
     marks = pa.allocate_buffer(-(-rows // 8))
     count = _kernel.mark_repeated(_describe(values), marks)
