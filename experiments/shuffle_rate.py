@@ -5,9 +5,10 @@
 The batches have 160,000 rows each, of a key and a number, or of lineitem's shape. Raw Flight puts
 them to a plain pyarrow Flight server that keeps them, and gets them back. mrflight hashes them,
 scatters them to their partitions, puts them to a data server, commits, and reads partition by
-partition; every block is checked and decoded. Each has one client and one server process, on unix
-sockets. A round runs each once. Rates are MB of Arrow data over the time of put and get together,
-and ratios are by round.
+partition; every block is checked and decoded. Each has one client and one server process, which
+talk over TCP on the loopback interface. mrflight's blocks are passed in shared memory, or over
+Flight as between two machines. A round runs each once, in changing order. Rates are MB of Arrow
+data over the time of put and get together, and ratios are by round.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import argparse
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +31,27 @@ from pyarrow import flight
 import mrflight
 from experiments import report
 from experiments.datasets import WORK
-from mrflight.runtime.local.cluster import EmbeddedCluster
-from mrflight.runtime.supervised_cluster import ClusterOptions
+from mrflight.config.transport import Transport
 from mrflight.shuffle.client.reader import read_partitions
-from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.malloc import keep_freed_blocks
-from mrflight.system.progress import QuietProgress
-from mrflight.system.scratch import SocketFolder
+from tests.support.cluster import data_server, standing_cluster
 
 BATCH_ROWS = 160_000
 MEMORY_BYTES = 8 * 2**30
-FORMS = ("none", "lz4", "zstd")
+RAW = "raw Flight"
+LOOPBACK = "grpc+tcp://127.0.0.1:0"
+
+
+class Case(NamedTuple):
+    """One way through the shuffle."""
+
+    transport: Transport
+    partitions: int
+    compression: str
+
+
+Figures = dict[Case | str, list[tuple[float, float]]]
+"""The seconds of put and get, for each round of each way."""
 
 
 class _EchoServer(flight.FlightServerBase):
@@ -56,19 +68,19 @@ class _EchoServer(flight.FlightServerBase):
         return flight.GeneratorStream(self._batches[0].schema, iter(self._batches))
 
 
-def serve(location: str) -> None:
+def serve() -> None:
     """Run an echo server until stdin is closed."""
-    server = _EchoServer(location)
-    print(location, flush=True)
+    server = _EchoServer(LOOPBACK)
+    print(f"grpc+tcp://127.0.0.1:{server.port}", flush=True)
     sys.stdin.read()
     server.shutdown()
 
 
 @contextmanager
-def echo(location: str) -> Iterator[flight.FlightClient]:
+def echo() -> Iterator[flight.FlightClient]:
     """Yield a client of an echo server in a process of its own, which ends with the block."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.shuffle_rate", "--serve", location],
+        [sys.executable, "-m", "experiments.shuffle_rate", "--serve"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -104,10 +116,7 @@ def lineitem(rows: int) -> pa.RecordBatch:
 
 def raw(batches: list[pa.RecordBatch]) -> tuple[float, float]:
     """Return the seconds of a put and of a get of record batches over plain Flight."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        echo(f"grpc+unix://{Path(folder) / 's.sock'}") as client,
-    ):
+    with echo() as client:
         started = time.perf_counter()
         descriptor = flight.FlightDescriptor.for_path("x")
         writer, _ = client.do_put(descriptor, batches[0].schema)
@@ -121,29 +130,61 @@ def raw(batches: list[pa.RecordBatch]) -> tuple[float, float]:
         return put - started, time.perf_counter() - put
 
 
-def shuffled(
-    batches: list[pa.RecordBatch], partitions: int, compression: str
-) -> tuple[float, float]:
+def shuffled(batches: list[pa.RecordBatch], case: Case) -> tuple[float, float]:
     """Return the seconds to write the batches into a shuffle and to read all of its partitions."""
-    with ForkServer() as fork_server, SocketFolder() as folder:
-        spill = Path(folder.path)
-        options = ClusterOptions(1, MEMORY_BYTES, spill, heartbeat_timeout_s=10)
-        with closing(EmbeddedCluster(folder, fork_server, options, QuietProgress())) as servers:
-            servers.start()
-            servers.wait()
-            with mrflight.connect(servers.metadata) as cluster:
-                shuffle = cluster.create_shuffle("rate", partitions=partitions)
-            key = [batches[0].schema.names[0]]
-            started = time.perf_counter()
-            with shuffle.writer(0, key=key, compression=compression) as out:
-                for batch in batches:
-                    out.write(batch)
-            put = time.perf_counter()
-            with shuffle.connections() as connections:
-                read = read_partitions(shuffle.id, shuffle.layout()[1], connections)
-                rows = sum(batch.num_rows for partition in read for batch in partition)
-            assert rows == sum(batch.num_rows for batch in batches)
-            return put - started, time.perf_counter() - put
+    with (
+        standing_cluster(data_servers=0) as standing,
+        data_server(standing.metadata, "--memory", MEMORY_BYTES),
+        mrflight.connect(standing.metadata, transport=case.transport) as cluster,
+    ):
+        shuffle = cluster.create_shuffle("rate", partitions=case.partitions)
+        key = [batches[0].schema.names[0]]
+        started = time.perf_counter()
+        with shuffle.writer(0, key=key, compression=case.compression) as out:
+            for batch in batches:
+                out.write(batch)
+        put = time.perf_counter()
+        with shuffle.connections() as connections:
+            read = read_partitions(shuffle.id, shuffle.layout()[1], connections)
+            rows = sum(batch.num_rows for partition in read for batch in partition)
+        ended = time.perf_counter()
+        shuffle.drop()
+        assert rows == sum(batch.num_rows for batch in batches)
+        return put - started, ended - put
+
+
+def cases(partitions: list[int]) -> list[Case]:
+    """Return what is measured for each table."""
+    found = [Case(way, count, "none") for way in ("shared", "flight") for count in partitions]
+    return [*found, *(Case("flight", partitions[0], form) for form in ("lz4", "zstd"))]
+
+
+def measure(batches: list[pa.RecordBatch], every: list[Case], rounds: int) -> Figures:
+    """Return the seconds of put and get of raw Flight and of each case, for each round."""
+    ways: dict[Case | str, Callable[[], tuple[float, float]]] = {RAW: partial(raw, batches)}
+    ways |= {case: partial(shuffled, batches, case) for case in every}
+    for way in ways.values():  # which fills memory, and lets go of it
+        way()
+    figures: Figures = {name: [] for name in ways}
+    for number in range(rounds):
+        order = list(ways)
+        for name in order[number % len(order) :] + order[: number % len(order)]:
+            figures[name].append(ways[name]())
+    return figures
+
+
+def row(table: str, case: Case, megabytes: float, figures: Figures) -> str:
+    """Return the line of one case in the report."""
+    of_raw = [sum(r) / sum(ours) for r, ours in zip(figures[RAW], figures[case], strict=True)]
+    rates = {
+        "raw": statistics.median(megabytes / sum(seconds) for seconds in figures[RAW]),
+        "put": statistics.median(megabytes / put for put, _ in figures[case]),
+        "get": statistics.median(megabytes / get for _, get in figures[case]),
+        "both": statistics.median(megabytes / sum(seconds) for seconds in figures[case]),
+    }
+    shown = " | ".join(f"{rate:.0f}" for rate in rates.values())
+    way = " | ".join(map(str, case))
+    return f"| {table} | {way} | {shown} | {report.median_and_range(of_raw)} |"
 
 
 def main() -> None:
@@ -154,19 +195,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--partitions", default="20,200,2000")
     parser.add_argument("--out", type=Path, default=WORK / "shuffle_rate")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        serve()
         return
     pa.set_cpu_count(1)  # as a worker does
     keep_freed_blocks()  # as a worker does; this holds for raw Flight as well
-    partitions = [int(text) for text in options.partitions.split(",")]
-    cases = [(count, "none") for count in partitions] + [(partitions[0], f) for f in FORMS[1:]]
-    figures: dict[str, object] = {}
+    every = cases([int(text) for text in options.partitions.split(",")])
+    kept: dict[str, object] = {}
     lines = [
-        "| rows | partitions | compression | raw MB/s | mrflight MB/s: put | get | both | of raw |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| rows | transport | partitions | compression | raw MB/s | put | get | both | of raw |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, make, rows in (
         ("key and number", clicks, options.rows),
@@ -176,27 +216,12 @@ def main() -> None:
         slices = [base.slice(i, BATCH_ROWS) for i in range(0, base.num_rows, BATCH_ROWS)]
         batches = slices * max(1, rows // base.num_rows)
         megabytes = sum(batch.nbytes for batch in batches) / 1e6
-        made: dict[str, list[tuple[float, ...]]] = {f"{p} {c}": [] for p, c in cases}
-        for _ in range(options.rounds):
-            plain = raw(batches)
-            for count, compression in cases:
-                made[f"{count} {compression}"].append(
-                    (*plain, *shuffled(batches, count, compression))
-                )
-        figures[name] = {"megabytes": megabytes, "seconds": made}
-        for case, rounds in made.items():
-            of_raw = [sum(times[:2]) / sum(times[2:]) for times in rounds]
-            raw_rate, put, get, both = (
-                megabytes / statistics.median(sum(times[i:j]) for times in rounds)
-                for i, j in ((0, 2), (2, 3), (3, 4), (2, 4))
-            )
-            count, compression = case.split()
-            lines.append(
-                f"| {name} | {count} | {compression} | {raw_rate:.0f} | {put:.0f} | {get:.0f} "
-                f"| {both:.0f} | {report.median_and_range(of_raw)} |"
-            )
-            print(lines[-1], file=sys.stderr)
-    report.write(options.out, "shuffle_rate", figures, "\n".join(lines) + "\n")
+        figures = measure(batches, every, options.rounds)
+        seconds = {str(case): times for case, times in figures.items()}
+        kept[name] = {"megabytes": megabytes, "seconds": seconds}
+        lines += [row(name, case, megabytes, figures) for case in every]
+        print("\n".join(lines[-len(every) :]), file=sys.stderr)
+    report.write(options.out, "shuffle_rate", kept, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
