@@ -119,7 +119,7 @@ microbench: install
 		--benchmark-compare --benchmark-sort=fullname --benchmark-columns=min,median,rounds $(ARGS)
 
 bench: install
-	$(python) -m experiments.peers --jobs clicks-unique,clicks-10 \
+	$(python) -m experiments.peers --jobs clicks-unique,clicks-10,zipf \
 		--engines mrflight,duckdb,polars,datafusion $(ARGS)
 
 check: install

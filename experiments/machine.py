@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +17,15 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def fill_memory(size: int) -> None:
+    """Use memory and let it go, in a process that ends.
+
+    The host of a virtual machine may take freed memory back, and is slow to give it again. That
+    would count against the first who needs it.
+    """
+    subprocess.run([sys.executable, "-I", "-S", "-c", f"bytearray(b'1') * {size}"], check=True)
 
 
 def description() -> dict[str, object]:

@@ -22,6 +22,7 @@ from experiments.comparison import checks, engines, inputs, page, runs
 from experiments.comparison.cases import CAP_SHARE, CAPPED, JOBS, Case, Sizes, cases
 from experiments.comparison.results import Results
 from experiments.datasets import WORK
+from mrflight.units import parse_bytes
 
 
 def compare(
@@ -48,6 +49,7 @@ def compare(
             assignment = engines.Assignment(
                 case, folder, Path(work), machine.cores(), cap, tuple(options.set)
             )
+            machine.fill_memory(options.fill)
             datasets.warm(inputs.files_of(folder))
             run = runs.run(engine, assignment, interpreters, options.time_limit, oracle)
         results.add(run | {"round": number})
@@ -88,6 +90,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--capped-rows", type=int, default=60_000_000, help="--rows of capped jobs")
     parser.add_argument("--capped-scale", type=_numbers, default=(10.0,), help="their --scale")
+    parser.add_argument(
+        "--fill", type=parse_bytes, default=4 << 30, help="memory used and let go before each run"
+    )
     parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per run")
     parser.add_argument("--cores", type=int, default=machine.cores(), help="for every engine")
     parser.add_argument(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from uuid import uuid4
 import deltalake.fs
 import pyarrow.parquet as pq
 
-from experiments import mrflight_job, timed_process
+from experiments import machine, mrflight_job, timed_process
 from experiments.comparison import inputs
 from experiments.latency import measured, pinned
 from experiments.latency.cells import Cell, Data
@@ -116,8 +115,7 @@ class Runner:
 
     def _timed(self, cell: Cell, command: list[str]) -> timed_process.Timed:
         if self.touched_bytes:
-            fill = f"bytearray(b'1') * {self.touched_bytes}"
-            subprocess.run([sys.executable, "-I", "-S", "-c", fill], check=True)
+            machine.fill_memory(self.touched_bytes)
         pin = [sys.executable, "-I", "-S", pinned.__file__, str(cell.cores)]
         return timed_process.run([*pin, *command], TIMEOUT_S)
 

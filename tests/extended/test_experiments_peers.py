@@ -31,7 +31,7 @@ class TestPeers:
         for file in range(2):
             pq.write_table(lineitem(4000).slice(file * 2000, 2000), folder / f"{file}.parquet")
         words = (
-            *("-m", "experiments.peers", "--jobs=clicks-10,zipf,repartition,sort"),
+            *("-m", "experiments.peers", "--fill=0 B", "--jobs=clicks-10,zipf,repartition,sort"),
             *("--rows=4000", "--scale=0.01", "--rounds=1"),
             *("--engines", ",".join(("mrflight", *QUICK_PEERS))),
             *("--data", tmp_path / "data", "--out", tmp_path / "out"),
@@ -54,7 +54,7 @@ class TestPeers:
         bare = tmp_path / "bare"
         venv.create(bare)
         words = (
-            *("-m", "experiments.peers", "--jobs=zipf", "--rows=4000", "--rounds=2"),
+            *("-m", "experiments.peers", "--fill=0 B", "--jobs=zipf", "--rows=4000", "--rounds=2"),
             *("--engines=mrflight,duckdb", "--time-limit=0.01", "--python", bare / "bin/python"),
             *("--data", tmp_path / "data", "--out", tmp_path / "out"),
         )
