@@ -21,7 +21,8 @@ SOON_S = 20.0
 """Far below the timeout of a stream."""
 
 ROWS, BATCHES = 100_000, 60
-"""Some 50 MB, of which a stream has only a part under way."""
+BUFFER_BYTES = 200 * 2**10
+"""Some 25 MB in more than a hundred blocks, of which a stream has only a part under way."""
 
 
 @pytest.fixture(params=[1, 2], ids=["single", "replicas"])
@@ -40,7 +41,7 @@ def running() -> Iterator[StandingCluster]:
 def written(cluster: mrflight.Cluster, replicas: int) -> mrflight.Shuffle:
     """One partition, of which each location has all."""
     shuffle = cluster.create_shuffle("silent", partitions=1, replicas=replicas)
-    with shuffle.writer(map_id=0, key=["n"]) as out:
+    with shuffle.writer(map_id=0, key=["n"], buffer_bytes=BUFFER_BYTES) as out:
         for number in range(BATCHES):
             out.write(pa.record_batch({"n": pa.array(range(number * ROWS, (number + 1) * ROWS))}))
     return shuffle

@@ -172,7 +172,8 @@ class _Reading:
 
     def _stream(self, location: str) -> Iterator[tuple[BlockTag, Block]]:
         with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
-            channel = channel_to(self._connections, location)
+            timeouts = self._connections.timeouts
+            channel = channel_to(self._connections, location, timeouts.idle_timeout_s)
             with closing(channel.segments) if channel else nullcontext():
                 for message in self._messages(location, channel.key if channel else ""):
                     yield from blocks_of(message, channel.segments if channel else None)

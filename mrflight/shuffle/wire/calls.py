@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -23,13 +24,14 @@ def call(
     action: StrEnum,
     request: Message,
     answer: type[M],
+    timeout_s: float = math.inf,
 ) -> M:
-    """Send ``request`` and return the answer.
+    """Send ``request`` and return the answer, within ``timeout_s`` or the timeout of calls.
 
     Raises the error that the server answered, ServerUnavailableError or
     DeadlineExceededError.
     """
-    options = flight.FlightCallOptions(timeout=connections.timeouts.call_s)
+    options = flight.FlightCallOptions(timeout=min(connections.timeouts.call_s, timeout_s))
     with from_flight(location, action.value):
         body = msgspec.json.encode(request)
         client = connections.to(location)

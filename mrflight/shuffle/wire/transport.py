@@ -9,6 +9,7 @@ its own, or as another user it can't, and blocks go over Flight.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,9 +35,12 @@ class StreamChannel(NamedTuple):
     segments: SegmentChannel
 
 
-def channel_to(connections: Connections, location: str) -> StreamChannel | None:
+def channel_to(
+    connections: Connections, location: str, answer_s: float = math.inf
+) -> StreamChannel | None:
     """Return a channel for a stream of blocks; None if the stream carries its blocks itself.
 
+    The server is asked what it offers with the timeout of calls, or ``answer_s`` if that is less.
     Raises the errors of `call`. With the transport ``shared`` it raises JobError if there is no
     shared memory, and DeadlineExceededError if the server does not answer.
     """
@@ -44,7 +48,7 @@ def channel_to(connections: Connections, location: str) -> StreamChannel | None:
         return None
     reason = "the server offers none"
     timeout_s = min(_GREETING_S, connections.timeouts.stream_s)
-    for offer in _offers(connections, location):
+    for offer in _offers(connections, location, answer_s):
         try:
             key, channel = open_channel(offer.name, offer.proof, timeout_s)
         except TimeoutError as error:
@@ -66,15 +70,17 @@ def channel_to(connections: Connections, location: str) -> StreamChannel | None:
     return None
 
 
-def _offers(connections: Connections, location: str) -> Iterator[SharedMemoryOffer]:
+def _offers(
+    connections: Connections, location: str, answer_s: float
+) -> Iterator[SharedMemoryOffer]:
     """Yield what a server offers, and again if that could not be taken and has changed.
 
     The server may have ended, which asking it raises, and another one may have taken its place.
     """
-    first = connections.connection(location).offer or _ask(connections, location)
+    first = connections.connection(location).offer or _ask(connections, location, answer_s)
     if first.name:
         yield first
-        again = _ask(connections, location)
+        again = _ask(connections, location, answer_s)
         if again.name and again != first:
             yield again
 
@@ -85,11 +91,12 @@ def _late(location: str) -> DeadlineExceededError:
     return error
 
 
-def _ask(connections: Connections, location: str) -> SharedMemoryOffer:
+def _ask(connections: Connections, location: str, answer_s: float) -> SharedMemoryOffer:
     if not IS_SUPPORTED:
         return _NONE
     try:
-        return call(connections, location, DataAction.SHARED_MEMORY, Done(), SharedMemoryOffer)
+        action = DataAction.SHARED_MEMORY
+        return call(connections, location, action, Done(), SharedMemoryOffer, answer_s)
     except ProtocolError as error:  # the server of another version does not know the action
         log.debug("%s shares no memory: %s", location, error)
         return _NONE
