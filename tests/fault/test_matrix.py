@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_deeds import DO
-from tests.support.fault_matrix import KILLED, TWICE, Cell, at_the_moment, check, check_goes_on
+from tests.support.fault_matrix import (
+    KILLED,
+    OVER_FLIGHT,
+    TWICE,
+    Cell,
+    at_the_moment,
+    check,
+    check_goes_on,
+    over_both_transports,
+)
 
 AGAIN = r"[35] of 5 map tasks run again, as their output was lost with \S+/data\d\.sock\n"
 SPECULATIVE = (
@@ -36,7 +45,7 @@ ENDED = "the data server data0 has not answered for 2 s and is ended"
 
 # A pause is shorter than any timeout, so nothing may come of it: once for each part, at another
 # moment each; the driver, which nobody watches, at all of them.
-CELLS = [
+IN_SHARED_MEMORY = [
     #    who                 fault    when       maps reduces failed
     Cell("worker", "kill", "map", 6, 8, 1, KILLED),
     Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED),
@@ -79,13 +88,16 @@ CELLS = [
     Cell("driver", "pause", "reduce", 5, 8),
     Cell("driver", "pause", "commit", 5, 8),
 ]
+CELLS = over_both_transports(IN_SHARED_MEMORY)
 
 
 @pytest.mark.parametrize(
     "cell",
     [
         # Processes that are stopped or paused make others wait for seconds.
-        cell if cell.fault == "kill" else pytest.param(cell, marks=pytest.mark.slow)
+        cell
+        if cell.fault == "kill" and OVER_FLIGHT not in cell.options
+        else pytest.param(cell, marks=pytest.mark.slow)
         for cell in CELLS
     ],
     ids=str,

@@ -18,6 +18,7 @@ from tests.support.fault_matrix import (
     check_fails,
     check_goes_on,
     options_of,
+    over_both_transports,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
@@ -45,7 +46,7 @@ ONCE = ("job.attempts=1",)
 # A sixth of a reduce's part of it is 5 MiB, and a partition of wide rows has 9.
 LITTLE = ("cluster.memory=500 MiB", "shuffle.memory=1 MiB")
 
-GOES_ON = [
+GOES_ON_IN_SHARED_MEMORY = [
     #    who                 fault        when       maps reduces failed
     Cell("data server", "full disk", "map of rows", 10, 8, 0, FULL, SPILLING),
     Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING),
@@ -56,7 +57,8 @@ GOES_ON = [
     Cell("data server", "full disk", "commit", 5, 8, 0, "", SPILLING),
     Cell("workers", "full disk", "commit", 5, 8),
 ]
-FAILS = [
+GOES_ON = over_both_transports(GOES_ON_IN_SHARED_MEMORY)
+FAILS_IN_SHARED_MEMORY = [
     Cell("data server", "full disk", "map of rows", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE)),
     Cell("data server", "full disk", "shuffle", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE)),
     # A map writes no file: what its worker has no room for is the first file of a reduce.
@@ -70,6 +72,7 @@ FAILS = [
     Cell("driver", "full disk", "reduce", 5, 8, 0, NO_COMMIT),
     Cell("driver", "full disk", "commit", 5, 8, 0, NO_COMMIT),
 ]
+FAILS = over_both_transports(FAILS_IN_SHARED_MEMORY)
 MADE_AGAIN = rf"reduce of partition [45]: attempt 1 of 4 failed and is retried: .*{NO_PART}"
 FOR_A_WHILE = [
     # The next attempts are begun when two reduces are.

@@ -6,6 +6,8 @@
     corrupt    ..._transports  ..._damaged_blocks  ..._journals     ..._drivers
     full disk  ..._full_disks  ..._full_disks      ..._journals     ..._full_disks
 
+Faults while blocks move have a test with blocks in shared memory and one with blocks over Flight.
+
 Beside the matrix there are ..._standing_clusters, whose servers nobody restarts, and
 ..._failed_attempts; test_lost_skewed_partition and test_damaged_skewed_partition are about merges.
 
@@ -26,7 +28,7 @@ from tests.fault import (
     test_matrix_journals,
     test_matrix_transports,
 )
-from tests.support.fault_matrix import Cell
+from tests.support.fault_matrix import OVER_FLIGHT, Cell, moves_blocks
 
 PARTS = ("worker", "data server", "metadata server", "driver")
 
@@ -45,6 +47,16 @@ CANNOT_BE = {
     ("driver", "corrupt", "map"): IT_HAS_NO_ROW,
     ("driver", "corrupt", "shuffle"): IT_HAS_NO_ROW,
     ("driver", "corrupt", "reduce"): IT_HAS_NO_ROW,
+}
+
+MOVING = ("worker", "data server")
+
+SEALED = "blocks are sealed on their way in shared memory"
+NO_BLOCKS = "its files hold no blocks"
+OVER_ONE = {
+    ("worker", "corrupt", "in shared memory"): SEALED,
+    ("worker", "full disk", "in shared memory"): NO_BLOCKS,
+    ("worker", "full disk", "over Flight"): NO_BLOCKS,
 }
 
 CELLS = [
@@ -74,3 +86,17 @@ def test_every_fault_of_every_part_at_every_moment_is_tested_or_cannot_be() -> N
     tested = {place_of(cell) for cell in CELLS}
     assert tested.isdisjoint(CANNOT_BE)
     assert tested | CANNOT_BE.keys() == set(product(PARTS, FAULTS, WHEN))
+
+
+def test_every_fault_while_blocks_move_is_tested_over_both_transports() -> None:
+    tested = {
+        (*place_of(cell), "over Flight" if OVER_FLIGHT in cell.options else "in shared memory")
+        for cell in CELLS
+        if moves_blocks(cell)
+    }
+    expected = set(product(MOVING, FAULTS, WHEN[:3], ("over Flight", "in shared memory")))
+    assert tested == {
+        (part, fault, when, over)
+        for part, fault, when, over in expected
+        if (part, fault, over) not in OVER_ONE
+    }

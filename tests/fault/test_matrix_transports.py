@@ -1,4 +1,7 @@
-"""The fault matrix: blocks are damaged between a worker and a data server."""
+"""The fault matrix: blocks are damaged between a worker and a data server.
+
+They are over Flight only. Shared memory is passed sealed, and nothing lies between.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from tests.support import faulty_job
 from tests.support.damaged_transport import in_front_of
 from tests.support.fault_matrix import (
     MOMENTS,
+    OVER_FLIGHT,
     TWICE,
     Cell,
     at_the_moment,
@@ -25,17 +29,19 @@ REFUSED = rf"map [34] \(rows, .*: attempt 1 of 4 failed and is retried: .*{HASHE
 NOT_READ = rf"reduce of partition \d runs again: partition \d of .*\.sock: {HASHES}"
 READ_THERE = rf"going on at a replica, as .*\.sock failed: partition \d of .*\.sock: {HASHES}"
 
-WIDE = ("inputs.rows.map=functions:wide",)
+FLIGHT = (OVER_FLIGHT,)
+WIDE = ("inputs.rows.map=functions:wide", OVER_FLIGHT)
+COPIED = (*TWICE, OVER_FLIGHT)
 
 SENT = [
     #    who       fault      when       maps reduces failed
-    Cell("worker", "corrupt", "map of rows", 6, 8, 1, REFUSED),
-    Cell("worker", "corrupt", "map of rows", 6, 8, 1, REFUSED, TWICE),
+    Cell("worker", "corrupt", "map of rows", 6, 8, 1, REFUSED, FLIGHT),
+    Cell("worker", "corrupt", "map of rows", 6, 8, 1, REFUSED, COPIED),
     Cell("worker", "corrupt", "shuffle", 6, 8, 1, REFUSED, WIDE),
 ]
 READ = [
-    Cell("worker", "corrupt", "reduce", 10, 9, 0, NOT_READ),
-    Cell("worker", "corrupt", "reduce", 5, 8, 0, READ_THERE, TWICE),
+    Cell("worker", "corrupt", "reduce", 10, 9, 0, NOT_READ, FLIGHT),
+    Cell("worker", "corrupt", "reduce", 5, 8, 0, READ_THERE, COPIED),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -74,7 +74,27 @@ KILLED = (
     "a worker process ended in the middle of a task: it was killed"
 )
 TWICE = ("shuffle.replicas=2",)
+OVER_FLIGHT = "cluster.transport=flight"
 SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
+
+
+def over_both_transports(cells: list[Cell]) -> list[Cell]:
+    """Return the cells, in shared memory, and over Flight those during which blocks move."""
+    over_flight = (
+        replace(cell, options=(*cell.options, OVER_FLIGHT))
+        for cell in cells
+        if moves_blocks(cell) and OVER_FLIGHT not in cell.options
+    )
+    return [*cells, *over_flight]
+
+
+def moves_blocks(cell: Cell) -> bool:
+    """Return whether a cell's fault hits a process that sends or receives blocks at its moment.
+
+    A worker's files, for which a disk may be too full, hold no blocks.
+    """
+    moving = ("data server",) if cell.fault == "full disk" else ("worker", "data server")
+    return cell.when != "commit" and cell.who in moving
 
 
 def options_of(cell: Cell) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from mrflight.system.shared_memory import IS_SUPPORTED
+
 if TYPE_CHECKING:
     from tests.support.fault_matrix import Cell
     from tests.support.faults import FaultyRun
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 class ThisMachine:
     """Jobs on this machine: servers and workers are children of the driver, and have names."""
 
-    options: tuple[str, ...] = ()
-    """The options of every faulty job, which come before its own."""
+    options: tuple[str, ...] = ("cluster.transport=shared",) if IS_SUPPORTED else ()
+    """The options of every faulty job, which come before its own. With "auto" a job without shared
+    memory would pass, too."""
     start_s = 0.0
     """The additional seconds that a job may take to begin."""
 
