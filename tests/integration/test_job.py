@@ -40,6 +40,21 @@ def test_the_clicks_job_equals_a_single_process_group_by(
     assert len(table.file_uris()) == 7
 
 
+@pytest.mark.parametrize(("transport", "replicas"), [("shared", 1), ("flight", 1), ("shared", 2)])
+def test_the_result_is_the_same_over_each_transport(
+    clicks: Path, tmp_path: Path, transport: str, replicas: int
+) -> None:
+    """Two copies of a row are sent over Flight, and read in shared memory."""
+    write_visits(tmp_path / "visits", "parquet")
+    options = (f"cluster.transport={transport}", f"shuffle.replicas={replicas}")
+    with nothing_left_over(tmp_path / "tmp") as environment:
+        done = drive(clicks, *(f"--set={each}" for each in options), environment=environment)
+    assert done.code == 0, done.stderr
+    assert done.result["bytes_shuffled"] > 20_000
+    table = DeltaTable(tmp_path / "out" / "clicks").to_pyarrow_table()
+    assert rows(table) == rows(expected_clicks(as_read("parquet")))
+
+
 def test_the_table_is_read_by_duckdb_and_polars_as_well(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
     assert drive(clicks).code == 0

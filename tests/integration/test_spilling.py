@@ -8,9 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +17,6 @@ import pytest
 from pyarrow import flight
 
 import mrflight
-from mrflight.config.transport import Transport
 from mrflight.errors import CorruptBlockError, ShuffleNotFoundError, SpillError
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
@@ -30,50 +26,16 @@ from mrflight.shuffle.wire.block import (
     ipc_options,
     to_wire,
 )
-from mrflight.shuffle.wire.calls import call
-from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.cluster import data_server, standing_cluster
 from tests.support.process_memory import flip_in_memory
+from tests.support.spilling_server import Spilling, plain_rows, spilling
 
 MIB = 2**20
 LARGE = 512 * MIB
 SMALL = 4 * MIB
-
-
-@dataclass
-class Spilling:
-    """A cluster of one data server, and the folder that it spills to."""
-
-    cluster: mrflight.Cluster
-    process: subprocess.Popen[str]
-    location: str
-    root: Path
-
-    def files(self) -> list[Path]:
-        return [path for path in self.root.rglob("*") if path.suffix == ".blocks"]
-
-    def stats(self) -> ServerStats:
-        connections = Connections()
-        stats = call(connections, self.location, DataAction.STATS, Done(), ServerStats)
-        connections.close()
-        return stats
-
-
-@contextmanager
-def spilling(memory: int, root: Path, transport: Transport = "auto") -> Iterator[Spilling]:
-    """A cluster whose data server ends by itself and leaves nothing below ``root``."""
-    options = ("--memory", memory, "--spill-dir", root)
-    with standing_cluster(data_servers=0) as standing:
-        with (
-            data_server(standing.metadata, *options) as (process, ready),
-            mrflight.connect(standing.metadata, transport=transport) as cluster,
-        ):
-            yield Spilling(cluster, process, ready.split()[-1], root)
-        assert process.returncode == 0
-    assert list(root.iterdir()) == []
 
 
 def batch(map_id: int, part: int, rows: int = 50_000) -> pa.RecordBatch:
@@ -88,14 +50,6 @@ def write(shuffle: mrflight.Shuffle, maps: int = 4, parts: int = 8) -> None:
         with shuffle.writer(map_id, key=["key"]) as out:
             for part in range(parts):
                 out.write(batch(map_id, part))
-
-
-def plain_rows(cluster: mrflight.Cluster, name: str, partition: int) -> pa.Table:
-    with flight.FlightClient(cluster.location) as metadata:
-        path = flight.FlightDescriptor.for_path(name, str(partition))
-        (endpoint,) = metadata.get_flight_info(path).endpoints
-    with flight.FlightClient(endpoint.locations[0]) as data:
-        return data.do_get(endpoint.ticket).read_all()
 
 
 def test_rows_are_the_same_with_and_without_spilling(tmp_path: Path) -> None:

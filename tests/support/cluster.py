@@ -52,11 +52,15 @@ def _started(module: str, *options: str, stderr: IO[bytes] | None = None) -> sub
 
 @contextmanager
 def standing_cluster(
-    data_servers: int = 2, journal: Path | None = None, stderr: IO[bytes] | None = None
+    data_servers: int = 2,
+    journal: Path | None = None,
+    stderr: IO[bytes] | None = None,
+    sockets: Path | None = None,
 ) -> Iterator[StandingCluster]:
     """Servers on free loopback ports, started by their commands and stopped by SIGTERM.
 
-    Each must end by itself with code 0, unless the test kills it.
+    They listen on unix sockets in the folder ``sockets`` if there is one. Each must end by itself
+    with code 0, unless the test kills it.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -67,9 +71,16 @@ def standing_cluster(
         return process, process.stdout.readline().split()[-1]
 
     try:
+
+        def listening(name: str) -> tuple[str, str]:
+            return ("--port", "0") if sockets is None else ("--socket", str(sockets / name))
+
         kept = () if journal is None else ("--journal", str(journal))
-        metadata, location = start("metadata", "--port", "0", *kept)
-        data = [start("data", "--metadata", location)[0] for _ in range(data_servers)]
+        metadata, location = start("metadata", *listening("metadata"), *kept)
+        data = [
+            start("data", "--metadata", location, *listening(f"data{number}"))[0]
+            for number in range(data_servers)
+        ]
         yield StandingCluster(location, metadata, data)
     finally:
         for process in reversed(started):

@@ -1,0 +1,368 @@
+"""Blocks in shared memory between real processes: the same promises as over Flight."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import hashlib
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import mrflight
+from mrflight.config.transport import Transport
+from mrflight.errors import ServerUnavailableError, ShuffleNotFoundError
+from mrflight.shuffle.client.writer import ShuffleWriter
+from tests.support.another_user import NOBODY, needs_root
+from tests.support.cluster import standing_cluster
+from tests.support.faults import await_that
+from tests.support.scripts import running_script
+from tests.support.spilling_server import Spilling, plain_rows, spilling
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
+
+MIB = 2**20
+LARGE = 512 * MIB
+SMALL = 4 * MIB
+TRANSPORTS: list[Transport] = ["auto", "shared", "flight"]
+
+
+def over(shuffle: mrflight.Shuffle, transport: Transport) -> mrflight.Shuffle:
+    """Return the shuffle as a process sees it that uses this transport."""
+    return mrflight.Shuffle(
+        shuffle.metadata,
+        shuffle.id,
+        shuffle.partitions,
+        shuffle.timeouts,
+        shuffle.token,
+        transport,
+    )
+
+
+def batch(map_id: int, rows: int) -> pa.RecordBatch:
+    """Return rows of 16 bytes, which blocks do not encode."""
+    random = np.random.default_rng([map_id, rows])
+    key, n = random.integers(-(2**62), 2**62, (2, rows))
+    return pa.record_batch({"key": key, "n": n})
+
+
+def write(
+    shuffle: mrflight.Shuffle, map_id: int, *batches: pa.RecordBatch, attempt: int = 0
+) -> None:
+    with shuffle.writer(map_id, attempt, key=["key"]) as out:
+        for each in batches:
+            out.write(each)
+
+
+def put_plainly(server: Spilling, name: str, map_id: int, rows: pa.RecordBatch) -> None:
+    """Put rows into partition 0 as a client does that knows only Flight, and commit them."""
+    with flight.FlightClient(server.location) as client:
+        descriptor = flight.FlightDescriptor.for_path(name, "0", str(map_id), "0")
+        writer, reader = client.do_put(descriptor, rows.schema)
+        writer.write_batch(rows)
+        writer.done_writing()
+        reader.read()
+        writer.close()
+    schema = base64.b64encode(rows.schema.serialize()).decode()
+    commit = {"id": name, "map_id": map_id, "attempt": 0, "schema": schema}
+    commit |= {"rows": [rows.num_rows], "size_bytes": [rows.nbytes]}
+    with flight.FlightClient(server.cluster.location) as metadata:
+        list(metadata.do_action(("commit_map", json.dumps(commit).encode())))
+
+
+@pytest.mark.parametrize("memory", [LARGE, SMALL], ids=["in memory", "spilled"])
+def test_a_partition_has_blocks_of_all_kinds_and_is_read_in_all_ways(
+    tmp_path: Path, memory: int
+) -> None:
+    """Large blocks, which stay in the segments of their writer, and small ones, which do not."""
+    rows = [batch(number, size) for number, size in enumerate([200_000, 300, 200_000, 300, 50_000])]
+    with spilling(memory, tmp_path) as server:
+        shuffle = server.cluster.create_shuffle("kinds", partitions=1)
+        for map_id, transport in enumerate(("shared", "shared", "flight", "flight")):
+            write(over(shuffle, transport), map_id, rows[map_id])  # type: ignore[arg-type]
+        put_plainly(server, "kinds", 4, rows[4])
+        assert (server.stats().spilled_blocks > 0) == (memory == SMALL)
+        expected = pa.Table.from_batches(rows)
+        for transport in TRANSPORTS:
+            assert pa.Table.from_batches(over(shuffle, transport).reader(0)) == expected
+        assert plain_rows(server.cluster, "kinds", 0) == expected
+        shuffle.drop()
+        assert server.segments() == [4096], "the proof"
+
+
+def test_what_is_passed_counts_once_and_within_the_budget(tmp_path: Path) -> None:
+    """Five times the budget in blocks that the server keeps as they lie, or spills."""
+    budget = 32 * MIB
+    with spilling(budget, tmp_path, "shared") as server:
+        process = psutil.Process(server.process.pid)
+        shuffle = server.cluster.create_shuffle("budget", partitions=8)
+        before = process.memory_full_info().pss
+        rows = batch(0, 100_000)
+        most = 0
+        with shuffle.writer(0, key=["key"], buffer_bytes=16 * MIB) as out:
+            for _ in range(100):
+                out.write(rows)
+                most = max(most, process.memory_full_info().pss - before, sum(server.segments()))
+        stats = server.stats()
+        assert stats.size_bytes > 4 * budget
+        assert stats.memory_bytes <= budget
+        assert stats.spilled_bytes >= stats.size_bytes - budget
+        assert most < budget + 60 * MIB
+        assert sum(server.segments()) <= stats.memory_bytes + MIB
+        assert sum(each.num_rows for p in range(8) for each in shuffle.reader(p)) == 100 * 100_000
+        shuffle.drop()
+
+
+def test_a_page_that_a_reader_maps_too_counts_once(tmp_path: Path) -> None:
+    with spilling(LARGE, tmp_path, "shared") as server:
+        shuffle = server.cluster.create_shuffle("once", partitions=4)
+        rows = batch(0, MIB)  # 16 MiB
+        write(shuffle, 0, rows, rows, rows, rows)
+        processes = [psutil.Process(server.process.pid), psutil.Process()]
+        before = sum(each.memory_full_info().pss for each in processes)
+        held = [each for p in range(4) for each in shuffle.reader(p)]
+        grown = sum(each.memory_full_info().pss for each in processes) - before
+        assert sum(each.num_rows for each in held) == 4 * MIB
+        assert grown < 16 * MIB, "of 64 MiB that both map"
+        shuffle.drop()
+
+
+def digest(table: pa.Table) -> str:
+    found = hashlib.sha256()
+    for column in table.columns:
+        for chunk in column.chunks:
+            found.update(chunk.buffers()[1])
+    return found.hexdigest()
+
+
+def test_a_reader_that_still_maps_a_dropped_partition_sees_the_same_bytes(tmp_path: Path) -> None:
+    with spilling(LARGE, tmp_path, "shared") as server:
+        shuffle = server.cluster.create_shuffle("dropped", partitions=2)
+        write(shuffle, 0, batch(0, 200_000), *(batch(1, 300) for _ in range(50)))
+        held = [pa.Table.from_batches(shuffle.reader(p)) for p in range(2)]
+        before = [digest(table) for table in held]
+        shuffle.drop()
+        assert server.segments() == [4096]
+        other = server.cluster.create_shuffle("other", partitions=2)
+        write(other, 0, batch(2, 400_000), *(batch(3, 300) for _ in range(50)))
+        assert [digest(table) for table in held] == before
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        assert [digest(table) for table in held] == before
+        with pytest.raises(ServerUnavailableError) as gone:
+            list(other.reader(0))
+        assert gone.value.retryable
+        del held
+        gc.collect()
+        assert "memfd:mrflight" not in Path("/proc/self/maps").read_text()
+        server.process.returncode = 0
+
+
+WRITER = """
+import pickle, sys
+import numpy as np
+import pyarrow as pa
+shuffle = pickle.loads(bytes.fromhex(sys.argv[1]))
+out = shuffle.writer(0, 0, key=["key"], buffer_bytes=2**20, writer_id="w1")
+for part in range(20):
+    rows = np.random.default_rng(part).integers(-2**62, 2**62, 100_000)
+    out.write(pa.record_batch({"key": rows, "n": range(100_000)}))
+print("half", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_writer_that_is_killed_half_way_leaves_no_rows_and_no_memory(tmp_path: Path) -> None:
+    with spilling(LARGE, tmp_path, "shared") as server:
+        shuffle = server.cluster.create_shuffle("half", partitions=4)
+        files = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        with running_script(WRITER, pickle.dumps(shuffle).hex()) as script:
+            assert script.read_line() == "half"
+            assert server.stats().blocks > 10
+            script.process.send_signal(signal.SIGKILL)
+            script.process.wait()
+        assert [each for p in range(4) for each in shuffle.reader(p, maps=0)] == []
+        rows = batch(0, 1_000)
+        with shuffle.writer(0, 1, key=["key"], writer_id="w1") as out:
+            out.write(rows)
+        shuffle.drop_stale_attempts(0, 2, "w1")
+        assert server.stats().blocks == 4
+        assert sum(each.num_rows for p in range(4) for each in shuffle.reader(p)) == 1_000
+        shuffle.drop()
+        assert server.segments() == [4096]
+        await_that(
+            lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) <= files + 2,
+            "the channels of a process that is gone to be closed",
+        )
+
+
+READER = """
+import pickle, sys
+shuffle = pickle.loads(bytes.fromhex(sys.argv[1]))
+held = list(shuffle.reader(0))
+reading = shuffle.reader(0)
+held.append(next(reading))
+print(sum(each.num_rows for each in held), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_reader_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    before = set(os.listdir("/dev/shm"))
+    with spilling(LARGE, tmp_path, "shared") as server:
+        shuffle = server.cluster.create_shuffle("read", partitions=1)
+        files = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        write(shuffle, 0, *(batch(number, 100_000) for number in range(40)))
+        with running_script(READER, pickle.dumps(shuffle).hex()) as script:
+            assert int(script.read_line()) > 40 * 100_000
+            script.process.send_signal(signal.SIGKILL)
+            script.process.wait()
+        shuffle.drop()
+        await_that(lambda: server.segments() == [4096], "the segments of a reader that is gone")
+        await_that(
+            lambda: len(os.listdir(f"/proc/{server.process.pid}/fd")) <= files + 2,
+            "the channels of a reader that is gone",
+        )
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_a_server_with_few_open_files_keeps_blocks_in_memory_of_its_own(tmp_path: Path) -> None:
+    """Half of its files are segments at most, and nobody sees an error."""
+    with spilling(LARGE, tmp_path, "shared") as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (100, 100))
+        shuffle = server.cluster.create_shuffle("few", partitions=1)
+        rows = [batch(number, 10_000) for number in range(120)]  # 160 kB each
+        for number, each in enumerate(rows):
+            write(shuffle, number, each)
+        assert server.stats().blocks == 120
+        assert 40 <= len(server.segments()) <= 52
+        expected = pa.Table.from_batches(rows)
+        for transport in TRANSPORTS:
+            assert pa.Table.from_batches(over(shuffle, transport).reader(0)) == expected
+        shuffle.drop()
+        assert server.segments() == [4096]
+
+
+HOLDER = """
+import pickle, resource, sys
+shuffle = pickle.loads(bytes.fromhex(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+held = list(shuffle.reader(0))
+print(len(held), sum(each.num_rows for each in held), flush=True)
+"""
+
+
+def test_a_reader_with_few_open_files_holds_all_rows(tmp_path: Path) -> None:
+    """What it has mapped needs no open file."""
+    with spilling(LARGE, tmp_path, "shared") as server:
+        shuffle = server.cluster.create_shuffle("few", partitions=1)
+        for number in range(100):
+            write(shuffle, number, batch(number, 10_000))
+        with running_script(HOLDER, pickle.dumps(shuffle).hex()) as script:
+            assert script.read_line() == "100 1000000"
+        shuffle.drop()
+
+
+def write_blocks(out: ShuffleWriter) -> None:
+    """Write two blocks twenty times."""
+    for number in range(20):
+        out.write(batch(number, 100_000))
+        out._flush()
+
+
+def test_a_writer_of_a_dropped_shuffle_does_not_wait(tmp_path: Path) -> None:
+    """Nobody receives its segments, of which its channel holds few."""
+    with spilling(LARGE, tmp_path, "shared") as server:
+        shuffle = server.cluster.create_shuffle("gone", partitions=2)
+        out = shuffle.writer(0, key=["key"])
+        shuffle.drop()
+        with pytest.raises(ShuffleNotFoundError), out:
+            write_blocks(out)
+
+
+CLIENT = """
+import sys
+import pyarrow as pa
+import mrflight
+from mrflight.errors import JobError
+from mrflight.shuffle.wire.transport import channel_to
+metadata, name = sys.argv[1:]
+rows = pa.record_batch({"key": range(100_000), "n": range(100_000)})
+with mrflight.connect(metadata) as cluster:
+    shuffle = cluster.create_shuffle(name, partitions=2)
+    with shuffle.writer(0, key=["key"]) as out:
+        out.write(rows)
+    found = sum(each.num_rows for p in range(2) for each in shuffle.reader(p))
+    with shuffle.connections() as connections:
+        way = "flight" if channel_to(connections, shuffle.placement()[0][0]) is None else "shared"
+    print(found, way, flush=True)
+with mrflight.connect(metadata, transport="shared") as cluster:
+    try:
+        cluster.open_shuffle(name).writer(1, key=["key"]).write(rows.slice(0, 0))
+        list(cluster.open_shuffle(name).reader(0))
+    except JobError as error:
+        print(error, flush=True)
+    else:
+        print("shared", flush=True)
+"""
+
+
+@contextmanager
+def on_sockets() -> Iterator[str]:
+    """Yield the metadata server of a cluster that every network namespace reaches."""
+    with TemporaryDirectory(prefix="mrf") as folder:
+        Path(folder).chmod(0o755)
+        with standing_cluster(1, sockets=Path(folder)) as cluster:
+            for path in Path(folder).iterdir():
+                path.chmod(0o777)
+            yield cluster.metadata
+            with mrflight.connect(cluster.metadata) as client:
+                for shuffle in client.status().shuffles:
+                    client.open_shuffle(shuffle.id).drop()
+
+
+def said(*prefix: str) -> list[str]:
+    """Return what a client says that is run behind a command."""
+    with on_sockets() as metadata:
+        command = [*prefix, sys.executable, "-c", CLIENT, metadata, "seen"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_client_of_this_machine_shares_memory() -> None:
+    assert said() == ["100000 shared", "shared"]
+
+
+@needs_root
+def test_a_client_in_another_network_goes_over_flight_unless_it_is_forced_not_to() -> None:
+    """As in a container: it reaches the servers, and not the socket for shared memory."""
+    ways, refusal = said("unshare", "--net")
+    assert ways == "100000 flight"
+    assert refusal.startswith('the transport is "shared", and this process shares no memory with ')
+    assert "its socket is not in this network, which is that of another machine" in refusal
+
+
+@needs_root
+def test_a_client_of_another_user_goes_over_flight_unless_it_is_forced_not_to() -> None:
+    """It may read every file, as Python may lie where only root can read it."""
+    may_read = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    ways, refusal = said("setpriv", f"--reuid={NOBODY}", "--clear-groups", *may_read)
+    assert ways == "100000 flight"
+    assert (
+        f"is a process of user 0, and this one of user {NOBODY}; set cluster.transport" in refusal
+    )
