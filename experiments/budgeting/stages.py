@@ -88,6 +88,7 @@ _WORKER: _Rules = {
     "mrflight.shuffle.wire.block:encode_block": Stage.ENCODE_BLOCKS,
     "mrflight.shuffle.wire.block:to_wire": Stage.SEND,
     "mrflight.shuffle.client.block_sender": Stage.SEND,
+    "mrflight.shuffle.client.put_streams": Stage.SEND,
     "mrflight.shuffle.client.writer:_request_commit": Stage.SCHEDULE,
     "mrflight.shuffle.client.writer:abort": Stage.SCHEDULE,
     "mrflight.shuffle.client.shuffle": Stage.SCHEDULE,
@@ -133,16 +134,18 @@ _DRIVER: _Rules = {
 }
 _DATA: _Rules = {
     "mrflight.servers.data:do_put": Stage.RECEIVE,
-    "mrflight.servers.data:_messages": Stage.RECEIVE,
+    "mrflight.servers.data:_received": Stage.RECEIVE,
     "mrflight.servers.data:_blocks": Stage.RECEIVE,
     "mrflight.servers.data:_batches": Stage.RECEIVE,
     "mrflight.servers.data:do_get": Stage.FETCH,
+    "mrflight.servers.data:_messages": Stage.FETCH,
     "mrflight.servers.data:<genexpr>": Stage.FETCH,
     "mrflight.servers.data:_plain": Stage.FETCH,
     "mrflight.shuffle.wire.flight_errors:answer_stream": Stage.FETCH,
     "mrflight.shuffle.store.": Stage.STORE,
     "mrflight.servers.data:serving": Stage.START,
     "mrflight.servers.": Stage.SCHEDULE,
+    "mrflight.system.segment_channel:_accept": Stage.SCHEDULE,
     "": Stage.START,
 }
 _METADATA: _Rules = {
