@@ -67,7 +67,15 @@ def is_short_dictionary(dictionary: pa.Array) -> bool:
     is_short = len(dictionary) <= MAX_LOW_CARDINALITY
     if not is_short or not pa.types.is_string(dictionary.type) or dictionary.null_count:
         return False
-    if not len(dictionary):
-        return True
-    ends = values_in(dictionary.buffers()[1], "<i4", len(dictionary) + 1, dictionary.offset)
-    return all(np.diff(ends) <= MAX_SHORT_BYTES)
+    return longest_string(dictionary) <= MAX_SHORT_BYTES
+
+
+def longest_string(strings: pa.StringArray) -> int:
+    """Return the bytes of the longest string; 0 if there is none.
+
+    What is behind nulls counts as well. Arrow's `binary_length` takes 16 ns a string, this 1 ns.
+    """
+    if not len(strings):
+        return 0
+    ends = values_in(strings.buffers()[1], "<i4", len(strings) + 1, strings.offset)
+    return int(np.diff(ends).max())

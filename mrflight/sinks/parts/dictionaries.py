@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from mrflight.compute.arrays import to_arrow, to_numpy
+
+_ROWS_AT_ONCE = 1 << 14
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -63,6 +65,12 @@ def match_dictionaries(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def _parts_of_indices(column: pa.ChunkedArray) -> Iterator[pa.Int32Array]:
+    for chunk in column.chunks:
+        for start in range(0, len(chunk), _ROWS_AT_ONCE):
+            yield chunk.indices.slice(start, _ROWS_AT_ONCE)
+
+
 def _choose_field(fields: Sequence[pa.Field]) -> pa.Field:
     """Return a column's field from the batch in which it is a dictionary, if there is one."""
     return next((field for field in fields if types.is_dictionary(field.type)), fields[0])
@@ -82,10 +90,10 @@ def _drop_unused(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     dictionary = column.chunk(0).dictionary
     is_used = np.zeros(len(dictionary), np.bool_)
-    for chunk in column.chunks:
-        is_used[to_numpy(chunk.indices.drop_null())] = True
-    if is_used.all():
-        return column
+    for indices in _parts_of_indices(column):
+        is_used[to_numpy(indices.drop_null())] = True
+        if is_used.all():  # mostly after the first part
+            return column
     used = to_arrow(np.flatnonzero(is_used).astype(np.int32))
     chunks = [
         pa.DictionaryArray.from_arrays(

@@ -22,6 +22,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mrflight.compute.arrays import longest_string
+
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
@@ -138,8 +140,7 @@ def _parse_bounds(kind: pa.DataType, low: Any, high: Any) -> Range:
 
 
 def _is_long(values: pa.ChunkedArray) -> bool:
-    longest = pc.max(pc.binary_length(values)).as_py()
-    return longest is not None and longest > _FOOTER_BOUND_BYTES
+    return any(longest_string(each) > _FOOTER_BOUND_BYTES for each in values.chunks)
 
 
 def _range_of_prefixes(values: pa.ChunkedArray) -> Range:

@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 from mrflight.config.spec import OutputFormat, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
+from mrflight.sinks.parts.dictionaries import unify_dictionaries
 from mrflight.sinks.parts.encoders import PARQUET_CHUNK
 from mrflight.sinks.parts.file_statistics import leaf_paths
 from mrflight.sinks.parts.open_files import PartLimits
-from mrflight.sinks.parts.parquet_encoder import dictionary_columns
+from mrflight.sinks.parts.parquet_encoder import (
+    MAX_ROWS_AT_ONCE,
+    MIN_ROWS_AT_ONCE,
+    dictionary_columns,
+    rows_at_once,
+)
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.sinks.parts.partition_values import partition_path, split_by_values
 from mrflight.storage.part_name import (
@@ -220,6 +226,24 @@ def test_columns_whose_values_repeat_get_dictionaries() -> None:
         }
     )
     assert dictionary_columns(table) == ["few", "constant", "null", "list.list.element"]
+
+
+def test_pages_of_wide_columns_are_looked_at_more_often() -> None:
+    narrow, wide = pa.array(range(100)), pa.array(["x" * 700] * 100)
+    assert rows_at_once(pa.table({"narrow": narrow})) == MAX_ROWS_AT_ONCE
+    assert 1400 < rows_at_once(pa.table({"narrow": narrow, "wide": wide})) < 1500
+    assert rows_at_once(pa.table({"wide": pa.array(["x" * 7000] * 100)})) == MIN_ROWS_AT_ONCE
+    assert rows_at_once(pa.table({"wide": wide[:0]})) == MIN_ROWS_AT_ONCE
+
+
+def test_a_dictionary_keeps_the_values_that_are_in_rows() -> None:
+    rows = [0] * 20_000 + [2, None]
+    values = pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), pa.array(["a", "b", "c"]))
+    unified = unify_dictionaries(pa.table({"c": values}))["c"]
+    assert unified.chunk(0).dictionary.to_pylist() == ["a", "c"]
+    assert unified.to_pylist() == values.to_pylist()
+    used = unify_dictionaries(pa.table({"c": values.slice(1, 10)}))["c"]
+    assert used.chunk(0).dictionary.to_pylist() == ["a"]
 
 
 def test_leaf_paths_are_those_of_parquet(tmp_path: Path) -> None:
