@@ -2,9 +2,9 @@
 
     python -m experiments.start [--rounds 15] [--out FOLDER]
 
-Each round runs, in changing order: Python alone, importing Arrow, importing Flight, a job on one
-file, which runs in one task, and a job on four files, which needs servers and a shuffle. The
-ratios are those of the medians of all rounds.
+Each round runs, in changing order: Python alone, importing Arrow, importing Flight, jobs on one
+file and on four, which one task reads, and a job of two partitions, which needs servers and a
+shuffle. The ratios are those of the medians of all rounds.
 """
 
 from __future__ import annotations
@@ -33,20 +33,26 @@ IMPORTS = {
     "import pyarrow.flight": "import pyarrow.flight",
 }
 FLOOR = "import pyarrow.flight"
-JOBS = {"job on one file": 1, "job on four files": 4}
+JOBS = {
+    "job on one file": (1, "auto"),
+    "job on four files": (4, "auto"),
+    "job of two partitions": (4, 2),
+}
+"""The number of files, and of partitions."""
 
 
-def write_job(folder: Path, files: int) -> Path:
+def write_job(folder: Path, files: int, partitions: int | str) -> Path:
     """Write a job that sums 1,000 rows, in so many files, by 100 keys."""
     rows = pa.table({"k": [row % 100 for row in range(ROWS)], "v": list(range(ROWS))})
     inputs = folder / f"in{files}"
-    inputs.mkdir()
+    inputs.mkdir(exist_ok=True)
     each = ROWS // files
     for number in range(files):
         pq.write_table(rows.slice(number * each, each), inputs / f"{number}.parquet")
-    job = folder / f"{files}.toml"
+    job = folder / f"{files}-{partitions}.toml"
     path = f"{inputs}/0.parquet" if files == 1 else str(inputs)
-    job.write_text(JOB.replace("FOLDER", path).replace("FORMAT", "parquet"))
+    shuffle = f"[shuffle]\npartitions = {json.dumps(partitions)}\n"
+    job.write_text(JOB.replace("FOLDER", path).replace("FORMAT", "parquet") + shuffle)
     return job
 
 
@@ -55,8 +61,8 @@ def commands(folder: Path) -> dict[str, Sequence[str]]:
     found: dict[str, Sequence[str]] = {
         name: [sys.executable, "-c", text] for name, text in IMPORTS.items()
     }
-    for name, files in JOBS.items():
-        job = write_job(folder, files)
+    for name, (files, partitions) in JOBS.items():
+        job = write_job(folder, files, partitions)
         found[name] = mrflight_job.driver_command(job, [], sys.executable)
     return found
 

@@ -26,7 +26,7 @@ SUMS = {
 QUERIES = ("q1", "q3", "q18")
 JOBS = (
     *("clicks-unique", "clicks-10", "zipf", "repartition", "sorted", *QUERIES),
-    *("small on one file", "small on four files"),
+    *("small on one file", "small of two partitions"),
 )
 
 
@@ -61,7 +61,7 @@ def jobs(names: Sequence[str], size: Size, scratch: Path) -> Iterator[Job]:
         elif name in QUERIES:
             yield _query(name, size)
         elif name.startswith("small"):
-            yield _small(name, 1 if "one" in name else 4, scratch)
+            yield _small(name, scratch)
         elif name in JOBS:
             amount = size.scale if name == "repartition" else float(size.rows)
             yield _of_peers(Case(plain, keys, amount), size)
@@ -124,8 +124,9 @@ def _query(name: str, size: Size) -> Job:
     return Job(name, f"TPC-H {name}: scale factor {size.scale:g}", words, check, work)
 
 
-def _small(name: str, files: int, scratch: Path) -> Job:
-    job = start.write_job(scratch, files)
+def _small(name: str, scratch: Path) -> Job:
+    files, partitions = start.JOBS[name.replace("small", "job")]
+    job = start.write_job(scratch, files, partitions)
 
     def words(out: Path) -> Sequence[str]:
         return mrflight_job.driver_command(job, [f"output.table={out}/result"], str(PYTHON))

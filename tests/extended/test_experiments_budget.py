@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.experiments import ROOT, python
 
-SMALL = "small on four files"
+SMALL = "small of two partitions"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sampler reads the clocks of Linux")
