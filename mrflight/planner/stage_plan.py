@@ -218,8 +218,9 @@ def plan_stage(
 def _pack_weight(spec: JobSpec, splits: Sequence[Split], workers: int) -> int:
     """Return up to which weight small splits are packed into one map."""
     total = sum(map(weight, splits))
-    if spec.shuffle.partitions == "auto" and not spec.has_functions and total <= ONE_MAP_BYTES:
-        return total  # such a stage can do without servers: see `StagePlan.runs_directly`
+    may_be_direct = spec.has_output and spec.shuffle.partitions == "auto"
+    if may_be_direct and not spec.has_functions and total <= ONE_MAP_BYTES:
+        return total  # such a job can do without servers: see `StagePlan.runs_directly`
     return min(total // (workers * _PACKS_PER_WORKER), SPLIT_BYTES)
 
 

@@ -149,7 +149,7 @@ def test_a_stage_that_reads_another(
 
         stage:          per-url
         input visits:   csv, 2 files, 3.9 KiB
-          maps:         1, up to 3.9 KiB of 2 files each
+          maps:         2, up to 2.0 KiB each
           shuffle:      by hash of url
         partitions:     1 (by size: about 3.9 KiB of rows, up to 57.3 MiB each, a quarter of a reduce's memory)
         combine:        no (visitors counts values that may come from several maps); columns sent: url, visitor
