@@ -6,7 +6,9 @@ shuffle still returns its rows.
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,9 +28,14 @@ from mrflight.errors import (
 from mrflight.shuffle.wire import lease_protocol as table_protocol
 from mrflight.shuffle.wire import protocol
 from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
+from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import DataAction, Message, MetadataAction
+from mrflight.shuffle.wire.shared_blocks import NO_ROWS, SharedTag, encode_tags
 from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
+from mrflight.shuffle.wire.transport import StreamChannel, channel_to
+from mrflight.system.segment_channel import SegmentChannel
+from mrflight.system.shared_memory import IS_SUPPORTED, Segment
 from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 from tests.support.hostile_servers import (
     BATCH,
@@ -44,6 +51,7 @@ ACTIONS = 2_500
 """The number of requests that each server gets."""
 READS = 1_000
 PUTS = 1_000
+SHARED_PUTS = 500
 UNTYPED = (ServerUnavailableError, DeadlineExceededError)
 """The errors of a client whose server died or hangs."""
 
@@ -236,4 +244,63 @@ def test_puts(make: Callable[[random.Random], Put], servers: Servers) -> None:
 
         kinds = try_all(requests(), make.__name__)
         assert kinds["ProtocolError"] > PUTS / 4
+        assert kinds["done"] > 0
+
+
+def shared_put(channel: StreamChannel, client: flight.FlightClient, rng: random.Random) -> None:
+    """Put a block in shared memory of which the key, the tags or the segment is wrong, or none."""
+    key, instead = channel.key, None
+    body = encode_block([BATCH], ipc_options("none"))
+    whole = body.body.to_pybytes()
+    metadata = encode_tags([SharedTag(rng.choice((0, 2, 3)), body.rows, body.xxh3, 0, len(whole))])
+    match rng.choice(("key", "tags", "body", "segment", "no segment", "too large", "nothing")):
+        case "key":
+            key = "0" * 32
+        case "tags":
+            metadata = damaged(metadata, rng)
+        case "body":
+            whole = damaged(whole, rng) or b"\0"
+        case "segment":
+            instead = [os.open(os.devnull, os.O_RDWR), os.memfd_create("mrflight")]
+            rng.shuffle(instead)
+        case "no segment":
+            instead = []
+        case "too large":
+            whole += bytes(2**20)
+            metadata = encode_tags([SharedTag(0, body.rows, body.xxh3, 0, 2**19)])
+    command = BlockStream(SHUFFLE, 0, 0, channel=key).encode()
+    put = Put(flight.FlightDescriptor.for_command(command), NO_ROWS.schema, [(NO_ROWS, metadata)])
+    with channel.segments as segments:
+        if instead is None:
+            segments.send(Segment.of([memoryview(whole)]), WAIT_S)
+        else:
+            send_files(segments, instead)
+        put.send(client)
+
+
+def send_files(channel: SegmentChannel, files: list[int]) -> None:
+    """Pass files in place of a segment, and close them here."""
+    socket.send_fds(channel._connection, [b"s"], files)
+    for file in files:
+        os.close(file)
+
+
+@pytest.mark.skipif(not IS_SUPPORTED, reason="memfd is Linux's")
+def test_puts_in_shared_memory(servers: Servers) -> None:
+    with (
+        flight.FlightClient(servers.data) as client,
+        Connections(transport="shared") as connections,
+    ):
+        servers.cluster.create_shuffle(SHUFFLE, partitions=3)
+        rng = random.Random("shared puts")
+
+        def requests() -> Iterator[tuple[str, Callable[[], object]]]:
+            for _ in range(SHARED_PUTS):
+                channel = channel_to(connections, servers.data)
+                assert channel is not None
+                yield "in shared memory", partial(shared_put, channel, client, rng)
+
+        kinds = try_all(requests(), "shared puts")
+        assert kinds["ProtocolError"] > SHARED_PUTS / 4
+        assert kinds["CorruptBlockError"] > 0
         assert kinds["done"] > 0

@@ -63,7 +63,7 @@ class OnRay(ThisMachine):
     def __init__(self, head: RayHead) -> None:
         self.head = head
         # Servers take longer to start there, a second each.
-        self.options = (*head.options, *TWO)
+        self.options = (*head.options, *ThisMachine.options, *TWO)
 
     def seen(self, run: FaultyRun) -> FaultyRun:
         return RayRun(run.job, run.driver, run.mark, run.temporary, run.standing, self)
