@@ -147,7 +147,9 @@ class SegmentListener(Closeable):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _READER_BUFFER_BYTES)
         channel = SegmentChannel(connection)
         self._waiting[key] = channel
-        channel.send(self._proof, _GREETING_S)
+        if not channel.send(self._proof, _GREETING_S):
+            self._waiting.pop(key, None)
+            raise SegmentError("too many segments are on their way")
 
     def _forget_dead(self) -> None:
         """Close channels that nobody will take, because their clients are gone, or too many."""
@@ -164,7 +166,8 @@ def open_channel(
     """Open a channel to the listener ``name``; return its key and this end.
 
     Raises OSError if nobody of this user listens there, or if the memory that it passes is not seen
-    here or does not hold the ``proof``; TimeoutError, which is one, if it does not accept in time.
+    here or does not hold the ``proof``. It may be later if the error is a TimeoutError, a
+    ConnectionResetError or a BrokenPipeError.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

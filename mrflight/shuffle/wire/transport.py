@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mrflight.errors import DeadlineExceededError, JobError, ProtocolError
+from mrflight.errors import JobError, ProtocolError, ServerUnavailableError
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, SharedMemoryOffer
@@ -24,6 +24,8 @@ from mrflight.system.shared_memory import IS_SUPPORTED
 log = logging.getLogger(__name__)
 
 _NONE = SharedMemoryOffer()
+_MAY_BE_LATER = (TimeoutError, ConnectionResetError, BrokenPipeError)
+"""The errors of a server that hangs, has just ended, or has too many segments on their way."""
 _GREETING_S = 5.0
 """How long a client waits for a server to accept its channel."""
 
@@ -42,7 +44,7 @@ def channel_to(
 
     The server is asked what it offers with the timeout of calls, or ``answer_s`` if that is less.
     Raises the errors of `call`. With the transport ``shared`` it raises JobError if there is no
-    shared memory, and DeadlineExceededError if the server does not answer.
+    shared memory, and ServerUnavailableError if there may be some later.
     """
     if connections.transport == "flight":
         return None
@@ -51,9 +53,9 @@ def channel_to(
     for offer in _offers(connections, location, answer_s):
         try:
             key, channel = open_channel(offer.name, offer.proof, timeout_s)
-        except TimeoutError as error:
+        except _MAY_BE_LATER as error:
             if connections.transport == "shared":
-                raise _late(location) from error
+                raise _unavailable(location, error) from error
             return None  # over Flight it is learnt whether the server is alive
         except (OSError, ValueError) as error:
             reason = str(error)
@@ -85,8 +87,8 @@ def _offers(
             yield again
 
 
-def _late(location: str) -> DeadlineExceededError:
-    error = DeadlineExceededError(f"the shared memory of {location} did not answer in time")
+def _unavailable(location: str, reason: OSError) -> ServerUnavailableError:
+    error = ServerUnavailableError(f"{location} shares no memory at present: {reason}")
     error.location = location
     return error
 
