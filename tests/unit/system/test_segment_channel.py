@@ -17,7 +17,7 @@ from mrflight.system import segment_channel
 from mrflight.system.segment_channel import KEY_BYTES, SegmentChannel, SegmentListener, open_channel
 from mrflight.system.shared_memory import Segment, SegmentError
 from tests.support.another_user import as_another_user, code_of, needs_root
-from tests.support.scripts import running_script
+from tests.support.scripts import Script, running_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 
@@ -225,7 +225,7 @@ def test_of_many_descriptors_one_is_taken_and_none_stays_open(
 def test_a_listener_outlives_clients_that_do_not_greet_as_they_should(
     listener: SegmentListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_channel, "_GREETING_S", 0.1)
+    monkeypatch.setattr(segment_channel, "_GREETING_S", 0.5)
     silent, gone = raw(listener), raw(listener)
     gone.close()
     bad = [raw(listener) for _ in range(3)]
@@ -279,7 +279,8 @@ try:
     while True:
         hogs.append(os.open(os.devnull, os.O_RDONLY))
 except OSError:
-    print(listener.name, listener.proof, flush=True)
+    sys.stdout.write(f"listens at {listener.name} {listener.proof}\\n")  # whole, beside the log
+    sys.stdout.flush()
 sys.stdin.readline()
 for file in hogs:
     os.close(file)
@@ -287,12 +288,20 @@ sys.stdin.read()
 """
 
 
+def lines_until(script: Script, text: str, lines: list[str]) -> str:
+    """Return the first line with this text, of those that were read and those that come."""
+    while not any(text in line for line in lines):
+        lines.append(script.read_line())
+        assert lines[-1], "the process has ended"
+    return next(line for line in lines if text in line)
+
+
 def test_a_listener_goes_on_once_there_are_fewer_open_files() -> None:
     with running_script(FULL) as script, ThreadPoolExecutor(1) as thread:
-        name, proof = script.read_line().split()
+        lines: list[str] = []
+        name, proof = lines_until(script, "listens at ", lines).split()[2:]
         opening = thread.submit(open_channel, name, proof, 4 * WAIT_S)
-        said = script.read_line()
-        assert "Too many open files" in said
+        lines_until(script, "Too many open files", lines)
         assert script.process.stdin is not None
         script.process.stdin.write("\n")
         script.process.stdin.flush()
