@@ -18,7 +18,6 @@ import mmap
 import os
 import resource
 import sys
-import threading
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -48,11 +47,11 @@ class Segment:
         self.file = file
         self.size = size
         self._buffer: pa.Buffer | None = None
-        _alive.add()
+        _alive.add(id(self))
 
     def __del__(self) -> None:
         os.close(self.file)
-        _alive.remove()
+        _alive.discard(id(self))
 
     @classmethod
     def of(cls, parts: Sequence[memoryview]) -> Segment:
@@ -105,7 +104,7 @@ class Segment:
 
     def read(self, offset: int, size: int) -> pa.Buffer:
         """Return a range; a copy if this process has mapped very many segments. Raises OSError."""
-        if self._buffer is not None or _mappings.count < _MAX_MAPPED:
+        if self._buffer is not None or len(_mappings) < _MAX_MAPPED:
             return self.buffer.slice(offset, size)
         return pa.py_buffer(os.pread(self.file, size, offset))
 
@@ -127,7 +126,7 @@ def may_hold_another() -> bool:
 
     Half of the files that it may open are left for connections and files.
     """
-    return IS_SUPPORTED and _alive.count < min(_MAX_MAPPED, _open_file_limit() // 2)
+    return IS_SUPPORTED and len(_alive) < min(_MAX_MAPPED, _open_file_limit() // 2)
 
 
 def _open_file_limit() -> int:
@@ -144,26 +143,11 @@ def _new_file() -> int:
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if IS_SUPPORTED else 0
 
 
-class _Count:
-    """How many of something this process has."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._lock = threading.Lock()
-
-    def add(self) -> None:
-        with self._lock:
-            self.count += 1
-
-    def remove(self) -> None:
-        with self._lock:
-            self.count -= 1
-
-
-_alive = _Count()
-"""Segments, which have a descriptor each."""
-_mappings = _Count()
-"""Mappings, which may outlive their segments."""
+_alive: set[int] = set()
+"""The ids of segments, which have a descriptor each. Sets need no lock, and a lock could be held by
+the thread that collects garbage in the middle, and lets a segment go."""
+_mappings: set[int] = set()
+"""The ids of mappings, which may outlive their segments."""
 
 
 class _Mapping:
@@ -175,12 +159,12 @@ class _Mapping:
         if self.address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, f"{os.strerror(number)}, for {size} bytes of shared memory")
-        _mappings.add()
+        _mappings.add(id(self))
 
     def __del__(self) -> None:
         if self.address != _FAILED:
             _libc().munmap(self.address, self._size)
-            _mappings.remove()
+            _mappings.discard(id(self))
 
 
 _loaded: ctypes.CDLL | None = None

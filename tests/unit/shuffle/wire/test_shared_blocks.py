@@ -28,6 +28,7 @@ from mrflight.shuffle.wire.shared_blocks import (
     encode_tags,
     messages,
 )
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS
 from mrflight.system.segment_channel import SegmentChannel
 from mrflight.system.shared_memory import Segment
 
@@ -150,6 +151,26 @@ def test_blocks_are_in_the_messages_while_too_many_segments_are_on_their_way() -
         ((tag, found),) = passed([(7, block)], full, None)
     assert (tag, found) == (BlockTag(7, 4, block.xxh3), Block(*block))
     assert not isinstance(found, SharedBlock)
+
+
+class PatientChannel(SegmentChannel):
+    """Records how long a send may take."""
+
+    timeout_s = 0.0
+
+    def send(self, segment: Segment, timeout_s: float) -> bool:
+        self.timeout_s = timeout_s
+        return super().send(segment, timeout_s)
+
+
+def test_a_server_waits_for_a_slow_reader_as_long_as_a_stream_may_take(
+    ends: tuple[SegmentChannel, SegmentChannel],
+) -> None:
+    segment = Segment.of([memoryview(b"some rows")])
+    block = SharedBlock.at(segment, 5, Block.of(4, segment.read(5, 4)))
+    patient = PatientChannel(ends[0]._connection)
+    assert len(list(messages(iter([(0, block)]), patient))) == 1
+    assert patient.timeout_s == DEFAULT_TIMEOUTS.stream_s
 
 
 @given(st.binary(max_size=100))
