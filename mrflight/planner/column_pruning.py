@@ -19,15 +19,21 @@ from mrflight.tasks.operators.partial_columns import needed_columns
 def prune_columns(
     spec: JobSpec, source: Source, row_map: RowMap | None
 ) -> tuple[Source, RowMap | None]:
-    """Return the input and its map without unused columns, as far as these can leave them out.
+    """Return the input and its map without columns that the job does not use."""
+    return keep_columns(source, row_map, _grouped_columns(spec, spec.inputs[source.name]))
 
-    Returns them unchanged if the used columns are not known, or if one is missing: the planner
-    reports the mistake.
+
+def keep_columns(
+    source: Source, row_map: RowMap | None, needed: set[str] | None
+) -> tuple[Source, RowMap | None]:
+    """Return the input and its map without other columns, as far as these can leave them out.
+
+    ``needed`` is None for all columns. Returns them unchanged if columns are not known, or one is
+    missing: the planner reports the mistake.
     """
     schema = source.reader.schema
     if schema is None:
         return source, row_map
-    needed = _grouped_columns(spec, spec.inputs[source.name])
     try:
         pruned, needed = _prune_maps(schema, row_map, needed)
     except JobError:

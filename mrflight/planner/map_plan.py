@@ -15,6 +15,7 @@ from mrflight.config.memory import MemoryPlan
 from mrflight.config.sort_key import ascending, columns_of, parse_sort_keys
 from mrflight.config.spec import InputSpec, JobSpec, ReduceSection
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
+from mrflight.planner.column_pruning import keep_columns
 from mrflight.planner.keys import key_of, rows_of
 from mrflight.planner.stages import IN_ORDER
 from mrflight.sources.base import Source, Split, pack_splits
@@ -275,6 +276,7 @@ def _plan_samples(
     if source.reader.reads_packs:  # one of many small files has too few rows
         picked = [pack_splits(pieces[at : at + step]) for at in range(0, len(pieces), step)]
     rows = max(100, SAMPLE_ROWS_PER_PARTITION * partitioner.partitions // len(picked))
+    keys, key_map = keep_columns(source, row_map, set(columns_of(partitioner.sort_keys)))
     return [
-        SampleTask(source.reader, piece, row_map, partitioner.sort_keys, rows) for piece in picked
+        SampleTask(keys.reader, piece, key_map, partitioner.sort_keys, rows) for piece in picked
     ]

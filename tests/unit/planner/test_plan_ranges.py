@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
 from mrflight.config.sort_key import ascending
+from mrflight.tasks.sample_task import run_sample
 from tests.support.plans import Plan, job
 
 
@@ -31,3 +38,19 @@ def test_more_partitions_need_a_larger_sample(plan: Plan) -> None:
         return sum(sample.rows for sample in plan(spec).sample_tasks)
 
     assert (sampled(10), sampled(10_000)) == (64 * 100, 100 * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("section", "columns", "sampled"),
+    [({}, ["weight"], [1, 2]), ({"filter": "not extra"}, ["extra", "weight"], [2])],
+)
+def test_samples_read_what_the_key_needs(
+    plan: Plan, tmp_path: Path, section: dict[str, str], columns: list[str], sampled: list[int]
+) -> None:
+    rows = {"url": ["a", "b"], "extra": [True, False], "weight": [1, 2]}
+    pq.write_table(pa.table(rows), tmp_path / "visits.parquet")
+    visits = {"path": "visits.parquet", "key": ["weight"], **section}
+    (sample,) = plan(job(inputs={"visits": visits}, shuffle={"partitioner": "range"})).sample_tasks
+    assert sample.reader.schema is not None
+    assert sample.reader.schema.names == columns
+    assert run_sample(sample).to_pydict() == {"0": sampled}
