@@ -13,7 +13,13 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mrflight.errors import JobError, ProtocolError, ServerUnavailableError
+from mrflight.errors import (
+    DeadlineExceededError,
+    JobError,
+    MrflightError,
+    ProtocolError,
+    ServerUnavailableError,
+)
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, SharedMemoryOffer
@@ -44,7 +50,7 @@ def channel_to(
 
     The server is asked what it offers with the timeout of calls, or ``answer_s`` if that is less.
     Raises the errors of `call`. With the transport ``shared`` it raises JobError if there is no
-    shared memory, and ServerUnavailableError if there may be some later.
+    shared memory, and DeadlineExceededError or ServerUnavailableError if there may be some later.
     """
     if connections.transport == "flight":
         return None
@@ -87,8 +93,12 @@ def _offers(
             yield again
 
 
-def _unavailable(location: str, reason: OSError) -> ServerUnavailableError:
-    error = ServerUnavailableError(f"{location} shares no memory at present: {reason}")
+def _unavailable(location: str, reason: OSError) -> MrflightError:
+    error: MrflightError
+    if isinstance(reason, TimeoutError):
+        error = DeadlineExceededError(f"shared memory: {location} did not answer in time")
+    else:
+        error = ServerUnavailableError(f"shared memory: {location} cannot be reached: {reason}")
     error.location = location
     return error
 

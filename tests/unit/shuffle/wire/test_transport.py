@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -14,7 +15,7 @@ from mrflight.servers.actions import Actions, answer_keepalive
 from pyarrow import flight
 
 from mrflight.config.transport import Transport
-from mrflight.errors import JobError, ServerUnavailableError
+from mrflight.errors import DeadlineExceededError, JobError, ServerUnavailableError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import answer_errors
@@ -184,7 +185,7 @@ def test_a_server_that_has_ended_is_unavailable(transport: Transport) -> None:
     assert failed.value.retryable
 
 
-def test_a_server_that_is_silent_is_left_to_flight_or_unavailable() -> None:
+def test_a_server_that_is_silent_is_left_to_flight_or_late() -> None:
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     silent.bind("\0mrflight-silent")
     silent.listen()
@@ -194,10 +195,32 @@ def test_a_server_that_is_silent_is_left_to_flight_or_unavailable() -> None:
         with connections("auto", hasty) as using:
             assert channel_to(using, server.location) is None
         using = connections("shared", hasty)
-        with using, pytest.raises(ServerUnavailableError, match="at present: timed out") as late:
+        with using, pytest.raises(DeadlineExceededError, match="did not answer in time") as late:
             channel_to(using, server.location)
     assert late.value.location == server.location
     assert late.value.retryable
+
+
+def hang_up(listening: socket.socket, times: int) -> None:
+    for _ in range(times):
+        listening.accept()[0].close()
+
+
+def test_a_server_that_shares_no_memory_for_now_is_left_to_flight_or_unavailable() -> None:
+    """It is tried again for the next stream."""
+    busy = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    busy.bind("\0mrflight-busy")
+    busy.listen()
+    offer = SharedMemoryOffer("mrflight-busy", "00" * 32)
+    with closing(busy), serving(offer) as server, ThreadPoolExecutor(1) as thread:
+        hanging_up = thread.submit(hang_up, busy, 3)
+        with connections("auto") as using:
+            assert [channel_to(using, server.location) for _ in range(2)] == [None, None]
+        using = connections("shared")
+        with using, pytest.raises(ServerUnavailableError, match="cannot be reached") as failed:
+            channel_to(using, server.location)
+        hanging_up.result(5.0)
+    assert failed.value.location == server.location
 
 
 def test_a_stream_without_a_channel_is_as_servers_before_it_take_it() -> None:
