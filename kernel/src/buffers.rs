@@ -109,6 +109,7 @@ impl Number for u8 {}
 impl Number for u32 {}
 impl Number for u64 {}
 impl Number for i64 {}
+impl Number for i128 {}
 
 mod private {
     pub trait Sealed {}
@@ -116,6 +117,7 @@ mod private {
     impl Sealed for u32 {}
     impl Sealed for u64 {}
     impl Sealed for i64 {}
+    impl Sealed for i128 {}
 }
 
 fn contiguous(object: Borrowed<'_, '_, PyAny>) -> PyResult<PyUntypedBuffer> {

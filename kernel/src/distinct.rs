@@ -18,16 +18,23 @@ pub fn number(column: &Column, numbers: &mut [u32], firsts: &mut [u32]) -> Resul
     if column.validity(&rows)?.is_some() {
         return Err(Malformed::Column("it has nulls"));
     }
+    with_widened!(column.integers(&rows)?, values => number_all(values, numbers, firsts))
+}
+
+/// Number values as `number` does; there are as many as `numbers`.
+pub fn number_all(
+    values: impl Iterator<Item = u64>,
+    numbers: &mut [u32],
+    firsts: &mut [u32],
+) -> Result<usize> {
     let mut table = Table::new();
-    with_widened!(column.integers(&rows)?, values => {
-        for ((row, value), number) in (0_u32..).zip(values).zip(numbers) {
-            let (found, is_new) = table.number(value);
-            *number = found;
-            if is_new {
-                firsts[found as usize] = row;
-            }
+    for ((row, value), number) in (0_u32..).zip(values).zip(numbers) {
+        let (found, is_new) = table.number(value);
+        *number = found;
+        if is_new {
+            firsts[found as usize] = row;
         }
-    });
+    }
     // The numbers are read with a sign.
     i32::try_from(table.count).map_err(|_| Malformed::TooLong)?;
     Ok(table.count as usize)

@@ -12,11 +12,13 @@ mod append;
 mod bit_buffer;
 mod bits;
 mod buffers;
+mod byte_groups;
 mod canonical;
 mod centroids;
 mod column;
 mod distinct;
 mod float;
+mod groups;
 mod hash;
 mod hash_table;
 mod integers;
@@ -50,14 +52,14 @@ mod _kernel {
     use pyo3::prelude::*;
 
     use crate::buffers::Output;
-    use crate::column::Column;
+    use crate::column::{Column, Layout};
     #[pymodule_export]
     use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::plain_csv::PlainCsv;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{centroids, distinct, moments, order, place, rank, repeats, row};
+    use crate::{centroids, distinct, groups, moments, order, place, rank, repeats, row};
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -113,6 +115,38 @@ mod _kernel {
     ) -> PyResult<usize> {
         let (numbers, firsts) = (numbers.slice_mut()?, firsts.slice_mut()?);
         Ok(py.detach(|| distinct::number(&column, numbers, firsts))?)
+    }
+
+    /// Fill `numbers` and the beginning of `firsts` (uint32) as `number_distinct` does, for keys of
+    /// any columns. Return None if two keys have the same hash.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn number_keys(
+        py: Python<'_>,
+        columns: Vec<Column>,
+        mut numbers: Output,
+        mut firsts: Output,
+    ) -> PyResult<Option<usize>> {
+        let (numbers, firsts) = (numbers.slice_mut()?, firsts.slice_mut()?);
+        Ok(py.detach(|| groups::number(&columns, numbers, firsts))?)
+    }
+
+    /// Fill `sums` (int64, or decimals of 128 bits) with the sum of the values of each group. Return
+    /// false if one does not fit.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn sum_groups(
+        py: Python<'_>,
+        values: Column,
+        numbers: Column,
+        mut sums: Output,
+    ) -> PyResult<bool> {
+        if values.layout == Layout::Decimal {
+            let sums = sums.slice_mut()?;
+            return Ok(py.detach(|| groups::sum_decimals(&values, &numbers, sums))?);
+        }
+        let sums = sums.slice_mut()?;
+        Ok(py.detach(|| groups::sum_integers(&values, &numbers, sums))?)
     }
 
     /// Fill the bitmap `marks` with whether other rows have the value of a row. Return how many such

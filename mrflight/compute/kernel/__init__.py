@@ -83,6 +83,28 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     return _kernel.number_distinct(values)
 
 
+def number_keys(columns: Sequence[pa.Array]) -> tuple[pa.Int32Array, pa.UInt32Array] | None:
+    """Return ``(numbers, firsts)`` as `number_distinct` does, for the keys in these columns.
+
+    Values are equal if their bytes are, so floats have one zero and one NaN. Returns None if two
+    keys have the same hash, for other layouts than the canonical ones and nested columns, and if
+    the kernel in Rust has not been built.
+    """
+    _check_columns(columns)
+    return _kernel.number_keys(columns)
+
+
+def sum_groups(values: pa.Array, numbers: pa.Int32Array, groups: int) -> pa.Array | None:
+    """Return the sum of the values of each group, given the number of the group of each row.
+
+    It is int64 for integers, and has 38 digits for decimals of 128 bits. There are no nulls, and no
+    uint64. Returns None if a sum does not fit, and if the kernel in Rust has not been built. Raises
+    ValueError for a number that is not one of a group.
+    """
+    _check_arrays([values, numbers])
+    return _kernel.sum_groups(values, numbers, groups)
+
+
 def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
     """Return whether other rows have the value of each row, and how many such rows there are.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types
 
 from mrflight import _kernel
 from mrflight.compute.key_types import Layout, layout
@@ -63,6 +64,26 @@ def number_distinct(values: pa.UInt64Array) -> tuple[pa.Int32Array, pa.UInt32Arr
     numbers, firsts = pa.allocate_buffer(4 * rows), pa.allocate_buffer(4 * rows)
     count = _kernel.number_distinct(_describe(values), numbers, firsts)
     return _array(pa.int32(), rows, numbers), _array(pa.uint32(), count, firsts)
+
+
+def number_keys(columns: Sequence[pa.Array]) -> tuple[pa.Int32Array, pa.UInt32Array] | None:
+    if any(_appended_layout(column.type) is None for column in columns):
+        return None
+    rows = len(columns[0])
+    numbers, firsts = pa.allocate_buffer(4 * rows), pa.allocate_buffer(4 * rows)
+    count = _kernel.number_keys([_describe(column) for column in columns], numbers, firsts)
+    if count is None:
+        return None
+    return _array(pa.int32(), rows, numbers), _array(pa.uint32(), count, firsts)
+
+
+def sum_groups(values: pa.Array, numbers: pa.Int32Array, groups: int) -> pa.Array | None:
+    kind = values.type
+    is_decimal = types.is_decimal128(kind)
+    sums = pa.allocate_buffer((16 if is_decimal else 8) * groups)
+    if not _kernel.sum_groups(_describe(values), _describe(numbers), sums):
+        return None
+    return _array(pa.decimal128(38, kind.scale) if is_decimal else pa.int64(), groups, sums)
 
 
 def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
@@ -175,7 +196,7 @@ class Scatter:
 def scatter(
     schema: pa.Schema, partitions: int, budget_bytes: int, expected_bytes: int
 ) -> Scatter | None:
-    found = [_scatter_layout(field.type) for field in schema]
+    found = [_appended_layout(field.type) for field in schema]
     layouts = [layout for layout in found if layout is not None]
     if not found or len(layouts) < len(found):
         return None
@@ -183,7 +204,7 @@ def scatter(
     return Scatter(schema, rows, partitions)
 
 
-def _scatter_layout(type_: pa.DataType) -> Layout | None:
+def _appended_layout(type_: pa.DataType) -> Layout | None:
     """Return the layout of a type that the kernel can append to; None for other types."""
     while isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type

@@ -19,6 +19,7 @@ from mrflight.compute.types import canonical_floats, comparable
 from mrflight.config.aggregates import Aggregate
 from mrflight.tasks.operators.exact_sums import fit_sum, is_whole, mean_of, summable
 from mrflight.tasks.operators.partial_columns import STATISTICS, PartFunction
+from mrflight.tasks.operators.summed_groups import group_sums
 
 if TYPE_CHECKING:
     from mrflight.tasks.operators.grouped_statistics import GroupedStatistics
@@ -65,13 +66,11 @@ def call_by_group(table: pa.Table, group_by: Sequence[str], calls: Sequence[Call
     plain = [call for call in calls if call.function not in STATISTICS]
     statistics = _statistics(table, group_by) if len(plain) < len(calls) else None
     if statistics is None:
-        keys, results = _call_acero(table, keys, plain)
+        keys, results = _run(table, keys, plain)
     else:
         keys = [key.take(statistics.first_rows) for key in keys]
         _, results = (
-            _call_acero(table, [pa.chunked_array([statistics.numbers])], plain)
-            if plain
-            else ([], [])
+            _run(table, [pa.chunked_array([statistics.numbers])], plain) if plain else ([], [])
         )
     outputs = [
         key if key.type == table[name].type else key.cast(table[name].type)
@@ -94,11 +93,18 @@ def _statistics(table: pa.Table, group_by: Sequence[str]) -> GroupedStatistics:
     return GroupedStatistics(table, group_by)
 
 
+def _run(
+    table: pa.Table, keys: Sequence[pa.ChunkedArray], calls: Sequence[Call]
+) -> tuple[list[pa.ChunkedArray], list[pa.ChunkedArray]]:
+    """Return the distinct keys, and the results of the functions that run for each call."""
+    keys = keys or [pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])]
+    sums = [(call.column and table[call.column], call.function) for call in calls]
+    return group_sums(keys, sums) or _call_acero(table, keys, calls)
+
+
 def _call_acero(
     table: pa.Table, keys: Sequence[pa.ChunkedArray], calls: Sequence[Call]
 ) -> tuple[list[pa.ChunkedArray], list[pa.ChunkedArray]]:
-    """Return the distinct keys, and the results of the functions that Acero runs for each call."""
-    keys = keys or [pa.chunked_array([pa.repeat(pa.scalar(0, pa.int8()), len(table))])]
     columns = {f"key{i}": key for i, key in enumerate(keys)}
     names = list(columns)
     requests: list[tuple[str | list[str], str]] = []
