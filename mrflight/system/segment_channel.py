@@ -82,9 +82,12 @@ class SegmentChannel(Closeable):
         return Segment.received(files[0])
 
     def is_over(self) -> bool:
-        """Return whether the other end is closed."""
+        """Return whether the other end is closed, or this one, which another thread may do now."""
+        file = self._connection.fileno()
+        if file < 0:
+            return True
         poll = select.poll()
-        poll.register(self._connection, 0)
+        poll.register(file, 0)
         return bool(poll.poll(0))
 
     def close(self) -> None:

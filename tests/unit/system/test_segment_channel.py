@@ -262,10 +262,29 @@ def test_of_too_many_channels_that_nobody_takes_the_oldest_are_closed(
     opened = [open_channel(listener.name, listener.proof) for _ in range(5)]
     taken = [listener.take(key) for key, _ in opened]
     assert [each is not None for each in taken] == [False, False, True, True, True]
-    assert [channel.is_over() for _, channel in opened] == [True, True, False, False, False]
-    for each in (*taken, *(channel for _, channel in opened)):
+    channels = [channel for _, channel in opened]
+    assert [channel.is_over() for channel in channels] == [True, True, False, False, False]
+    for each in (*taken, *channels):
         if each is not None:
             each.close()
+    assert all(channel.is_over() for channel in channels)
+
+
+def test_a_channel_that_ends_as_others_are_opened_does_not_end_its_listener(
+    listener: SegmentListener,
+) -> None:
+    """The listener may look at one that has been taken and closed in between."""
+    key, channel = open_channel(listener.name, listener.proof)
+    taken = listener.take(key)
+    assert taken is not None
+    taken.close()
+    channel.close()
+    listener._waiting[key] = taken
+    again, other = open_channel(listener.name, listener.proof, WAIT_S)
+    last = listener.take(again)
+    assert last is not None
+    last.close()
+    other.close()
 
 
 FULL = """
