@@ -4,6 +4,9 @@ use crate::column::Column;
 use crate::integers::with_widened;
 use crate::malformed::{Malformed, Result};
 
+/// The values whose slots are looked up together, so that their loads do not wait for each other.
+const BLOCK: usize = 64;
+
 /// Write the number of each value among the distinct ones, by where they occur first, to `numbers`,
 /// and the rows where they do to `firsts`. Both have the length of the column. Return how many
 /// there are.
@@ -23,16 +26,28 @@ pub fn number(column: &Column, numbers: &mut [u32], firsts: &mut [u32]) -> Resul
 
 /// Number values as `number` does; there are as many as `numbers`.
 pub fn number_all(
-    values: impl Iterator<Item = u64>,
+    mut values: impl Iterator<Item = u64>,
     numbers: &mut [u32],
     firsts: &mut [u32],
 ) -> Result<usize> {
-    let mut table = Table::new();
-    for ((row, value), number) in (0_u32..).zip(values).zip(numbers) {
-        let (found, is_new) = table.number(value);
-        *number = found;
-        if is_new {
-            firsts[found as usize] = row;
+    let mut table = Table::new(numbers.len() / 4);
+    let mut block = [(0, [0; 3]); BLOCK];
+    let mut rows = 0_u32..;
+    for numbers in numbers.chunks_mut(BLOCK) {
+        for (place, value) in block[..numbers.len()].iter_mut().zip(values.by_ref()) {
+            *place = (value, table.slots[bucket(value, table.bits)]);
+        }
+        for ((&(value, [low, high, seen]), number), row) in block.iter().zip(numbers).zip(&mut rows)
+        {
+            if seen > 0 && halves(value) == [low, high] {
+                *number = seen - 1; // also if the table has grown since
+                continue;
+            }
+            let (found, is_new) = table.number(value);
+            *number = found;
+            if is_new {
+                firsts[found as usize] = row;
+            }
         }
     }
     // The numbers are read with a sign.
@@ -51,18 +66,19 @@ struct Table {
 /// There are 12 bytes without padding.
 type Slot = [u32; 3];
 
-const FIRST_BITS: u32 = 8;
+const MIN_SLOTS: usize = 256;
 
 impl Table {
-    fn new() -> Self {
-        Self { bits: FIRST_BITS, count: 0, slots: vec![[0; 3]; 1 << FIRST_BITS] }
+    /// Return a table with so many slots, or a few more. Slots that are never used take no memory.
+    fn new(slots: usize) -> Self {
+        let slots = slots.next_power_of_two().max(MIN_SLOTS);
+        Self { bits: slots.trailing_zeros(), count: 0, slots: vec![[0; 3]; slots] }
     }
 
     /// Return the number of a value, and whether it is new.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // into halves
     fn number(&mut self, value: u64) -> (u32, bool) {
-        let (low, high) = (value as u32, (value >> 32) as u32);
+        let [low, high] = halves(value);
         let slot = self.find(low, high);
         let [.., number] = self.slots[slot];
         if number > 0 {
@@ -107,4 +123,10 @@ impl Table {
 #[allow(clippy::cast_possible_truncation)] // there are at most 2^32 buckets
 fn bucket(value: u64, bits: u32) -> usize {
     (value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation)] // into halves
+fn halves(value: u64) -> [u32; 2] {
+    [value as u32, (value >> 32) as u32]
 }
