@@ -31,6 +31,7 @@ def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the combiner decide every few hundred rows."""
     monkeypatch.setattr(combiner, "SAMPLE_ROWS", 200)
     monkeypatch.setattr(combiner, "GATHER_ROWS", 400)
+    monkeypatch.setattr(combiner, "GATHER_BYTES", 0)
     monkeypatch.setattr(combiner, "MIN_COMPACTED_ROWS", 100)
     monkeypatch.setattr(combiner, "RESAMPLE_EVERY_ROWS", 1000)
 
