@@ -20,7 +20,7 @@ from mrflight.planner.partition_count import (
     PartitionCount,
     Reason,
 )
-from mrflight.planner.stage_plan import StagePlan
+from mrflight.planner.stage_plan import MIN_COMPRESSED_BYTES, StagePlan
 from mrflight.planner.stages import Stage
 from mrflight.tasks.cogroup import CoGroup
 from mrflight.tasks.cogroup_kinds import JoinCoGroup
@@ -93,11 +93,10 @@ class StageExplanation(msgspec.Struct, frozen=True):
         compression = self.plan.compression
         if self._spec.shuffle.compression != "auto":
             return f"{compression} (set by the job)"
-        rows, limit = self.plan.counted.rows_bytes, self.plan.min_compressed_bytes
-        compares = "at least" if rows >= limit else "less than"
-        return (
-            f"{compression} (about {format_bytes(rows)} of rows, {compares} {format_bytes(limit)})"
-        )
+        rows = self.plan.counted.rows_bytes
+        compares = "at least" if rows >= MIN_COMPRESSED_BYTES else "less than"
+        limit = format_bytes(MIN_COMPRESSED_BYTES)
+        return f"{compression} (about {format_bytes(rows)} of rows, {compares} {limit})"
 
     def _combine(self) -> str:
         """Say whether maps aggregate their rows before they send them, and why not."""

@@ -54,7 +54,7 @@ def test_a_job_of_one_stage(clicks_folder: Path, capsys: pytest.CaptureFixture[s
           shuffle:      by hash of url
         partitions:     7 (set by the job)
         combine:        if it leaves at most half of the first rows of a map
-        compression:    none (about 3.9 KiB of rows, less than 1.9 GiB)
+        compression:    none (about 3.9 KiB of rows, less than 256.0 MiB)
         reduce:         group by url: clicks = sum(weight), visits = count(*)
         part files:     one for each partition that has rows
 

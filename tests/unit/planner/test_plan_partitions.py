@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from mrflight.config.memory import Processes, divide_memory, min_memory
 from mrflight.ids import MAX_PARTITIONS
@@ -20,7 +19,7 @@ from mrflight.planner.partition_count import (
     Reason,
     count_partitions,
 )
-from mrflight.planner.stage_plan import choose_compression, min_compressed_bytes
+from mrflight.planner.stage_plan import choose_compression
 from mrflight.sources import open_source
 from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
 
@@ -97,22 +96,4 @@ def test_the_job_may_set_the_number_of_partitions(partitions: int) -> None:
 def test_blocks_of_large_shuffles_are_compressed(
     setting: str, rows_bytes: int, compression: str
 ) -> None:
-    spec = job(shuffle={"compression": setting})
-    assert choose_compression(spec, rows_bytes, 2**28) == compression
-
-
-@pytest.mark.parametrize(
-    ("servers", "sections", "limit"),
-    [
-        (2**32, {}, 2**32),
-        (2**32, {"shuffle": {"replicas": 2}}, 2**31),
-        (2**20, {}, 2**28),
-        (0, {"cluster": {"metadata": "grpc+tcp://127.0.0.1:5005"}}, 2**28),
-        (2**32, {"cluster": {"executor": "ray"}}, 2**28),
-    ],
-)
-def test_blocks_on_this_machine_are_compressed_if_servers_might_spill(
-    servers: int, sections: dict[str, Any], limit: int
-) -> None:
-    memory = replace(MEMORY, servers=servers)
-    assert min_compressed_bytes(job(**sections), memory) == limit
+    assert choose_compression(job(shuffle={"compression": setting}), rows_bytes) == compression
