@@ -22,11 +22,11 @@ from pyarrow import types
 
 from mrflight.compute.types import canonical_floats
 from mrflight.config.aggregates import VARIANCES, Aggregate
+from mrflight.errors import JobError
 from mrflight.tasks.operators.exact_sums import (
     divide_decimals,
     fit_sum,
     is_whole,
-    may_overflow,
     mean_of,
 )
 from mrflight.tasks.operators.grouping import Call, call_by_group
@@ -38,9 +38,6 @@ from mrflight.tasks.operators.partial_columns import (
     partial_columns,
 )
 from mrflight.tasks.operators.singleton_groups import split_singleton_groups
-
-MAX_COUNT = 2**31 - 1
-"""The largest count on the wire."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +102,14 @@ class PartialAggregates:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def combine(self, rows: pa.Table) -> pa.Table | None:
-        """Return one partial row per key in the same schema; None if a sum might not fit it.
+        """Return one partial row per key in the same schema; None if a sum does not fit it.
 
         Groups come in the order of their first rows.
         """
-        if any(self._may_overflow(rows, partial) for partial in self.columns):
+        try:
+            return self._combine(rows, fits=True).cast(self.schema)
+        except (JobError, pa.ArrowInvalid):
             return None
-        return self._combine(rows, fits=True).cast(self.schema)
 
     def combine_widening(self, rows: pa.Table) -> pa.Table:
         """Return one partial row per key, in columns as wide as the sums may need.
@@ -158,18 +156,6 @@ class PartialAggregates:
             for partial in self.columns
         ]
         return call_by_group(rows, self.group_by, calls)
-
-    def _may_overflow(self, rows: pa.Table, partial: PartialColumn) -> bool:
-        if partial.combining != "sum":
-            return False
-        column = rows[partial.name]
-        if types.is_int32(column.type):
-            import pyarrow.compute as pc
-
-            return bool((pc.max(column).as_py() or 0) * len(column) > MAX_COUNT)
-        if types.is_duration(column.type):
-            column = column.cast(pa.int64())
-        return not types.is_floating(column.type) and may_overflow(column)
 
 
 def plan_partials(

@@ -241,14 +241,14 @@ def rows_of(plan: PartialAggregates, table: pa.Table) -> pa.Table:
     ],
     ids=str,
 )
-def test_sums_that_may_not_fit_are_not_combined(kind: pa.DataType, most: Any) -> None:
+def test_sums_that_do_not_fit_are_not_combined(kind: pa.DataType, most: Any) -> None:
     negated = most.copy_negate() if isinstance(most, Decimal) else -most
     values = Kind(kind, st.nothing()).array([most, most, 0 if kind == pa.uint64() else negated])
     table = pa.table({"k": [1, 1, 1], "v": values})
     plan = plan_partials(table.schema, ["k"], [aggregate("sum")])
     assert plan is not None
     rows = rows_of(plan, table)
-    assert plan.combine(rows) is None
+    assert plan.combine(rows.slice(0, 2)) is None
     combined = plan.combine_widening(rows.slice(0, 2))
     assert combined.num_rows == 1
     both = concat_partial_rows([combined, rows.slice(2)])
@@ -257,6 +257,11 @@ def test_sums_that_may_not_fit_are_not_combined(kind: pa.DataType, most: Any) ->
             plan.finish(both)
         return
     assert plan.finish(both)["sum"] == pa.chunked_array([values.slice(0, 1)])
+    # The sum of all three fits, whatever it is on the way.
+    fitting = plan.combine(rows)
+    assert fitting is not None
+    assert fitting.schema == plan.schema
+    assert plan.finish(fitting)["sum"] == pa.chunked_array([values.slice(0, 1)])
 
 
 def test_counts_on_the_wire_do_not_wrap_around() -> None:
