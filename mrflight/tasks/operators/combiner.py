@@ -26,7 +26,7 @@ from mrflight.tasks.operators.partial_columns import needed_columns
 from mrflight.tasks.operators.spill_partitions import RowBuffer
 
 SAMPLE_ROWS = 2**16
-"""The rows of a sample, and of the batches that are converted at a time."""
+"""The rows of a sample, and of the batches whose layout is converted at a time."""
 
 RESAMPLE_EVERY_ROWS = 2**22
 """The rows between two samples while combining does not pay. A sample then costs about 1 ns a
@@ -39,6 +39,9 @@ GATHER_BYTES = 2**24
 """The fewest bytes that are combined at a time, if the memory allows it. Of narrow rows, a million
 with 100,000 skewed keys, the kernel then combines groups with each other less often: that saves a
 fifth of the time."""
+
+_FEW_GROUPS_PER_ROW = 0.01
+"""Rows with at most so many groups are combined batch by batch: to gather them is to copy them."""
 
 MAX_GROUPS_PER_ROW = 0.5
 """The most groups per row of a sample for which combining pays.
@@ -96,8 +99,10 @@ def _select_needed(
     """Yield the columns of ``schema`` in its canonical layout, a slice of rows at a time."""
     for batch in batches:
         used = batch.select(schema.names)
-        for start in range(0, used.num_rows, SAMPLE_ROWS):  # a dictionary's values may be large
-            yield to_canonical(used.slice(start, SAMPLE_ROWS), schema)
+        # A dictionary's values may be large.
+        rows = GATHER_ROWS if used.schema.equals(schema) else SAMPLE_ROWS
+        for start in range(0, used.num_rows, rows):
+            yield to_canonical(used.slice(start, rows), schema)
 
 
 def combine_rows(
@@ -141,6 +146,7 @@ class _AdaptiveCombiner:
         self._max_bytes = memory_bytes // 2
         self._pays: bool | None = None
         """True if combining pays; None before the first sample."""
+        self._are_few = False
         self._gathered = RowBuffer()
         self._groups = RowBuffer()
         self._rows_since_sample = 0
@@ -167,7 +173,7 @@ class _AdaptiveCombiner:
         held = self._gathered
         if held.bytes > self._max_bytes:
             return True
-        if self._pays:
+        if self._pays and not self._are_few:
             return held.rows >= GATHER_ROWS and held.bytes >= GATHER_BYTES
         return held.rows >= SAMPLE_ROWS
 
@@ -176,6 +182,7 @@ class _AdaptiveCombiner:
         rows, groups = self._combine_gathered()
         self._rows_since_sample = 0
         self._pays = groups <= rows * MAX_GROUPS_PER_ROW
+        self._are_few = groups <= rows * _FEW_GROUPS_PER_ROW
         if not self._pays:
             yield from self._release_groups()
         elif self._groups.rows > self._compact_at or self._groups.bytes > self._max_bytes:

@@ -29,7 +29,7 @@ STATISTICS = frozenset[str](
 )
 """The functions that `GroupedStatistics` computes, as Acero has nothing like them."""
 
-_KEPT_ONES = 2**16
+_KEPT_ONES = 2**18
 
 
 class Part(NamedTuple):

@@ -11,9 +11,17 @@ import pytest
 from mrflight.config.aggregates import Aggregate
 from mrflight.errors import SchemaMismatchError
 from mrflight.tasks.operators import combiner
-from mrflight.tasks.operators.combiner import combine_groups
+from mrflight.tasks.operators.combiner import (
+    SAMPLE_ROWS,
+    combine_groups,
+    combine_where_it_pays,
+)
 from mrflight.tasks.operators.grouping import group
-from mrflight.tasks.operators.partial_aggregates import infer_partials
+from mrflight.tasks.operators.partial_aggregates import (
+    PartialAggregates,
+    infer_partials,
+    plan_partials,
+)
 
 MIB = 2**20
 SUM = (Aggregate("total", "sum", "v"),)
@@ -157,3 +165,28 @@ def test_a_batch_with_different_columns_is_refused() -> None:
     ]
     with pytest.raises(SchemaMismatchError, match="column 'v' is string, not int64"):
         list(combine_groups(iter(batches), ["k"], SUM, MIB))
+
+
+class Recording:
+    """A plan that notes in how many batches the rows come that it combines."""
+
+    def __init__(self, plan: PartialAggregates) -> None:
+        self._plan = plan
+        self.batches: list[int] = []
+
+    def combine(self, rows: pa.Table) -> pa.Table | None:
+        self.batches.append(len(rows.to_batches()))
+        return self._plan.combine(rows)
+
+
+@pytest.mark.parametrize(("keys", "are_few"), [(10, True), (10_000, False)])
+def test_rows_of_few_groups_are_combined_without_being_gathered(keys: int, are_few: bool) -> None:
+    rows = pa.RecordBatch.from_pydict({"k": [i % keys for i in range(SAMPLE_ROWS)]})
+    aggregates = [Aggregate("n", "count", None)]
+    plan = plan_partials(rows.schema, ["k"], aggregates)
+    assert plan is not None
+    recording = Recording(plan)
+    batches = [plan.from_rows(rows)] * 9
+    found = pa.Table.from_batches(combine_where_it_pays(recording, batches, 2**30))
+    assert sum(found["count(*)"].to_pylist()) == 9 * SAMPLE_ROWS
+    assert (set(recording.batches[:9]) == {1}) == are_few
