@@ -183,6 +183,7 @@ def plan_stage(
     reduce_spec = replace(plan_reduce_spec(spec, folder), unique=unique)
     maps = workers * _MAPS_PER_WORKER
     splits = [split for source in shuffled for split in source.splits]
+    may_be_direct = len(sources) == 1 and counted.number == 1
     context = StageContext(
         spec,
         folder,
@@ -191,7 +192,7 @@ def plan_stage(
         counted.number,
         choose_compression(spec, rows_bytes),
         max(sum(split.size_bytes for split in splits) // maps, _MIN_SPLIT_BYTES),
-        _pack_weight(spec, splits, workers),
+        _pack_weight(spec, splits, workers, may_be_direct=may_be_direct),
         reduce_spec,
         is_joined=cogroup is not None,
         is_broadcast=stream is not None,
@@ -202,12 +203,18 @@ def plan_stage(
     return StagePlan(counted, sides, stream, cogroup, reduce_spec, context.compression, is_adaptive)
 
 
-def _pack_weight(spec: JobSpec, splits: Sequence[Split], workers: int) -> int:
-    """Return up to which weight small splits are packed into one map."""
+def _pack_weight(
+    spec: JobSpec, splits: Sequence[Split], workers: int, *, may_be_direct: bool
+) -> int:
+    """Return up to which weight small splits are packed into one map.
+
+    ``may_be_direct``: the stage may do without servers if it has one map (see
+    `StagePlan.runs_directly`).
+    """
     total = sum(map(weight, splits))
-    may_be_direct = spec.has_output and spec.shuffle.partitions == "auto"
-    if may_be_direct and not spec.has_functions and total <= ONE_MAP_BYTES:
-        return total  # such a job can do without servers: see `StagePlan.runs_directly`
+    is_auto = spec.has_output and spec.shuffle.partitions == "auto"
+    if may_be_direct and is_auto and not spec.has_functions and total <= ONE_MAP_BYTES:
+        return total
     return min(total // (workers * _PACKS_PER_WORKER), SPLIT_BYTES)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from glob import iglob
 from itertools import islice
 from pathlib import Path
 
@@ -49,8 +50,11 @@ def _sizes(path: str, folder: Path) -> Iterator[int]:
     if "://" in path:
         raise FileNotFoundError(path)
     found = folder / path
-    files = sorted(found.iterdir()) if found.is_dir() else [found]
-    for file in islice(files, _MANY_FILES):
+    pattern = found / "*" if found.is_dir() else found
+    files = [Path(each) for each in islice(iglob(str(pattern)), _MANY_FILES)]
+    if not files:
+        raise FileNotFoundError(path)
+    for file in files:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(file)

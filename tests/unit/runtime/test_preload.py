@@ -76,6 +76,7 @@ def test_a_standing_cluster_needs_no_modules_of_servers() -> None:
         ({"inputs": {"rows": {"path": "few", "map": "clicks:parse"}}}, False),
         ({"inputs": {"rows": {"path": "many"}}}, False),
         ({"inputs": {"rows": {"path": "*.csv"}}}, False),
+        ({"inputs": {"rows": {"path": "few/*.csv"}}}, True),
         ({"inputs": {"rows": {"path": "missing.csv"}}}, False),
         ({"inputs": {"rows": {"path": "s3://bucket/small.csv"}}}, False),
         ({"inputs": {"rows": {"path": ["small.csv", "few/1.csv"]}}}, True),
