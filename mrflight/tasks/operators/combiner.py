@@ -154,12 +154,12 @@ class _AdaptiveCombiner:
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows, which are combined as long as that pays."""
-        for batch in batches:
-            self._rows_since_sample += batch.num_rows
-            if self._pays is False and self._rows_since_sample <= RESAMPLE_EVERY_ROWS:
-                yield batch
+        for piece in chain.from_iterable(map(self._pieces, batches)):
+            self._rows_since_sample += piece.num_rows
+            if not self._needs_sample(0):
+                yield piece
                 continue
-            self._gathered.append(pa.Table.from_batches([batch]))
+            self._gathered.append(pa.Table.from_batches([piece]))
             if self._has_enough():
                 yield from self._take_sample()
         if self._gathered.rows:
@@ -167,6 +167,17 @@ class _AdaptiveCombiner:
         if self._groups.rows:
             yield from self._compact()
             yield from self._release_groups()
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch; of one that is sampled, the sample comes first."""
+        if not self._pays and batch.num_rows > SAMPLE_ROWS and self._needs_sample(batch.num_rows):
+            yield batch.slice(0, SAMPLE_ROWS)
+            batch = batch.slice(SAMPLE_ROWS)
+        yield batch
+
+    def _needs_sample(self, rows: int) -> bool:
+        """Return whether rows are gathered to be combined or to be a sample, after so many more."""
+        return self._pays is not False or self._rows_since_sample + rows > RESAMPLE_EVERY_ROWS
 
     def _has_enough(self) -> bool:
         """Return whether enough rows are gathered to be combined."""
