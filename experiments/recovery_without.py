@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from mrflight.shuffle.wire import block
 def _no_checksums() -> None:
     """Blocks are hashed by nobody: writer, data server, spill file, reader."""
 
-    def constant(body: pa.Buffer) -> int:
+    def constant(parts: Sequence[pa.Buffer | memoryview]) -> int:
         return 0
 
     block._hash = constant

@@ -11,6 +11,7 @@ segment of its own and stays there: a copy would cost half of what spilling it c
 
 from __future__ import annotations
 
+import logging
 import mmap
 from contextlib import suppress
 
@@ -21,6 +22,8 @@ import pyarrow as pa
 from mrflight.shuffle.wire.block import PACKED_BYTES, Block, SharedBlock
 from mrflight.system.malloc import limit_freed_blocks
 from mrflight.system.shared_memory import Segment, may_hold_another
+
+log = logging.getLogger(__name__)
 
 PAGE_BYTES = mmap.PAGESIZE
 
@@ -45,7 +48,7 @@ class Chunk:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._used = 0
-        self._pages = _SharedPages(capacity) if may_hold_another() else _OwnPages(capacity)
+        self._pages = _new_pages(capacity)
 
     @classmethod
     def after(cls, before: Chunk | None, size: int) -> Chunk:
@@ -59,7 +62,24 @@ class Chunk:
     def copy(self, block: Block) -> Block:
         """Copy a block into this chunk, which must have room for it; raises OSError."""
         start, self._used = self._used, self._used + -(-block.body.size // _ALIGNMENT) * _ALIGNMENT
-        return self._pages.copy(start, block)
+        try:
+            return self._pages.copy(start, block)
+        except OSError as error:
+            if isinstance(self._pages, _OwnPages):
+                raise
+            log.info("blocks are held in memory that is not shared: %s", error)
+            self._pages = _OwnPages(self.capacity)
+            return self._pages.copy(start, block)
+
+
+def _new_pages(size: int) -> _SharedPages | _OwnPages:
+    """Return shared pages, if this process may have more of them."""
+    if may_hold_another():
+        try:
+            return _SharedPages(size)
+        except OSError as error:  # for example, files may not be larger (ulimit -f)
+            log.info("blocks are held in memory that is not shared: %s", error)
+    return _OwnPages(size)
 
 
 class _SharedPages:
