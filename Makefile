@@ -104,7 +104,7 @@ on_ray := $(addprefix tests/, \
 test-all: test $(spark_file)
 	$(python) -m pytest $(workers) -m slow tests
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
-	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray $(on_ray)
+	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray -k "not transport" $(on_ray)
 
 # All tests that can run over the other executor: those of tests/support/ray_files.py, which says
 # why the others do not. Half an hour.
