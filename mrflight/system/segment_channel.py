@@ -2,9 +2,9 @@
 
 A listener has a unix socket in Linux's abstract namespace: no file that could stay, and reachable
 within one network namespace. It accepts processes of its own user only. Each connection is a
-channel with a key, under which the process that listens finds it. The first thing that comes over
-a channel is a segment of bytes that the listener chose, and that the other end was told in another
-way. So an end that has read them has shown that both see the same memory.
+channel with a key, under which the process that listens finds it. The listener first sends a
+segment that holds a secret, which the client has already got over Flight. A client that reads the
+same secret in the segment knows that both processes see the same memory.
 
 What was sent stays in the socket until it is received, even if the sender dies meanwhile. The
 socket holds few messages: a sender that is faster than its receiver waits.

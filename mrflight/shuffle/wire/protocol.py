@@ -310,7 +310,7 @@ class SharedMemoryOffer(Message, frozen=True):
     name: str = ""
     """The name of its listener; empty if it has none."""
     proof: str = ""
-    """What is found in the first segment of a channel to it."""
+    """The secret that the server's first segment holds, in hexadecimal."""
 
 
 class ServerStats(Message, frozen=True, omit_defaults=True):

@@ -179,7 +179,7 @@ def test_what_a_killed_process_has_sent_is_received_and_then_its_end(
 
 
 def test_a_sender_waits_for_its_receiver(ends: tuple[SegmentChannel, SegmentChannel]) -> None:
-    """What is on its way counts for no server yet, so it may not be much."""
+    """Segments in the socket are in no server's budget yet, so there may be only a few."""
     ours, theirs = ends
     rows = segment(b"rows")
     for channel, most in ((ours, 10), (theirs, 200)):
