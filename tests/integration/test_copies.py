@@ -125,8 +125,8 @@ def counting_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Count
 def copies_of(cluster: Counting, transport: Transport) -> tuple[float, dict[str, CopiedBytes]]:
     """Write rows and read them; return how often each byte was copied, by whom and how.
 
-    The first is the copy into the partitions' buffers. The kernel copies there in a loop of its own,
-    which calls no memcpy, so the test compares the addresses of the rows before and after.
+    The first is the copy into the partitions' buffers. The kernel copies there in a loop of its
+    own, which calls no memcpy, so the test compares the addresses of the rows before and after.
     """
     words = (cluster.cluster.metadata, transport, PARTITIONS, ROW_BYTES)
     with running_script(CLIENT, *words) as client:
