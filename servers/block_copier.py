@@ -12,7 +12,7 @@ from mrflight.errors import CorruptBlockError, MrflightError, SpillError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.block_sender import BlockSender
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.wire.block import Block, EncodedBlock, check_hash
+from mrflight.shuffle.wire.block import Block, check_hash
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.system.closeable import Closeable
@@ -105,4 +105,4 @@ def _send(sender: BlockSender, partition: int, blocks: Iterable[Block]) -> Mrfli
             check_hash(block)  # or this target, and any other, would refuse it
         except (CorruptBlockError, SpillError) as error:
             return error
-        sender.send(partition, EncodedBlock.of(block))
+        sender.send(partition, block)

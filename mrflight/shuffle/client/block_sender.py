@@ -22,7 +22,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.put_streams import PutStream, SharedPutStream
-from mrflight.shuffle.wire.block import EncodedBlock
+from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.tickets import BlockStream
 from mrflight.shuffle.wire.transport import channel_to
@@ -66,12 +66,12 @@ class BlockSender:
         self.without: set[str] = set()
         """The locations that failed."""
 
-    def send(self, partition: int, block: EncodedBlock) -> None:
+    def send(self, partition: int, block: Block) -> None:
         """Send a block; blocks while a server catches up."""
         for location in self._placement[partition]:
             self._try_location(location, lambda at: self._stream_to(at).send(partition, block))
         self.rows[partition] += block.rows
-        self.bytes[partition] += block.size
+        self.bytes[partition] += block.body.size
 
     def finish(self) -> None:
         """Return once the servers have stored every block."""

@@ -13,8 +13,8 @@ from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.block import (
     PACKED_BYTES,
     WIRE_SCHEMA,
+    Block,
     BlockTag,
-    EncodedBlock,
     to_wire,
 )
 from mrflight.shuffle.wire.connections import Connections
@@ -51,7 +51,7 @@ class PutStream:
             client = connections.to(location)
             self._writer, self._reader = client.do_put(descriptor, WIRE_SCHEMA, options)
 
-    def send(self, partition: int, block: EncodedBlock) -> None:
+    def send(self, partition: int, block: Block) -> None:
         """Send a block; blocks while the server catches up."""
         self._send_message(partition, block)
         self._blocks += 1
@@ -77,10 +77,10 @@ class PutStream:
             self._ending.start()
         return self._ending
 
-    def _send_message(self, partition: int, block: EncodedBlock) -> None:
+    def _send_message(self, partition: int, block: Block) -> None:
         tag = BlockTag(partition, block.rows, block.xxh3)
         with from_flight(self._location, self._operation):
-            self._writer.write_with_metadata(to_wire(block.joined()), tag.encode())
+            self._writer.write_with_metadata(to_wire(block), tag.encode())
 
     def _receive(self) -> PutReceipt:
         with from_flight(self._location, self._operation):
@@ -116,16 +116,16 @@ class SharedPutStream(PutStream):
             self._channel.close()
             raise
         self._until = time.monotonic() + connections.timeouts.stream_s
-        self._packed: list[tuple[int, EncodedBlock]] = []
+        self._packed: list[tuple[int, Block]] = []
         self._packed_bytes = 0
 
-    def send(self, partition: int, block: EncodedBlock) -> None:
-        if block.size > PACKED_BYTES:
+    def send(self, partition: int, block: Block) -> None:
+        if block.body.size > PACKED_BYTES:
             self._pass_packed()
             self._pass([(partition, block)])
         else:
             self._packed.append((partition, block))
-            self._packed_bytes += block.size
+            self._packed_bytes += block.body.size
             if self._packed_bytes >= _SEGMENT_BYTES or len(self._packed) == MAX_TAGS:
                 self._pass_packed()
         self._blocks += 1
@@ -145,17 +145,17 @@ class SharedPutStream(PutStream):
         if packed:
             self._pass(packed)
 
-    def _pass(self, blocks: list[tuple[int, EncodedBlock]]) -> None:
+    def _pass(self, blocks: list[tuple[int, Block]]) -> None:
         """Pass blocks in one segment."""
         parts: list[memoryview] = []
         tags = []
         end = 0
         for partition, block in blocks:
-            tags.append(SharedTag(partition, block.rows, block.xxh3, end, block.size))
-            parts.extend(block.parts)
-            padding = -block.size % _ALIGNMENT
+            tags.append(SharedTag(partition, block.rows, block.xxh3, end, block.body.size))
+            parts.append(memoryview(block.body))
+            padding = -block.body.size % _ALIGNMENT
             parts.append(_PADDING[:padding])
-            end += block.size + padding
+            end += block.body.size + padding
         if not self._send_segment(parts):
             for partition, block in blocks:
                 self._send_message(partition, block)

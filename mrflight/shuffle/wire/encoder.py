@@ -18,7 +18,7 @@ from mrflight.compute.arrays import is_low_cardinality
 from mrflight.compute.layout import canonical_column, canonical_schema, decode_dictionaries
 from mrflight.compute.schemas import describe_difference
 from mrflight.errors import SchemaMismatchError
-from mrflight.shuffle.wire.block import EncodedBlock, encode, ipc_options
+from mrflight.shuffle.wire.block import Block, encode_block, ipc_options
 from mrflight.shuffle.wire.column_encoding import (
     ColumnEncoding,
     DictionaryEncoding,
@@ -94,7 +94,7 @@ class WireEncoder:
         assert rows is not None, "the encodings were chosen for this batch"
         return rows
 
-    def block(self, rows: pa.RecordBatch) -> EncodedBlock:
+    def block(self, rows: pa.RecordBatch) -> Block:
         """Return rows of `buffer_schema` as a block."""
         if self._block_schema is not None and self._encodings is not None:
             columns = [
@@ -104,7 +104,7 @@ class WireEncoder:
             rows = pa.RecordBatch.from_arrays(columns, schema=self._block_schema)
             if rows.num_rows < _MIN_ENCODED_ROWS:
                 rows = decode_dictionaries(decode_columns(rows))
-        return encode(rows, self._options)
+        return encode_block([rows], self._options)
 
     def _canonical_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the columns in their canonical layout, except for dictionaries to be encoded.

@@ -46,7 +46,7 @@ def sent(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
 def sent_encoded(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
     """Return the batches after one writer has encoded them, as `decode_block` gives them."""
     encoder = WireEncoder(map_id=0)
-    return [decode_block(encoder.block(encoded(encoder, batch)).joined()) for batch in batches]
+    return [decode_block(encoder.block(encoded(encoder, batch))) for batch in batches]
 
 
 def encoded(encoder: WireEncoder, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -122,7 +122,7 @@ def test_values_take_as_few_bytes_as_the_largest_needs(
 ) -> None:
     batch = pa.record_batch({"c": times(column, 100_000)})
     encoder = WireEncoder(map_id=0)
-    size = encoder.block(encoded(encoder, batch)).size
+    size = encoder.block(encoded(encoder, batch)).body.size
     assert 0 < size - 100_000 * bytes_of_a_row < 1000
 
 
@@ -177,7 +177,7 @@ def test_few_rows_are_not_encoded() -> None:
         {"text": pa.array(["a", "b"]).dictionary_encode(), "n": decimals([1, 2])}
     )
     encoder = WireEncoder(map_id=0)
-    block = encoder.block(encoded(encoder, batch)).joined()
+    block = encoder.block(encoded(encoder, batch))
     canonical = to_canonical(batch, canonical_schema(batch.schema))
     assert block == encode_block([canonical], PLAIN)
 
@@ -353,7 +353,7 @@ def test_an_unknown_extension_type_keeps_its_name(celsius: Celsius) -> None:
     encoder = WireEncoder(map_id=0)
     rows = encoded(encoder, batch)
     assert rows.column("n").type == pa.int16()
-    block = encoder.block(rows).joined()
+    block = encoder.block(rows)
     pa.unregister_extension_type(celsius.extension_name)
     metadata = decode_block(block).schema.field("degrees").metadata
     assert metadata[b"ARROW:extension:name"] == celsius.extension_name.encode()
