@@ -3,15 +3,17 @@
 A plugin of ``tests/conftest.py``, for ``--dist loadgroup``. A file goes to one worker as a whole,
 as its tests share fixtures; files that ask for the same HDFS or Ray go to the same worker, as each
 takes seconds to start. Tests of `tests/fault` share nothing and wait most of their time, so they
-are divided one by one. What takes longest begins first, by `tests/durations.json`: the seconds of
-each file in a run that is committed. ``--write-durations`` writes it anew. A run ends with the
-files that took twice as long as there, which is how a slower test is seen.
+are divided one by one, and begin spread over the run: beside files that compute they cost little.
+What takes longest begins first, by `tests/durations.json`: the seconds of each file in a run that
+is committed. ``--write-durations`` writes it anew. A run ends with the files that took twice as
+long as there, which is how a slower test is seen.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,9 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the order below: xdist would begin with the groups of the most tests."""
+    config.option.loadscopereorder = False
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each test its group, and put those first that take longest."""
+    """Give each test its group, and put the groups in the order in which they begin."""
     if not hasattr(config, "workerinput"):
         return  # one process runs them all, in the order of their files
     expected = _read_durations()
@@ -51,7 +58,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds[group or item.nodeid] += expected.get(file, 0.0) / tests[file]
         if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: -seconds[groups[item] or item.nodeid])
+    divided = {item.nodeid for item, group in groups.items() if group is None}
+    starts = starts_of(
+        {group: took for group, took in seconds.items() if group not in divided},
+        {group: took for group, took in seconds.items() if group in divided},
+    )
+    items.sort(key=lambda item: starts[groups[item] or item.nodeid])
+
+
+def starts_of(*kinds: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares of a run, from 0 to 1, after which groups begin, by the seconds of each.
+
+    The groups of each kind are spread over the whole run, and what takes longest begins first.
+    """
+    starts = {}
+    for seconds in kinds:
+        total, before = sum(seconds.values()) or 1.0, 0.0
+        for group, took in sorted(seconds.items(), key=lambda each: -each[1]):
+            starts[group] = before / total
+            before += took
+    return starts
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

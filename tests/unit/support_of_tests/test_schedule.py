@@ -1,0 +1,25 @@
+"""Tests the order in which groups of tests begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.schedule import starts_of
+
+
+def test_the_longest_begin_first_and_each_kind_is_spread_over_the_run() -> None:
+    starts = starts_of({"short": 10.0, "long": 30.0}, {"a": 2.0, "b": 2.0, "c": 4.0, "new": 0.0})
+    assert sorted(starts, key=lambda group: starts[group]) == [
+        *("long", "c", "a", "short", "b"),
+        "new",
+    ]
+    assert starts["short"] == 0.75
+    assert starts["a"] == 0.5
+
+
+def test_kinds_without_groups_or_seconds() -> None:
+    assert starts_of({}, {"new": 0.0}) == {"new": 0.0}
+
+
+def test_xdist_keeps_that_order(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.option.loadscopereorder is False
