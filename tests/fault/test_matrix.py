@@ -18,7 +18,8 @@ from tests.support.fault_matrix import (
     at_the_moment,
     check,
     check_goes_on,
-    over_both_transports,
+    over_both,
+    over_flight,
 )
 
 AGAIN = r"[35] of 5 map tasks run again, as their output was lost with \S+/data\d\.sock\n"
@@ -45,34 +46,39 @@ ENDED = "the data server data0 has not answered for 2 s and is ended"
 
 # A pause is shorter than any timeout, so nothing may come of it: once for each part, at another
 # moment each; the driver, which nobody watches, at all of them.
-IN_SHARED_MEMORY = [
+#
+# Every fault of a worker and of a data server is there over each transport, and every moment of it
+# over one: test_matrix_is_complete.py.
+CELLS = [
     #    who                 fault    when       maps reduces failed
     Cell("worker", "kill", "map", 6, 8, 1, KILLED),
-    Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED),
+    *over_both(Cell("worker", "kill", "shuffle", 6, 8, 1, KILLED)),
     Cell("worker", "kill", "reduce", 5, 9, 1, KILLED),
     Cell("worker", "kill", "commit", 5, 8),
-    Cell("worker", "stop", "map", 6, 8, 0, SPECULATIVE, PATIENT),
+    over_flight(Cell("worker", "stop", "map", 6, 8, 0, SPECULATIVE, PATIENT)),
     Cell("worker", "stop", "shuffle", 6, 8, 0, SPECULATIVE, PATIENT),
-    Cell("worker", "stop", "reduce", 5, 9, 0, SPECULATIVE, PATIENT),
+    over_flight(Cell("worker", "stop", "reduce", 5, 9, 0, SPECULATIVE, PATIENT)),
     Cell("worker", "stop", "commit", 5, 8),
     Cell("worker", "pause", "map", 5, 8),
     Cell("data server", "kill", "map", 10, 8, 0, AGAIN),
-    Cell("data server", "kill", "shuffle", 10, 8, 0, AGAIN),
-    Cell("data server", "kill", "reduce", 10, 9, 0, AGAIN),
+    *over_both(Cell("data server", "kill", "shuffle", 10, 8, 0, AGAIN)),
+    *over_both(Cell("data server", "kill", "reduce", 10, 9, 0, AGAIN)),
     Cell("data server", "kill", "commit", 5, 8),
     Cell("data server", "stop", "map", 10, 8, 0, AGAIN),
-    Cell("data server", "stop", "shuffle", 10, 8, 0, AGAIN),
+    over_flight(Cell("data server", "stop", "shuffle", 10, 8, 0, AGAIN)),
     Cell("data server", "stop", "reduce", 10, 9, 0, AGAIN, ALONE),
-    Cell("data server", "stop", "reduce", 10, 9, 0, LATE, (*HASTY, *ALONE)),
+    over_flight(Cell("data server", "stop", "reduce", 10, 9, 0, LATE, (*HASTY, *ALONE))),
     Cell("data server", "stop", "commit", 5, 8),
-    Cell("data server", "stop", "map", 10, 8, 0, ENDED, SINGLE),
+    over_flight(Cell("data server", "stop", "map", 10, 8, 0, ENDED, SINGLE)),
     Cell("data server", "stop", "reduce", 10, 10, 0, ENDED, (*SINGLE, *ALONE)),
-    Cell("data server", "pause", "reduce", 5, 8),
+    over_flight(Cell("data server", "pause", "reduce", 5, 8)),
     Cell("data server", "kill", "map", 5, 8, 0, "", TWICE, may_restart=2),
-    Cell("data server", "kill", "shuffle", 5, 8, 0, "going on without", TWICE, may_restart=2),
-    Cell("data server", "kill", "reduce", 5, 8, 0, "going on at a replica", TWICE),
+    *over_both(
+        Cell("data server", "kill", "shuffle", 5, 8, 0, "going on without", TWICE, may_restart=2)
+    ),
+    *over_both(Cell("data server", "kill", "reduce", 5, 8, 0, "going on at a replica", TWICE)),
     # The two maps, or the reduce, that wait for it are begun anew with the other copy.
-    Cell("data server", "stop", "shuffle", 7, 8, 0, "", TWICE),
+    over_flight(Cell("data server", "stop", "shuffle", 7, 8, 0, "", TWICE)),
     Cell("data server", "stop", "reduce", 5, 9, 0, "", (*TWICE, *ALONE)),
     Cell("metadata server", "kill", "map", 5, 8, 0, RESTARTED),
     Cell("metadata server", "kill", "shuffle", 5, 8, 0, RESTARTED),
@@ -88,7 +94,6 @@ IN_SHARED_MEMORY = [
     Cell("driver", "pause", "reduce", 5, 8),
     Cell("driver", "pause", "commit", 5, 8),
 ]
-CELLS = over_both_transports(IN_SHARED_MEMORY)
 
 
 @pytest.mark.parametrize(

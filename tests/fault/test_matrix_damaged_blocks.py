@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_matrix import (
-    OVER_FLIGHT,
     SPILLING,
     TWICE,
     Cell,
     check_goes_on,
-    over_both_transports,
+    over_both,
+    over_flight,
 )
 
 pytestmark = [
@@ -32,27 +32,28 @@ CUT_HERE = r"going on at a replica, as .*\.sock failed: cannot read .*\.blocks: 
 
 SPILLED_TWICE = (*SPILLING, *TWICE)
 
-IN_SHARED_MEMORY = [
+CELLS = [
     #    who                 fault                when      maps reduces failed
     Cell("data server", "corrupt in memory", "map of rows", 10, 9, 0, CORRUPT),
     # In shared memory these blocks are sealed: nobody can change them.
-    Cell("data server", "corrupt in memory", "shuffle", 10, 9, 0, CORRUPT, (OVER_FLIGHT,)),
-    Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT),
+    over_flight(Cell("data server", "corrupt in memory", "shuffle", 10, 9, 0, CORRUPT)),
+    *over_both(Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT)),
     Cell("data server", "corrupt in memory", "commit", 5, 8),
-    Cell("data server", "corrupt in memory", "reduce", 5, 8, 0, CORRUPT_HERE, TWICE),
-    Cell("data server", "corrupt on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING),
+    over_flight(Cell("data server", "corrupt in memory", "reduce", 5, 8, 0, CORRUPT_HERE, TWICE)),
+    over_flight(Cell("data server", "corrupt on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING)),
     Cell("data server", "corrupt on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING),
-    Cell("data server", "corrupt on disk", "reduce", 10, 9, 0, CORRUPT, SPILLING),
+    *over_both(Cell("data server", "corrupt on disk", "reduce", 10, 9, 0, CORRUPT, SPILLING)),
     Cell("data server", "corrupt on disk", "commit", 5, 8, 0, "", SPILLING),
     Cell("data server", "corrupt on disk", "reduce", 5, 8, 0, CORRUPT_HERE, SPILLED_TWICE),
     # What is spilled after it leaves a hole where the end was.
     Cell("data server", "truncate on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING),
-    Cell("data server", "truncate on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING),
-    Cell("data server", "truncate on disk", "reduce", 10, 9, 0, CUT, SPILLING),
+    over_flight(Cell("data server", "truncate on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING)),
+    *over_both(Cell("data server", "truncate on disk", "reduce", 10, 9, 0, CUT, SPILLING)),
     Cell("data server", "truncate on disk", "commit", 5, 8, 0, "", SPILLING),
-    Cell("data server", "truncate on disk", "reduce", 5, 8, 0, CUT_HERE, SPILLED_TWICE),
+    over_flight(
+        Cell("data server", "truncate on disk", "reduce", 5, 8, 0, CUT_HERE, SPILLED_TWICE)
+    ),
 ]
-CELLS = over_both_transports(IN_SHARED_MEMORY)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)

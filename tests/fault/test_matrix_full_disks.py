@@ -18,7 +18,7 @@ from tests.support.fault_matrix import (
     check_fails,
     check_goes_on,
     options_of,
-    over_both_transports,
+    over_flight,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
@@ -46,10 +46,10 @@ ONCE = ("job.attempts=1",)
 # A sixth of a reduce's part of it is 5 MiB, and a partition of wide rows has 9.
 LITTLE = ("cluster.memory=500 MiB", "shuffle.memory=1 MiB")
 
-GOES_ON_IN_SHARED_MEMORY = [
+GOES_ON = [
     #    who                 fault        when       maps reduces failed
     Cell("data server", "full disk", "map of rows", 10, 8, 0, FULL, SPILLING),
-    Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING),
+    over_flight(Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING)),
     # Each of the two workers may have a map that restarts.
     Cell("data server", "full disk", "shuffle", 5, 8, 0, FULL_HERE, (*SPILLING, *TWICE), 2),
     # From here on nothing is spilled; by merges it is: see test_damaged_skewed_partition.
@@ -57,10 +57,9 @@ GOES_ON_IN_SHARED_MEMORY = [
     Cell("data server", "full disk", "commit", 5, 8, 0, "", SPILLING),
     Cell("workers", "full disk", "commit", 5, 8),
 ]
-GOES_ON = over_both_transports(GOES_ON_IN_SHARED_MEMORY)
-FAILS_IN_SHARED_MEMORY = [
+FAILS = [
     Cell("data server", "full disk", "map of rows", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE)),
-    Cell("data server", "full disk", "shuffle", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE)),
+    over_flight(Cell("data server", "full disk", "shuffle", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE))),
     # A map writes no file: what its worker has no room for is the first file of a reduce.
     Cell("workers", "full disk", "map", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
     Cell("workers", "full disk", "shuffle", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
@@ -72,7 +71,6 @@ FAILS_IN_SHARED_MEMORY = [
     Cell("driver", "full disk", "reduce", 5, 8, 0, NO_COMMIT),
     Cell("driver", "full disk", "commit", 5, 8, 0, NO_COMMIT),
 ]
-FAILS = over_both_transports(FAILS_IN_SHARED_MEMORY)
 MADE_AGAIN = rf"reduce of partition [45]: attempt 1 of 4 failed and is retried: .*{NO_PART}"
 FOR_A_WHILE = [
     # The next attempts are begun when two reduces are.

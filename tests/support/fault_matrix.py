@@ -78,23 +78,14 @@ OVER_FLIGHT = "cluster.transport=flight"
 SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
 
 
-def over_both_transports(cells: list[Cell]) -> list[Cell]:
-    """Return the cells, in shared memory, and over Flight those during which blocks move."""
-    over_flight = (
-        replace(cell, options=(*cell.options, OVER_FLIGHT))
-        for cell in cells
-        if moves_blocks(cell) and OVER_FLIGHT not in cell.options
-    )
-    return [*cells, *over_flight]
+def over_flight(cell: Cell) -> Cell:
+    """Return the cell with blocks over Flight. Without it they are in shared memory."""
+    return replace(cell, options=(*cell.options, OVER_FLIGHT))
 
 
-def moves_blocks(cell: Cell) -> bool:
-    """Return whether a cell's fault hits a process that sends or receives blocks at its moment.
-
-    A worker's files, for which a disk may be too full, hold no blocks.
-    """
-    moving = ("data server",) if cell.fault == "full disk" else ("worker", "data server")
-    return cell.when != "commit" and cell.who in moving
+def over_both(cell: Cell) -> tuple[Cell, Cell]:
+    """Return the cell over each transport, where a reader or a writer notices the fault."""
+    return cell, over_flight(cell)
 
 
 def options_of(cell: Cell) -> tuple[str, ...]:
