@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -181,7 +182,6 @@ def plan_stage(
     keys = {name: key_of(spec, section) for name, section in spec.inputs.items()}
     unique = plan_merge(spec, keys, counted.number)
     reduce_spec = replace(plan_reduce_spec(spec, folder), unique=unique)
-    maps = workers * _MAPS_PER_WORKER
     splits = [split for source in shuffled for split in source.splits]
     may_be_direct = len(sources) == 1 and counted.number == 1
     context = StageContext(
@@ -191,7 +191,7 @@ def plan_stage(
         row_maps,
         counted.number,
         choose_compression(spec, rows_bytes),
-        max(sum(split.size_bytes for split in splits) // maps, _MIN_SPLIT_BYTES),
+        _max_split_bytes(splits, workers),
         _pack_weight(spec, splits, workers, may_be_direct=may_be_direct),
         reduce_spec,
         is_joined=cogroup is not None,
@@ -201,6 +201,13 @@ def plan_stage(
     sides = tuple(plan_shuffle_input(context, table) for table in tables)
     is_adaptive = spec.shuffle.partitions == "auto" and reduce_spec.function is None
     return StagePlan(counted, sides, stream, cogroup, reduce_spec, context.compression, is_adaptive)
+
+
+def _max_split_bytes(splits: Sequence[Split], workers: int) -> int:
+    """Return over how many bytes splits are cut, so that all workers have several maps."""
+    total = sum(split.size_bytes for split in splits)
+    by_count = math.ceil(total / (workers * _MAPS_PER_WORKER))
+    return min(max(by_count, _MIN_SPLIT_BYTES), SPLIT_BYTES)
 
 
 def _pack_weight(

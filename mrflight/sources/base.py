@@ -54,6 +54,14 @@ class Split(msgspec.Struct, frozen=True):
         """The name of the split in messages."""
         return f"{self.path} from {self.start}"
 
+    def is_followed_by(self, other: Split) -> bool:
+        """Return whether another split begins in the same file where this one ends."""
+        return (
+            type(self) is type(other) is Split
+            and (self.path, self.stop) == (other.path, other.start)
+            and (self.version, self.constants) == (other.version, other.constants)
+        )
+
     def divide(self, count: int) -> list[Split]:
         """Return at most ``count`` splits of about the same size that cover this one."""
         units = self.stop - self.start

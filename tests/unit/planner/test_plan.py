@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gzip
 import pickle
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mrflight.errors import JobFileError
-from tests.support.plans import Plan, job
+from mrflight.planner.stage_plan import plan_stage
+from mrflight.sources import open_source
+from mrflight.sources.base import Split
+from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
 
 
 def test_map_tasks_are_numbered_in_the_order_of_the_inputs_and_their_splits(plan: Plan) -> None:
@@ -91,7 +96,7 @@ def test_a_few_large_splits_are_divided_so_that_every_worker_has_several(
     whole.write_bytes(gzip.compress((tmp_path / "visits.csv").read_bytes()))
     visits = {"path": "visits.csv", "key": ["url"]}
     splits = [task.split for task in plan(job(inputs={"visits": visits})).map_tasks]
-    assert len(splits) == 18
+    assert len(splits) == 16
     assert [split.start for split in splits[1:]] == [split.stop for split in splits[:-1]]
     assert (splits[0].start, splits[-1].stop) == (0, 811)
     assert max(split.size_bytes for split in splits) <= 811 / len(splits) * 1.5
@@ -183,3 +188,40 @@ def test_rows_that_nothing_brings_together_go_evenly_to_all_partitions(
 ) -> None:
     planned = plan(job(inputs={"visits": {"path": "visits.csv"}}, **sections))
     assert {task.partitioner.kind for task in planned.map_tasks} == {kind}
+
+
+def _cut(folder: Path, *splits: Split) -> list[tuple[str, int, int]]:
+    """Return what the maps of a round robin read if the files were opened as these splits."""
+    spec = job(inputs={"visits": {"path": "visits.csv"}}, shuffle={"partitioner": "round_robin"})
+    (folder / "visits.csv").write_text("url,weight\n")
+    opened = open_source("visits", spec.inputs["visits"], folder, {}, SPLIT_BYTES)
+    planned = plan_stage(spec, [replace(opened, splits=splits)], str(folder), 2, MEMORY)
+    read = [task.split for task in planned.map_tasks]
+    return [(each.path, each.start, each.stop) for each in read]
+
+
+def _run(start: int, stop: int, unit_bytes: int, path: str = "a.parquet") -> Split:
+    return Split(path, start, stop, unit_bytes * (stop - start))
+
+
+def test_splits_that_are_too_large_for_the_workers_are_cut_as_one(tmp_path: Path) -> None:
+    unit = 4 * 2**20
+    runs = [_run(0, 15, unit), _run(15, 30, unit), _run(30, 45, unit), _run(45, 53, unit)]
+    bounds = [0, 6, 13, 19, 26, 33, 39, 46, 53]
+    assert _cut(tmp_path, *runs) == [("a.parquet", *each) for each in pairwise(bounds)]
+
+
+def test_splits_are_not_joined_across_files_gaps_and_units_of_other_sizes(tmp_path: Path) -> None:
+    unit = 4 * 2**20
+    runs = [_run(0, 15, unit), _run(16, 31, unit), _run(31, 32, 15 * unit)]
+    runs += [_run(32, 47, unit, "b.parquet")]
+    cut = _cut(tmp_path, *runs)
+    assert cut == [
+        ("a.parquet", 0, 7), ("a.parquet", 7, 15), ("a.parquet", 16, 23), ("a.parquet", 23, 31),
+        ("a.parquet", 31, 32), ("b.parquet", 32, 39), ("b.parquet", 39, 47),
+    ]  # fmt: skip
+
+
+def test_splits_that_are_small_enough_stay_as_they_were_opened(tmp_path: Path) -> None:
+    runs = [_run(0, 5, 2**20), _run(5, 6, 2**20), _run(6, 13, 2**20)]
+    assert _cut(tmp_path, *runs) == [(each.path, each.start, each.stop) for each in runs]
