@@ -58,6 +58,15 @@ U = TypeVar("U")
 Layout = tuple[pa.Schema, list[PartitionInfo]]
 
 
+class _KnownLayout(msgspec.Struct, frozen=True):
+    """The layout of a shuffle whose maps are done."""
+
+    version: int
+    """The version of the placement."""
+    schema: pa.Schema
+    infos: tuple[PartitionInfo, ...]
+
+
 class ShuffleOutput(Generic[T, R]):
     """A shuffle of a job and the tasks that write it, so that lost maps can be written again."""
 
@@ -77,8 +86,8 @@ class ShuffleOutput(Generic[T, R]):
         self.shuffle = shuffle
         self.version = 0
         """The placement version of the last `look`."""
-        self.schema: pa.Schema | None = None
-        """The schema of the rows, as of the last `layout`."""
+        self._layout: _KnownLayout | None = None
+        """The last `layout`."""
         self.unsent_schema: pa.Schema | None = None
         """The schema if there are no rows, from a task that did not send it."""
         self.tasks = list(tasks)
@@ -89,6 +98,11 @@ class ShuffleOutput(Generic[T, R]):
     def clamped(self) -> Shuffle:
         """The shuffle for calls that begin now and must not outlast the job."""
         return self.run.failures.clamp(self.shuffle)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the rows, as of the last `layout`."""
+        return self._layout.schema if self._layout is not None else None
 
     @property
     def inputs(self) -> Sequence[AnyShuffleOutput]:
@@ -132,15 +146,29 @@ class ShuffleOutput(Generic[T, R]):
         """
         while True:
             try:
-                self.look()  # first, so that a change during the next call makes the result stale
-                schema, infos = self.clamped.layout()
-                self._check_maps()
-                if self.unsent_schema is not None and not any(info.rows for info in infos):
-                    schema = self.unsent_schema
-                self.schema = schema
-                return schema, infos
+                # First, so that a change during the next calls makes the result stale.
+                health = self.look()
+                if self._layout is None or not self._is_intact(health, self._layout.version):
+                    self._layout = self._ask_for_layout()
+                return self._layout.schema, list(self._layout.infos)
             except (MapOutputLostError, NoDataServersError):
                 self.repair()
+
+    def _ask_for_layout(self) -> _KnownLayout:
+        version = self.version
+        schema, infos = self.clamped.layout()
+        self._check_maps()
+        if self.unsent_schema is not None and not any(info.rows for info in infos):
+            schema = self.unsent_schema
+        return _KnownLayout(version, schema, tuple(infos))
+
+    def _is_intact(self, health: ShuffleHealth, version: int) -> bool:
+        """Return whether all maps still count, and the placement is that of ``version``.
+
+        Then no commit follows, and so the partitions have the same locations and rows.
+        """
+        is_whole = health.maps == len(self.tasks) and not health.lost_maps
+        return is_whole and health.version == version
 
     def _check_maps(self) -> None:
         """Check that no commit is forgotten; no other check would miss its rows.
