@@ -127,6 +127,12 @@ def test_a_straggler_takes_twice_the_median() -> None:
     assert find_stragglers({7: 21.0}, done, 4, idle=2) == [7]
 
 
+def test_the_median_of_an_even_number_of_tasks_is_between_the_two_in_the_middle() -> None:
+    done = [8.0, 30.0, 12.0, 5.0]
+    assert find_stragglers({7: 19.9}, done, 4, idle=2) == []
+    assert find_stragglers({7: 20.1}, done, 4, idle=2) == [7]
+
+
 def test_a_straggler_is_at_least_two_seconds_late() -> None:
     assert find_stragglers({7: 2.0}, [0.1, 0.1], 3, idle=1) == []
     assert find_stragglers({7: 2.2}, [0.1, 0.1], 3, idle=1) == [7]
