@@ -32,7 +32,7 @@ from mrflight.compute.sql.key_columns import (
     expr_text,
     not_nulls,
 )
-from mrflight.compute.sql.plans import scanned_table
+from mrflight.compute.sql.plans import optimized_plan, scanned_table
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, LogicalPlan
@@ -51,7 +51,7 @@ def explain_not_copartitioned(
     rows: DataFrame, keys: Keys, schemas: Mapping[str, pa.Schema]
 ) -> str | None:
     """Return what a query does across partitions and what to do instead; None if nothing."""
-    plan = rows.optimized_logical_plan()
+    plan = optimized_plan(rows)
     if table := _in_subquery(plan, schemas.keys() - keys.keys()):
         return (
             f"has a subquery over {table} that is not a join; make it a stage and broadcast "

@@ -17,7 +17,7 @@ from mrflight.compute.sql.engine import (
     new_session,
     translate_errors,
 )
-from mrflight.compute.sql.plans import reads_floats, used_columns
+from mrflight.compute.sql.plans import MAX_PLANS, has_floats, reads_floats, used_columns
 from mrflight.compute.sql.row_steps import QueryOfRows, plan_rows
 from mrflight.errors import ColumnNotFoundError, JobFileError
 
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 Planned = tuple["DataFrame", dict[str, str]]
 """A query planned over no rows, and the options that it was planned with."""
-
-_MAX_PLANS = 64
-"""The plans that a process caches. Each has a session without rows. Planning a query takes 2 to
-4 ms. A map asks for its plan three times, the task of a join up to six times, and a stage has many
-tasks with the same queries."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +75,15 @@ def needed_columns(
     return used
 
 
-@lru_cache(_MAX_PLANS)
+@lru_cache(MAX_PLANS)
 def _plan(wanted: QueryOfRows, key_path: str, tables: TableSchemas) -> Planned:
     schemas = dict(tables.schemas)
     check_installed(key_path)
     with translate_errors(key_path, schemas):
-        rows = _plan_with({}, wanted, schemas)
-        if reads_floats(rows, schemas):
-            return rows, {}
+        if any(map(has_floats, schemas.values())):
+            rows = _plan_with({}, wanted, schemas)
+            if reads_floats(rows, schemas):
+                return rows, {}
         return _plan_with(EXACT, wanted, schemas), EXACT
 
 
