@@ -34,7 +34,10 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
-@pytest.fixture(params=["local", "ray"])
+ON_RAY = pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.xdist_group("ray")])
+
+
+@pytest.fixture(params=["local", ON_RAY])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
     """Starts an executor with so many workers."""
     if request.param == "local":

@@ -25,7 +25,10 @@ MEMORY = 16 * MIB
 BEYOND = 150 * MIB
 """The bytes that messages in flight, malloc and gRPC may hold in addition."""
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 
 @dataclass(frozen=True)

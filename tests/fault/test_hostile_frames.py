@@ -21,6 +21,8 @@ from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.hostile_bytes import damaged, random_bytes
 from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
 
+pytestmark = pytest.mark.slow
+
 CALLS = 1_000
 GARBAGE = 300
 MAX_BODY_BYTES = 60_000

@@ -31,6 +31,8 @@ from mrflight.shuffle.wire.protocol import Message, decode
 from mrflight.shuffle.wire.tickets import BlockStream, PartitionSlice, PutTarget, ReadTicket
 from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 MAX_REFUSAL = 4_000
 """Bytes of a message that a server may answer with: gRPC refuses headers above some 8,000."""

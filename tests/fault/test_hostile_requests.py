@@ -47,6 +47,8 @@ from tests.support.hostile_servers import (
     tidy_up,
 )
 
+pytestmark = pytest.mark.slow
+
 ACTIONS = 2_500
 """The number of requests that each server gets."""
 READS = 1_000

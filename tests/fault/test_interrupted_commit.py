@@ -29,7 +29,8 @@ from tests.support.leftovers import nothing_left_over, tree
 END_S = 5.0
 GRACE_S = 3.2
 """After which a commit that is interrupted has been given up."""
-INTERRUPTS = [signal.SIGINT, signal.SIGTERM]
+INTERRUPTS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+"""Both are handled by the same code; the tests of one commit below use the second."""
 
 
 def interrupt(driver: GatedDriver, number: signal.Signals) -> DriverRun:

@@ -139,8 +139,7 @@ def run(
     return pa.concat_tables(pq.read_table(path) for path in parts.values())
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("after", [0, 1, ALL])
+@pytest.mark.parametrize(("after", "replicas"), [(0, 1), (1, 1), (ALL, 1), (1, 2)])
 def test_rows_that_are_read_in_slices(
     replicas: int,
     after: int,
@@ -156,8 +155,10 @@ def test_rows_that_are_read_in_slices(
     assert has_run_again == (replicas == 1 and after != ALL)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize(("stage", "after"), [("aggregate", 0), ("aggregate", 1), ("reduce", 0)])
+@pytest.mark.parametrize(
+    ("stage", "after", "replicas"),
+    [("aggregate", 0, 2), ("aggregate", 1, 1), ("reduce", 0, 1), ("reduce", 0, 2)],
+)
 def test_groups_that_are_aggregated_in_slices(
     replicas: int,
     stage: str,
@@ -175,8 +176,7 @@ def test_groups_that_are_aggregated_in_slices(
     assert got.sort_by("key").cast(expected.schema) == expected.sort_by("key")
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize(("after", "replicas"), [(0, 2), (1, 1)])
 def test_rows_that_are_joined_in_slices(
     replicas: int,
     after: int,

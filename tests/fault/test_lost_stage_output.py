@@ -152,7 +152,7 @@ LOST_OF_A_JOIN = [
 NO_SPECULATION = {"job.speculation": False}
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("stage", "again", "begun"), LOST, ids=[stage for stage, *_ in LOST])
 def test_a_server_is_lost_as_a_stage_begins(
     stage: str,

@@ -76,9 +76,9 @@ def as_duckdb_reads(files: list[str] | str) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     "output",
     [
-        'table = "out"',
+        pytest.param('table = "out"', marks=pytest.mark.slow),
         'table = "out"\npartition_by = ["part"]',
-        'table = "out"\nformat = "parquet"',
+        pytest.param('table = "out"\nformat = "parquet"', marks=pytest.mark.slow),
     ],
     ids=["delta", "partitioned", "folder"],
 )

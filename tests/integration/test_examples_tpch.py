@@ -21,6 +21,9 @@ from tests.support.experiments import TPCH, load
 SCALE = 0.1
 NAMES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
 
+QUICK = ("q3", "q13", "q21")
+"""A join with a limit, an outer join and two aggregations, and SQL with subqueries."""
+
 NEAR = 1e-12
 """Relative, of doubles: a mean is a quotient, and who rounds what before it is not said."""
 
@@ -51,7 +54,10 @@ def database(example: Path) -> Iterator[Any]:
         yield connection
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES],
+)
 def test_a_job_gives_what_duckdb_gives(name: str, example: Path, database: Any) -> None:
     result = mrflight.run(example / f"{name}.toml")
     paths = sorted((example / "out" / name).glob("part-*.parquet"))

@@ -62,7 +62,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", REDUCES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow if kind in ("rows", "distinct") else ())
+        for kind in REDUCES
+    ],
+)
 def test_little_memory_changes_nothing_but_the_time(tmp_path: Path, rows: Path, kind: str) -> None:
     partitioner = 'partitioner = "range"' if kind == "sorted" else ""
     text = JOB.replace("REDUCE", REDUCES[kind]).replace("PARTITIONER", partitioner)

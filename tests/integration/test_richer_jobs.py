@@ -247,7 +247,22 @@ def run(folder: Path, inputs: Path, sections: str, partitions: int = 3) -> pa.Ta
     return table
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# What others of them show as well, or a test of the operator or of the plan.
+SLOW = {
+    *("left", "right", "anti", "swapped", "sort", "distinct", "sql without a key"),
+    *(f"{how} of a broadcast input" for how in ("inner", "semi", "anti")),
+    *("sql of a stream and a broadcast input", "how many rows there are"),
+    *("one row of all rows, of which values are counted once", "keep the last"),
+    *("one row of a stage's rows, in order", "one row of some rows in a stage"),
+}
+assert {case.name for case in CASES} > SLOW
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case.name in SLOW else ()) for case in CASES],
+    ids=str,
+)
 def test_a_job_gives_what_duckdb_gives(case: Case, inputs: Path, tmp_path: Path) -> None:
     table = run(tmp_path, inputs, case.sections, case.partitions)
     database: Any = duckdb.connect()

@@ -383,6 +383,7 @@ def test_a_client_in_another_network_goes_over_flight_unless_it_is_forced_not_to
     assert "its socket is not in this network, which is that of another machine" in refusal
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_client_of_another_user_goes_over_flight_unless_it_is_forced_not_to(
     on_sockets: str,

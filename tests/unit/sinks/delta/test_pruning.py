@@ -132,7 +132,7 @@ def numbers(found: pa.Table | pl.DataFrame) -> list[int]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_pruned_reads_find_what_unpruned_reads_find(name: str, data: st.DataObject) -> None:
     kind = KINDS[name]

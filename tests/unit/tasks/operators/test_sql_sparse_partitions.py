@@ -39,6 +39,7 @@ def tables_of(rows: list[list[Row]]) -> dict[str, pa.Table]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ACCEPTED)
 @settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, min_size=3, max_size=3), partitions=st.integers(1, 8))
