@@ -158,6 +158,7 @@ class Scatter:
 
     def __init__(self, schema: pa.Schema, scatter: _kernel.Scatter, partitions: int) -> None:
         self._schema = schema
+        self._types = schema.types
         self._scatter = scatter
         self._partitions = partitions
 
@@ -186,9 +187,9 @@ class Scatter:
             return pa.RecordBatch.from_pylist([], schema=self._schema)
         arrays = [
             pa.Array.from_buffers(
-                field.type, rows, [None if part is None else pa.py_buffer(part) for part in parts]
+                type_, rows, [None if part is None else pa.py_buffer(part) for part in parts]
             )
-            for field, parts in zip(self._schema, columns, strict=True)
+            for type_, parts in zip(self._types, columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

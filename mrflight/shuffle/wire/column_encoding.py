@@ -157,15 +157,15 @@ def decode_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     Their indices have 32 bits, so that dictionaries can be unified. Raises ArrowInvalid for an
     encoding that no writer uses.
     """
-    if not any(map(_canonical_name, batch.schema)):
+    fields = list(batch.schema)
+    names = list(map(_canonical_name, fields))
+    if not any(names):
         return batch
-    fields, columns = [], []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if name := _canonical_name(field):
-            column = _decode_column(column, name)
-            field = pa.field(field.name, column.type)
-        fields.append(field)
-        columns.append(column)
+    columns = batch.columns
+    for number, name in enumerate(names):
+        if name:
+            columns[number] = _decode_column(columns[number], name)
+            fields[number] = pa.field(fields[number].name, columns[number].type)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
