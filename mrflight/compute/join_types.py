@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.types import canonical_floats
 
 _WIDTHS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -54,8 +55,6 @@ def unmatched_rows(column: pa.Array, other: pa.DataType) -> pa.BooleanArray | No
 
     These are nulls, and unsigned 64-bit integers whose hash is that of a negative number.
     """
-    import pyarrow.compute as pc
-
     column, other = _storage(column), storage_type(other)
     if types.is_uint64(column.type) and types.is_signed_integer(other):
         column = pc.if_else(pc.less(column, pa.scalar(2**63, pa.uint64())), column, None)

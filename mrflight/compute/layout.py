@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.types import canonical_type
 
 
@@ -109,8 +110,6 @@ def canonical_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.DictionaryArray):
         column = _decode_dictionary(column)
     elif types.is_run_end_encoded(column.type):
-        import pyarrow.compute as pc
-
         column = pc.run_end_decode(column)
     return column.cast(kind)
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.types import canonical_type, comparable
 from mrflight.config.sort_key import SortKey
@@ -129,8 +130,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         )
     kind = column.type
     if types.is_run_end_encoded(kind):
-        import pyarrow.compute as pc
-
         return _plain(pc.run_end_decode(column))
     if types.is_dictionary(kind):
         return _plain(column.cast(kind.value_type))

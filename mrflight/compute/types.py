@@ -12,6 +12,8 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
+
 
 def canonical_type(
     kind: pa.DataType,
@@ -63,8 +65,6 @@ def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def canonical_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a float column with one zero and one NaN; other columns are returned unchanged."""
-    import pyarrow.compute as pc
-
     if not types.is_floating(column.type):
         return column
     wide = column.cast(pa.float32()) if types.is_float16(column.type) else column

@@ -91,8 +91,10 @@ def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
         modules += ["mrflight.sinks.parts.part_writer", f"mrflight.sinks.parts.{_encoder(spec)}"]
     if spec.output.mode == "merge":
         modules.append("mrflight.sinks.delta.merge_writer")
-    if any(reduce is not None and reduce.groups for reduce in spec.all_reduces):
-        modules.append("pyarrow.acero")  # `pyarrow.Table.group_by` needs it
+    if not (is_direct and _only_sums(spec)):  # otherwise the one worker loads them if it must
+        modules.append("pyarrow.compute")
+        if any(reduce is not None and reduce.groups for reduce in spec.all_reduces):
+            modules.append("pyarrow.acero")  # `pyarrow.Table.group_by` needs it
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
     if len(spec.all_inputs) > 1:  # they may be joined where one of them is read
@@ -102,6 +104,22 @@ def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
     if spec.has_sql:  # after the worker's module, which keeps it from loading pandas
         modules += ["datafusion", "mrflight.compute.sql.planned_query"]
     return modules
+
+
+def _only_sums(spec: JobSpec) -> bool:
+    """Return whether a job only adds up values, which needs no `pyarrow.compute` for integers.
+
+    The spec does not tell their types.
+    """
+    aggregates = [
+        text
+        for reduce in spec.all_reduces
+        if reduce is not None
+        for text in reduce.aggregate.values()
+    ]
+    if not aggregates or spec.has_sql or spec.has_functions:
+        return False
+    return all(text.startswith("sum(") for text in aggregates)
 
 
 def _sink(spec: JobSpec) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.config.text_options import CsvOptions
 
 
@@ -51,8 +52,6 @@ class SeparatedNumbers(msgspec.Struct, frozen=True):
         return column
 
     def _numbers(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
-        import pyarrow.compute as pc  # takes longer to load than all of this package's readers
-
         is_null = pc.is_in(column, self.null_values)
         text = pc.ascii_trim_whitespace(pc.if_else(is_null, pa.scalar(None, pa.string()), column))
         has_separator = pc.match_substring(text, self.separator)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.sources.found_input import FoundInput
 
 if TYPE_CHECKING:
@@ -109,8 +110,6 @@ def _logged_values(actions: pa.Table, struct: str, name: str) -> pa.ChunkedArray
     """Return the values of a column in a struct of the log's entries; None if it has none."""
     if struct not in actions.column_names:
         return None
-    import pyarrow.compute as pc
-
     values = actions[struct]
     number = values.type.get_field_index(name) if pa.types.is_struct(values.type) else -1
     return None if number < 0 else pc.struct_field(values, number)

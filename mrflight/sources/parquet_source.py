@@ -9,9 +9,9 @@ from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split, split_runs
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.needed_parts import (

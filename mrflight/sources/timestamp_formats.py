@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.errors import JobFileError
 
 ISO8601 = "ISO8601"
@@ -41,8 +42,6 @@ def parse_timestamps(texts: pa.Array, kind: pa.TimestampType, formats: Sequence[
 
     As in csv, a format with a zone is only for a type with one.
     """
-    import pyarrow.compute as pc
-
     found = pa.nulls(len(texts), kind)
     for format in formats:
         if format != ISO8601 and ("%z" in format) == (kind.tz is not None):

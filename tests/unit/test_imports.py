@@ -311,6 +311,17 @@ def test_importing_does_not_load_arrow(module: str) -> None:
     assert {name for name in loaded if name.partition(".")[0] in ("pyarrow", "numpy")} == set()
 
 
+def test_only_one_module_imports_the_functions_of_arrow() -> None:
+    importing = {m.name for m in MODULES if imports_any(m.all_imports, {"pyarrow.compute"})}
+    assert importing == set()  # `arrow_compute` loads it by its name
+
+
+def test_the_functions_of_arrow_are_loaded_when_one_is_used() -> None:
+    statement = "from mrflight.compute import arrow_compute as pc"
+    assert "pyarrow.compute" not in loaded_by(statement)
+    assert "pyarrow.compute" in loaded_by(f"{statement}; assert pc.sum([1, 2]).as_py() == 3")
+
+
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_opening_text_does_not_load_the_kernels_of_arrow(format: str) -> None:
     loaded = loaded_by(f"import mrflight.sources.{format}_source")

@@ -22,9 +22,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 from xxhash import xxh3_64_intdigest
+
+from mrflight.compute import arrow_compute as pc
 
 NULL_HASH = 0x9E3779B97F4A7C15
 """2^64 divided by the golden ratio."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.engine import check_installed, error_text, new_session
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
@@ -58,8 +59,6 @@ class Predicate(msgspec.Struct, frozen=True):
 
         Raises JobFileError if it cannot be evaluated for the values.
         """
-        import pyarrow.compute as pc
-
         with self._translate_errors(f"{batch.num_rows} rows of the result", batch.schema):
             rows, expression = self._parse(batch)
             found = rows.select(expression.alias("holds")).collect()

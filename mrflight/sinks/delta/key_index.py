@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.types import comparable
 
@@ -53,8 +54,6 @@ class KeyIndex:
     def _equal(
         self, rows: pa.RecordBatch, left: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        import pyarrow.compute as pc
-
         equal = np.ones(len(left), np.bool_)
         theirs = pa.array(self._order[positions])
         for one, keys in zip(rows.columns, self._keys.columns, strict=True):

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import structs
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.sql.predicate import Predicate
 from mrflight.sinks.parts.async_closer import AsyncCloser
 from mrflight.sinks.parts.base import PartFile, PartWriter
@@ -122,8 +123,6 @@ class _DeleteWriter:
         self, batches: Iterable[pa.RecordBatch], written: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows to add; at the end the keys of all others are written."""
-        import pyarrow.compute as pc
-
         for batch in batches:
             if self._writer.delete_when is not None and batch.num_rows:
                 is_deleted = self._writer.delete_when.holds(batch)

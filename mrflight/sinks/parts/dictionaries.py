@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.arrays import to_arrow, to_numpy
 
 _ROWS_AT_ONCE = 1 << 14

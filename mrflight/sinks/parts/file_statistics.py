@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.arrays import longest_string
 
 if TYPE_CHECKING:

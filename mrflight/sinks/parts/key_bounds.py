@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.sinks.parts.partition_values import PartitionValues
 
 Range = tuple[Any, Any]
@@ -64,8 +65,6 @@ class KeyObserver:
 
     def observe(self, rows: pa.RecordBatch) -> None:
         """Add rows in the types that the table stores, without nulls in their keys."""
-        import pyarrow.compute as pc
-
         for name in self._keys:
             if rows.num_rows and (values := to_comparable(rows.column(name))) is not None:
                 found = pc.min_max(values).as_py()

@@ -6,9 +6,10 @@ import base64
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mrflight.compute import arrow_compute as pc
+from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
 from mrflight.config.spec import ParquetCodec
 from mrflight.sinks.parts.dictionaries import (
@@ -132,7 +133,7 @@ def dictionary_columns(first: pa.Table) -> list[str]:
     Nested columns are assumed to repeat.
     """
     step = max(1, first.num_rows // SAMPLE_ROWS)
-    sample = first.take(to_arrow(np.arange(0, first.num_rows, step)))
+    sample = first if step == 1 else first.take(to_arrow(np.arange(0, first.num_rows, step)))
     return [
         path
         for field in first.schema
@@ -143,6 +144,12 @@ def dictionary_columns(first: pa.Table) -> list[str]:
 
 def _repeats(column: pa.ChunkedArray) -> bool:
     try:
-        return len(column.unique()) < MAX_DISTINCT_FRACTION * len(column)
+        return _count_distinct(column) < MAX_DISTINCT_FRACTION * len(column)
     except pa.ArrowNotImplementedError:  # Arrow cannot hash this type
         return True
+
+
+def _count_distinct(column: pa.ChunkedArray) -> int:
+    """Return how many values differ, by the kernel if it knows the type: `unique` loads slowly."""
+    numbered = kernel.number_keys([column.combine_chunks()])
+    return len(column.unique()) if numbered is None else len(numbered[1])

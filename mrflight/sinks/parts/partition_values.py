@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.arrays import to_arrow, to_numpy
 from mrflight.errors import OutputError
 from mrflight.sources.hive_partitions import NULL_FOLDER, parse_texts
@@ -126,8 +127,6 @@ def _encode_column(
     batch: pa.RecordBatch, column: str, is_delta: bool
 ) -> tuple[npt.NDArray[np.int32], list[str | None]]:
     """Return for each row the index of its value, and the texts of the distinct values."""
-    import pyarrow.compute as pc  # it loads slowly, and the driver imports this module
-
     encoded = pc.dictionary_encode(batch.column(column), null_encoding="encode")
     texts = format_values(encoded.dictionary)
     check_texts(column, encoded.type.value_type, texts, is_delta)

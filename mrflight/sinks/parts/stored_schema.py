@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.arrays import is_low_cardinality
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.parts.partition_values import can_partition
@@ -224,7 +225,5 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     elif pa.types.is_run_end_encoded(column.type):
-        import pyarrow.compute as pc
-
         column = pc.run_end_decode(column)
     return column.cast(kind)

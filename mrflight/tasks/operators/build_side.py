@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
 from mrflight.shuffle.store.decoded_size import fixed_bytes, row_bytes
@@ -160,8 +161,6 @@ class BuildSide:
 
 def _longest_value_bytes(column: pa.Array) -> float:
     """Return an upper bound for the bytes of the longest value, close to it."""
-    import pyarrow.compute as pc
-
     fixed = fixed_bytes(column.type)
     if fixed is not None:
         return fixed
@@ -185,8 +184,6 @@ def _equal_rows(
 
     The columns have no nulls.
     """
-    import pyarrow.compute as pc
-
     found = None
     for one, other in zip(ones, others, strict=True):
         same = pc.equal(one.take(rows), other.take(partners))

@@ -7,6 +7,7 @@ from decimal import Context
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.types import comparable
 from mrflight.config.aggregates import Aggregate
 from mrflight.errors import JobError
@@ -29,8 +30,6 @@ def mean_of(kind: pa.DataType, sums: pa.ChunkedArray, counts: pa.ChunkedArray) -
     A mean of durations is a duration of the same unit, rounded to the nearest, halves away from
     zero. Any other mean is a float.
     """
-    import pyarrow.compute as pc
-
     if types.is_duration(kind):
         return _divide_exactly(sums, counts).cast(kind)
     return pc.divide(sums.cast(pa.float64(), safe=False), counts)
@@ -38,8 +37,6 @@ def mean_of(kind: pa.DataType, sums: pa.ChunkedArray, counts: pa.ChunkedArray) -
 
 def _divide_exactly(sums: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return integer sums divided by counts, rounded half away from zero."""
-    import pyarrow.compute as pc
-
     if types.is_decimal(sums.type):
         return divide_decimals(sums, counts, pa.decimal128(38, 0)).cast(pa.int64())
     sums, counts = sums.cast(pa.int64()), counts.cast(pa.int64())
@@ -89,8 +86,6 @@ def may_overflow(column: pa.ChunkedArray) -> bool:
     The answer follows from their count and extremes. Decimals of 76 digits have no wider type, so
     for these the sum of all magnitudes is computed as well.
     """
-    import pyarrow.compute as pc
-
     if column.null_count == len(column):
         return False
     kind = column.type

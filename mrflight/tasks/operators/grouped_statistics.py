@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.group_numbers import number_groups
 from mrflight.compute.moments import merge_moments, variance
 from mrflight.compute.packed_floats import pack_rows
@@ -60,8 +61,6 @@ class GroupedStatistics:
 
 def finish_moments(aggregate: Aggregate, moments: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return variances or standard deviations from the moments of each group."""
-    import pyarrow.compute as pc
-
     result = variance(moments, sample=not aggregate.function.endswith("_pop"))
     is_deviation = aggregate.function.startswith("stddev")
     return pa.chunked_array([pc.sqrt(result) if is_deviation else result])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute.arrays import to_arrow
 from mrflight.compute.types import canonical_floats, comparable
 from mrflight.config.aggregates import Aggregate
@@ -176,8 +177,6 @@ def _finish(table: pa.Table, call: Call, results: Iterator[pa.ChunkedArray]) -> 
 
 def _validity(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the column, or a small one with the same nulls if Acero cannot count the type."""
-    import pyarrow.compute as pc
-
     if not types.is_nested(column.type):
         return column
     return pc.if_else(pc.is_valid(column), True, pa.scalar(None, pa.bool_()))
@@ -188,8 +187,6 @@ def _rows_with_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     The minimum of these numbers is the row of the first value.
     """
-    import pyarrow.compute as pc
-
     rows = _row_numbers(column)
     return pc.if_else(column.is_valid().combine_chunks(), rows, pa.scalar(None, pa.int64()))
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.join_types import common_type, joinable
 from mrflight.compute.layout import canonical_schema, to_canonical
@@ -160,8 +161,6 @@ def join_tables(
 
 def _select_needed(batches: Batches, side: JoinSide) -> Batches:
     """Yield the columns and rows of a side that the join needs, in their canonical layout."""
-    import pyarrow.compute as pc
-
     for batch in batches:
         plain = to_canonical(batch.select(side.schema.names), side.schema)
         unmatched = None if side.keeps_unmatched else side.unmatched(plain)

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.join_types import comparable_values, has_one_value_per_hash, unmatched_rows
 
@@ -44,16 +45,12 @@ class JoinSide(msgspec.Struct, frozen=True):
 
     def hashes(self, rows: pa.RecordBatch) -> pa.UInt64Array:
         """Return the hash of each row's key; null for rows that cannot match."""
-        import pyarrow.compute as pc
-
         hashes = kernel.hash_rows([rows[name] for name in self.on])
         unmatched = self.unmatched(rows)
         return hashes if unmatched is None else pc.if_else(unmatched, None, hashes)
 
     def unmatched(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
         """Return which rows cannot match, because of a null in their key; None if all can."""
-        import pyarrow.compute as pc
-
         found = None
         for name, partner in zip(self.on, self.partners, strict=True):
             of_column = unmatched_rows(rows[name], partner)

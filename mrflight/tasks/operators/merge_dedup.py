@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
@@ -168,8 +169,6 @@ def _same(table: pa.Table, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
 
 
 def _same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    import pyarrow.compute as pc
-
     one, other = comparable(one), comparable(other)
     same = pc.fill_null(pc.equal(one, other), False)
     same = pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other)))

@@ -107,7 +107,9 @@ class PartialAggregates:
         Groups come in the order of their first rows.
         """
         try:
-            return self._combine(rows, fits=True).cast(self.schema)
+            combined = self._combine(rows, fits=True)
+            is_same = combined.schema.equals(self.schema, check_metadata=True)
+            return combined if is_same else combined.cast(self.schema)
         except (JobError, pa.ArrowInvalid):
             return None
 
@@ -137,7 +139,7 @@ class PartialAggregates:
             column = singletons[partial.name]
             is_summed = partial.combining == "sum" and is_whole(column.type)
             is_signed = is_summed and not types.is_uint64(column.type)
-            columns.append(column.cast(pa.int64()) if is_signed else column)
+            columns.append(_cast(column, pa.int64()) if is_signed else column)
         return pa.table(columns, names=[*self.group_by, *(each.name for each in self.columns)])
 
     def _finish_combined(self, combined: pa.Table) -> pa.Table:

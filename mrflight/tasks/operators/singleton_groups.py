@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow, to_numpy
 
@@ -29,8 +30,6 @@ def split_singleton_groups(table: pa.Table, key: Sequence[str]) -> tuple[pa.Tabl
     key has the same hash. The columns of ``key`` can be hashed. If ``key`` is empty, all rows have
     the same key.
     """
-    import pyarrow.compute as pc
-
     nothing = table.slice(0, 0)
     if not key:
         return nothing, table

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.errors import JobFailedError
 from mrflight.system.closeable import Closeable
@@ -197,8 +198,6 @@ def hash_partitioner(
 
 def spill_partition_ids(hashes: pa.UInt64Array, level: int) -> pa.Int32Array:
     """Return the spill partition of each hash at this level, and null for null."""
-    import pyarrow.compute as pc
-
     shift, mask = pa.scalar(_BITS * level, pa.uint64()), pa.scalar(SPILL_FANOUT - 1, pa.uint64())
     return pc.bit_wise_and(pc.shift_right(hashes, shift), mask).cast(pa.int32())
 

@@ -28,7 +28,7 @@ def group_sums(
     has to group them: for other functions and types, for values with nulls, and for sums that do
     not fit. So nothing has to be known about the values before.
     """
-    if not len(keys[0]) or not all(_is_known(*call) for call in calls):
+    if not all(_is_known(*call) for call in calls):
         return None
     if any(key.nbytes > _MAX_COLUMN_BYTES for key in keys):
         return None
@@ -41,20 +41,33 @@ def group_sums(
     for column, function in calls:
         if column is None or function == "count":
             result = to_arrow(np.bincount(to_numpy(numbers), minlength=len(firsts)))
+        elif types.is_floating(column.type):
+            result = pa.array([], pa.float64())
         else:
             result = kernel.sum_groups(_in_one(column), numbers, len(firsts))
         if result is None:
             return None
         results.append(pa.chunked_array([result]))
-    return [pa.chunked_array([each.take(firsts)]) for each in key], results
+    if len(firsts) < len(numbers):
+        key = [_take(each, firsts) for each in key]
+    return [pa.chunked_array([each]) for each in key], results
 
 
 def _is_known(column: pa.ChunkedArray | None, function: str) -> bool:
     if column is None or column.null_count:
         return column is None
+    if not len(column) and types.is_floating(column.type):
+        return function in ("count", "sum")
     kind = column.type
     is_integer = types.is_integer(kind) and not types.is_uint64(kind)
     return function == "count" or (function == "sum" and (is_integer or types.is_decimal128(kind)))
+
+
+def _take(column: pa.Array, rows: pa.UInt32Array) -> pa.Array:
+    """Return the values of these rows; Arrow's `take` first loads `pyarrow.compute`."""
+    if not types.is_integer(column.type) or column.null_count:
+        return column.take(rows)
+    return to_arrow(column.to_numpy()[rows.to_numpy()])
 
 
 def _in_one(column: pa.ChunkedArray) -> pa.Array:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -126,6 +130,55 @@ def test_modules_of_joins_are_for_jobs_with_several_inputs() -> None:
     assert meet <= set(modules)
     assert [module for module in modules if find_spec(module) is None] == []
     assert not meet & set(modules_for(job()))
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_preloaded"),
+    [
+        ({}, False),
+        ({"reduce": {"group_by": ["url"], "aggregate": {"n": "count(n)"}}}, True),
+        ({"reduce": {"group_by": ["url"], "function": "clicks:merge"}}, True),
+        ({"inputs": {"rows": {"path": "rows.csv", "sql": "select * from rows"}}}, True),
+    ],
+)
+def test_one_worker_that_sums_needs_no_functions_of_arrow(
+    changed: dict[str, Any], is_preloaded: bool
+) -> None:
+    reduce = {"group_by": ["url"], "aggregate": {"n": "sum(n)"}}
+    spec = job(**({"inputs": {"rows": {"path": "rows.csv"}}, "reduce": reduce} | changed))
+    assert "pyarrow.compute" in worker_modules(spec)
+    assert ("pyarrow.compute" in worker_modules(spec, is_direct=True)) == is_preloaded
+
+
+SUMS = """
+[job]
+name = "sums"
+[inputs.rows]
+path = "in.parquet"
+[reduce]
+group_by = ["k"]
+aggregate = { n = "sum(n)" }
+[output]
+table = "out"
+"""
+
+WITHOUT_COMPUTE = """
+import sys
+sys.modules["pyarrow.compute"] = None
+from mrflight.driver import main
+sys.exit(main([sys.argv[1], "-q"]))
+"""
+
+
+@pytest.mark.usefixtures("needs_kernel")
+def test_a_small_job_of_sums_runs_without_the_functions_of_arrow(tmp_path: Path) -> None:
+    rows = pa.table({"k": [1, 2, 1], "n": [10, 20, 30]})
+    pq.write_table(rows, tmp_path / "in.parquet")
+    path = write_job(tmp_path, SUMS)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_COMPUTE, str(path)], timeout=60)
+    assert done.returncode == 0
+    found = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().sort_by("k").to_pylist()
+    assert found == [{"k": 1, "n": 40}, {"k": 2, "n": 20}]
 
 
 LOADED = """
