@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.support.warm_driver import WarmDriver
+from tests.support.warm_driver import ForkedDriver, WarmDriver
 
 RUN_TIMEOUT_S = 120
 
@@ -69,6 +69,15 @@ def drive(
         check=False,
     )
     return DriverRun(done.returncode, done.stdout, done.stderr)
+
+
+def start_driver(
+    words: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
+) -> subprocess.Popen[bytes] | ForkedDriver:
+    """Start the driver with some words, which writes to these descriptors; see `drive`."""
+    if (warm := _warm_driver()).takes(environment):
+        return warm.start(words, environment, stdout, stderr)
+    return subprocess.Popen([*DRIVER, *words], env=environment, stdout=stdout, stderr=stderr)
 
 
 @cache

@@ -24,8 +24,9 @@ import psutil
 import mrflight
 from mrflight.shuffle.wire.protocol import ShuffleStatus
 from tests.support import fault_place
-from tests.support.driver import DriverRun
+from tests.support.driver import DriverRun, start_driver
 from tests.support.leftovers import nothing_left_over, processes_of
+from tests.support.warm_driver import ForkedDriver
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class FaultyRun:
     """A running job, its places and its processes."""
 
     job: Path
-    driver: subprocess.Popen[bytes]
+    driver: subprocess.Popen[bytes] | ForkedDriver
     mark: str
     temporary: Path
     standing: str | None
@@ -191,11 +192,12 @@ def faulty_run(
         (folder / "stdout").open("wb") as stdout,
         (folder / "stderr").open("wb") as stderr,
     ):
-        driver = subprocess.Popen(
-            [*_driver(lease_s), str(job), "--json", *where, *given],
-            env={**os.environ, **environment},
-            stdout=stdout,
-            stderr=stderr if stderr_to is None else stderr_to,
+        driver = _started(
+            [str(job), "--json", *where, *given],
+            {**os.environ, **environment},
+            stdout.fileno(),
+            stderr.fileno() if stderr_to is None else stderr_to,
+            lease_s,
         )
         try:
             mark = environment["MRFLIGHT_TEST_RUN"]
@@ -205,16 +207,23 @@ def faulty_run(
             driver.wait()
 
 
-def _driver(lease_s: float | None) -> list[str]:
-    """The command; with another lease than the one that takes a minute to end."""
+def _started(
+    words: list[str],
+    environment: dict[str, str],
+    stdout: int,
+    stderr: int,
+    lease_s: float | None,
+) -> subprocess.Popen[bytes] | ForkedDriver:
+    """Start the driver; with a lease, it is another one than that which takes a minute to end."""
     if lease_s is None:
-        return [sys.executable, "-m", "mrflight.driver"]
+        return start_driver(words, environment, stdout, stderr)
     program = (
         "import sys, mrflight.driver, mrflight.scheduler.shuffles\n"
         f"mrflight.scheduler.shuffles.LEASE_S = {lease_s}\n"
         "mrflight.driver.leave(mrflight.driver.main(sys.argv[1:]))"
     )
-    return [sys.executable, "-c", program]
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
 
 
 def kill(process: psutil.Process) -> None:

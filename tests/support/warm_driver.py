@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -40,12 +41,46 @@ MODULES = [
 ]
 """Modules that are loaded before a driver is forked. A driver imports what else it needs."""
 
+_WIDTH = 16
+"""The bytes in which the warm process tells an id, and then an exit code."""
+
 MARK = "MRFLIGHT_TEST_RUN"
 """The variable by which `tests.support.leftovers` knows the processes of a job."""
 NO_MARK = "-" * 64
 
 MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST"} | ({MARK} if sys.platform == "linux" else set())
 """Variables that nothing looks at as it is imported."""
+
+
+class ForkedDriver:
+    """A driver that runs, as `subprocess.Popen` has it; the warm process tells how it ended."""
+
+    def __init__(self, warm: socket.socket) -> None:
+        self._warm = warm
+        self.pid = int(warm.recv(_WIDTH))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._warm], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("mrflight.driver", timeout or 0)
+            answer = self._warm.recv(_WIDTH)
+            self._warm.close()
+            assert answer, "the warm process has ended"
+            self.returncode = int(answer)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class WarmDriver:
@@ -74,30 +109,28 @@ class WarmDriver:
     ) -> subprocess.CompletedProcess[str]:
         """Run the driver with some words, to its end. Raises subprocess.TimeoutExpired."""
         with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-            ours, theirs = socket.socketpair()
-            with ours:
-                with theirs:
-                    request = [list(words), dict(environment), os.getcwd()]
-                    self._send(request, [theirs, stdout, stderr])
-                ours.settimeout(timeout_s)
-                try:
-                    answer = ours.recv(16)
-                except TimeoutError:
-                    raise subprocess.TimeoutExpired(list(words), timeout_s) from None
-            assert answer, "the warm process has ended"
+            code = self.start(words, environment, stdout.fileno(), stderr.fileno()).wait(timeout_s)
             for stream in (stdout, stderr):
                 stream.seek(0)
-            return subprocess.CompletedProcess(
-                list(words), int(answer), stdout.read(), stderr.read()
-            )
+            return subprocess.CompletedProcess(list(words), code, stdout.read(), stderr.read())
+
+    def start(
+        self, words: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
+    ) -> ForkedDriver:
+        """Begin to run the driver with some words, which writes to these descriptors."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            request = [list(words), dict(environment), os.getcwd()]
+            self._send(request, [theirs.fileno(), stdout, stderr])
+        return ForkedDriver(ours)
 
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
 
-    def _send(self, request: list[Any], streams: Sequence[Any]) -> None:
+    def _send(self, request: list[Any], descriptors: Sequence[int]) -> None:
         body = json.dumps(request).encode()
-        fds = array.array("i", [stream.fileno() for stream in streams])
+        fds = array.array("i", descriptors)
         header = len(body).to_bytes(4, "little")
         self._socket.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         self._socket.sendall(body)
@@ -134,6 +167,8 @@ def serve(control: socket.socket) -> None:
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     _drive(words, environment, folder, fds[1:])
                 running[pid] = socket.socket(fileno=fds[0])
+                with suppress(OSError):
+                    running[pid].sendall(str(pid).encode().ljust(_WIDTH))
                 for fd in fds[1:]:
                     os.close(fd)
 
@@ -143,7 +178,7 @@ def _answer_ended(running: dict[int, socket.socket]) -> None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             with running.pop(pid) as asker, suppress(OSError):
-                asker.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                asker.sendall(str(os.waitstatus_to_exitcode(status)).encode().ljust(_WIDTH))
 
 
 def _drive(
