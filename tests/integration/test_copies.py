@@ -74,8 +74,9 @@ print("dropped", flush=True)
 
 MOST: dict[Transport, dict[str, CopiedBytes]] = {
     "shared": {
-        # A third of a partition's rows move once when its buffers grow. A segment is filled.
-        "writer": CopiedBytes(0.4, written=1.0),
+        # A third of a partition's rows move once when its buffers grow. A block is encoded, and
+        # its segment filled.
+        "writer": CopiedBytes(1.4, written=1.0),
         # It maps the segments, and keeps blocks as they lie.
         "server of the writer": CopiedBytes(),
         "server of the reader": CopiedBytes(),
@@ -83,7 +84,7 @@ MOST: dict[Transport, dict[str, CopiedBytes]] = {
         "reader": CopiedBytes(),
     },
     "flight": {
-        # The buffers grow, and the parts of a block are joined to be one column of a message.
+        # The buffers grow, and a block is encoded. It is sent as it lies.
         "writer": CopiedBytes(1.4, sent=1.0),
         # gRPC gives pieces, of which Flight makes one buffer. It is kept as it lies.
         "server of the writer": CopiedBytes(1.0, received=1.0),
@@ -147,7 +148,7 @@ def copies_of(cluster: Counting, transport: Transport) -> tuple[float, dict[str,
 
 
 @pytest.mark.usefixtures("needs_kernel")
-def test_shared_memory_saves_seven_of_nine_copies(counting_cluster: Counting) -> None:
+def test_shared_memory_saves_six_of_nine_copies(counting_cluster: Counting) -> None:
     total: dict[str, float] = {}
     for transport, most in MOST.items():
         partitioned, found = copies_of(counting_cluster, transport)
@@ -156,5 +157,5 @@ def test_shared_memory_saves_seven_of_nine_copies(counting_cluster: Counting) ->
             pairs = zip(counted, most[who], strict=True)
             assert all(number <= bound + SLACK for number, bound in pairs), (who, counted)
         total[transport] = partitioned + sum(map(sum, found.values()))
-    assert total["shared"] < 2.5, total  # 2.31 were measured
-    assert total["flight"] - total["shared"] > 6.5, total  # 9.31 were measured
+    assert total["shared"] < 3.5, total  # 3.29 were measured
+    assert total["flight"] - total["shared"] > 5.8, total  # 9.29 were measured
