@@ -95,32 +95,10 @@ endif
 # with faults, smoke tests of the experiments, programs and faults on Ray), ten times as many random whole jobs,
 # and what may differ on Ray: where functions and modules come from, transports, stores, slices of a partition,
 # memory, and what notices the end or the silence of a process. Plans, sinks and results are the same there.
-cell = "tests/fault/test_matrix.py::test_the_job_goes_on[$(1)]"
-on_ray := \
-	$(addprefix tests/integration/, test_job.py \
-		$(addprefix test_dataset_jobs.py::, test_maps_groups_and_an_order_by_lambdas \
-			test_maps_and_reduces_of_frames test_a_script_in_another_folder_with_a_module_beside_it \
-			test_a_lambda_that_raises_is_told_with_its_line test_rows_in_memory_beside_files) \
-		$(addprefix test_skew.py::, test_rows_of_slices_are_written_by_their_tasks \
-			test_groups_of_slices_are_aggregated_twice \
-			test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it) \
-		test_memory.py::test_a_window_in_sql_runs_in_the_least_memory_that_is_accepted) \
-	tests/contract/test_jobs_on_stores.py::test_files_become_a_table \
-	$(foreach each, kill-worker-shuffle kill-worker-reduce kill-data-server-map kill-data-server-reduce \
-		kill-data-server-shuffle-shuffle.replicas=2 kill-metadata-server-reduce kill-metadata-server-commit \
-		stop-worker-shuffle-cluster.heartbeat_timeout=10-s stop-data-server-map \
-		stop-metadata-server-map-job.speculation=false, $(call cell,$(each))) \
-	"tests/fault/test_matrix_drivers.py::test_a_killed_driver[kill-driver-commit]" \
-	$(foreach each, sample-1 reduce-2, \
-		"tests/fault/test_lost_stage_output.py::test_a_server_is_lost_as_a_stage_begins[$(each)]") \
-	"tests/fault/test_lost_stage_output.py::test_maps_that_run_again_do_not_count_bad_rows_twice[reduce]" \
-	"tests/fault/test_draining_data_server.py::test_a_job_goes_on[map]" \
-	"tests/fault/test_job_timeout.py::test_no_wait_for_servers_outlasts_it[data servers-reduce-stop]"
-
 test-all: test $(spark_file)
 	$(python) -m pytest $(workers) -m slow tests
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
-	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray $(on_ray)
+	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray @tests/on_ray.txt
 
 # All tests that can run over the other executor: those of tests/support/ray_files.py, which says
 # why the others do not. Half an hour.
