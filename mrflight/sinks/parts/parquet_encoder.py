@@ -12,6 +12,7 @@ from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
 from mrflight.config.spec import ParquetCodec
+from mrflight.errors import KeyTypeError
 from mrflight.sinks.parts.dictionaries import (
     decode_schema,
     match_dictionaries,
@@ -145,7 +146,7 @@ def dictionary_columns(first: pa.Table) -> list[str]:
 def _repeats(column: pa.ChunkedArray) -> bool:
     try:
         return _count_distinct(column) < MAX_DISTINCT_FRACTION * len(column)
-    except pa.ArrowNotImplementedError:  # Arrow cannot hash this type
+    except (KeyTypeError, pa.ArrowNotImplementedError):  # values of this type cannot be hashed
         return True
 
 
