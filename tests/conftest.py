@@ -18,6 +18,7 @@ from mrflight.config.spec import JobSpec
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
 from tests.support import driver, ray_files  # noqa: E402
+from tests.support.experiments import PROGRAM_TIMEOUT_S  # noqa: E402
 from tests.support.ray_run import all_gone, placed_on_ray  # noqa: E402
 
 pytest_plugins = [
@@ -63,6 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(HERE / "extended"):
             item.add_marker("slow")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(PROGRAM_TIMEOUT_S + 60))
     if config.getoption("--all-on-ray"):
         left_out = [item for item in items if _names(item) & ray_files.LEFT_OUT.keys()]
         config.hook.pytest_deselected(items=left_out)

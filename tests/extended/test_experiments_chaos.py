@@ -28,11 +28,10 @@ from experiments import (
 from experiments.chaos_faults import Target
 from experiments.chaos_outcome import Bench
 from experiments.chaos_plan import FAULTS, Moment, Scenario, Strike, plan, with_earlier_faults
-from tests.support.experiments import ROOT, contents
+from tests.support.experiments import PROGRAM_TIMEOUT_S, ROOT, contents
 
 SEED = 519
 RUNS = 9
-TIMEOUT_S = 110.0
 
 
 def soak(out: Path, *options: object) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
@@ -44,7 +43,7 @@ def soak(out: Path, *options: object) -> tuple[subprocess.CompletedProcess[str],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=PROGRAM_TIMEOUT_S,
     )
     report: dict[str, Any] = json.loads((out / "chaos.json").read_text())
     return done, report

@@ -25,7 +25,6 @@ def test_every_fault_hits_and_is_reported(tmp_path: Path) -> None:
     words = ["--parts", "faults", "--rows", ROWS, *ROUNDS, "--heartbeat-timeout", "2 s"]
     python(
         "-m", "experiments.recovery", *words, "--out", out, "--data", tmp_path / "data",
-        timeout_s=110.0,
     )  # fmt: skip
     made = json.loads((out / "recovery.json").read_text())[f"faults, {ROWS:,} rows"]
     assert made.keys() == FAULTS.keys()

@@ -85,7 +85,7 @@ class TestSmallExperiments:
                 "budget",
                 [
                     *("--rows", 20_000, "--scale", "0.01", "--rounds", 1),
-                    *("--jobs", "clicks-unique,clicks-10,zipf,repartition,sorted,q3"),
+                    *("--jobs", "clicks-10,repartition,q3"),
                 ],
                 ["budget.json", "budget.md", "budget.png"],
             ),

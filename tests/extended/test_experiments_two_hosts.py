@@ -21,9 +21,8 @@ import pytest
 from experiments.two_hosts_conditions import CONDITIONS, SERVERS_REMOTE, baseline
 from experiments.two_hosts_network import A, B, exclusive
 from experiments.two_hosts_wire import Cut, CutTrigger, Impairment, Wire
-from tests.support.experiments import ROOT
+from tests.support.experiments import PROGRAM_TIMEOUT_S, ROOT
 
-TIMEOUT_S = 110.0
 NAMESPACES = [Path("/run/netns") / host.namespace for host in (A, B)]
 
 
@@ -38,7 +37,7 @@ def experiment(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=PROGRAM_TIMEOUT_S,
     )
 
 

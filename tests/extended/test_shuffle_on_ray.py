@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.experiments import PROGRAM_TIMEOUT_S
 from tests.support.faults import await_that
 from tests.support.ray_head import ROOT, RayHead
 from tests.support.ray_programs import MAPS, RESULT, ROWS
 
 # A program takes 4 to 8 s with two free cores, and up to two minutes while five tests share them,
 # because Ray starts a dozen processes that each load Arrow.
-PROGRAM_TIMEOUT_S = 240
-pytestmark = pytest.mark.timeout(PROGRAM_TIMEOUT_S + 60)
 
 TITLE = "ray::MrflightShuffleServer"
 EXACT = {"exact": True, "keys": 97, "places": 1}
