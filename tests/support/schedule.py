@@ -4,9 +4,9 @@ A plugin of ``tests/conftest.py``, for ``--dist loadgroup``. A file goes to one 
 as its tests share fixtures; files that ask for the same HDFS or Ray go to the same worker, as each
 takes seconds to start. Tests of `tests/fault` share nothing and wait most of their time, so they
 are divided one by one, and begin spread over the run: beside files that compute they cost little.
-What takes longest begins first, by `tests/durations.json`: the seconds of each file in a run that
-is committed. ``--write-durations`` writes it anew. A run ends with the files that took twice as
-long as there, which is how a slower test is seen.
+What takes longest begins first. `tests/durations.json`, which is committed, has the seconds of each
+file, and ``--write-durations`` replaces them by those of a run. A run ends with a list of the files
+that took twice as long as there, which is how a slower test is seen.
 """
 
 from __future__ import annotations

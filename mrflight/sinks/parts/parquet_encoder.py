@@ -146,11 +146,14 @@ def dictionary_columns(first: pa.Table) -> list[str]:
 def _repeats(column: pa.ChunkedArray) -> bool:
     try:
         return _count_distinct(column) < MAX_DISTINCT_FRACTION * len(column)
-    except (KeyTypeError, pa.ArrowNotImplementedError):  # values of this type cannot be hashed
+    except pa.ArrowNotImplementedError:  # Arrow cannot hash this type
         return True
 
 
 def _count_distinct(column: pa.ChunkedArray) -> int:
     """Return how many values differ, by the kernel if it knows the type: `unique` loads slowly."""
-    numbered = kernel.number_keys([column.combine_chunks()])
+    try:
+        numbered = kernel.number_keys([column.combine_chunks()])
+    except KeyTypeError:  # Arrow may know it
+        numbered = None
     return len(column.unique()) if numbered is None else len(numbered[1])

@@ -34,7 +34,7 @@ def look(rows):
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, drivers with a mark start cold")
 def test_the_processes_of_a_forked_driver_have_its_mark(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("k\n1\n")
     (tmp_path / "marking.py").write_text(MARKING)
