@@ -29,6 +29,9 @@ CONNECT_S = 60.0
 
 MAX_WORKERS = 5
 
+UNHINDERED = {"RAY_worker_niceness": "0"}
+"""Ray gives its workers a niceness of 15: beside four other tests they would hardly run."""
+
 _HEAD = """
 import sys
 import ray
@@ -49,6 +52,11 @@ ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
 has, free = ray.cluster_resources(), ray.available_resources()
 print(json.dumps({name: has[name] - free.get(name, 0) for name in has}))
 """
+
+
+def pytest_configure() -> None:
+    """Say it to every Ray that a test starts by whatever program."""
+    os.environ |= UNHINDERED
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ def a_head(cpus: int) -> Iterator[RayHead]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
         **token,
+        **UNHINDERED,
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(ROOT),
     }
