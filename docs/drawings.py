@@ -105,6 +105,7 @@ ROOMS = [
     ("shuffle", "moving rows by key: wire, metadata, store, client", AMBER),
     ("storage", "every file system and table log", GREY),
     ("compute", "pure functions over Arrow columns: kernel, sorting, sql", GREY),
+    ("security", "certificates, tokens, and who may call what", GREY),
     ("config", "the job file, settings, references to functions", GREY),
     ("system", "processes, signals, memory, temporary folders, retries", GREY),
 ]
@@ -129,7 +130,7 @@ def rooms() -> None:
     drawing.box(710, top - 44, 130, 58, "servers/", "metadata, data", fill=AMBER)
     drawing.text(710, top + 32, "imports shuffle", size=11, color=MUTED)
     drawing.text(710, top + 47, "and the rooms below", size=11, color=MUTED)
-    drawing.save("rooms.svg", "The twelve rooms of mrflight, in the order in which they import")
+    drawing.save("rooms.svg", "The rooms of mrflight, in the order in which they import")
 
 
 def job() -> None:

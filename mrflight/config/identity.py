@@ -1,0 +1,41 @@
+"""Who a client is to the servers of a cluster, and whom it trusts: files and references only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mrflight.config.transport import Transport
+from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
+
+
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a client proves who it is. It holds no secret, so it may be pickled and logged.
+
+    Every process that uses it reads the files itself, when it connects.
+    """
+
+    ca: str = ""
+    """The file of the certificates that servers' certificates must be signed by."""
+    certificate: str = ""
+    """The file of the client's own certificate, if it has one; ``key`` is that of its key."""
+    key: str = ""
+    token: str = ""
+    """A reference to the client's bearer token: see `mrflight.config.secret_reference`."""
+    is_of_process: bool = False
+    """True for the processes of a job on several nodes of Ray, which are given their certificates
+    in memory: see `mrflight.security.credentials.become`."""
+
+
+ANONYMOUS = Identity()
+
+
+class ClientOptions(msgspec.Struct, frozen=True):
+    """How the clients of one job, or of one program, talk to the servers of a cluster."""
+
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    transport: Transport = "auto"
+    identity: Identity = ANONYMOUS
+
+    def with_timeouts(self, timeouts: Timeouts) -> ClientOptions:
+        """Return these options with other timeouts."""
+        return msgspec.structs.replace(self, timeouts=timeouts)

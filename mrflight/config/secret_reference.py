@@ -1,0 +1,52 @@
+"""References to secrets, ``env:NAME`` and ``file:PATH``, which are resolved where they are used.
+
+Job files, settings and what is sent to workers have the reference. So the secret itself is in no
+message, log or process list.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mrflight.errors import JobFileError
+
+ENV, FILE = "env:", "file:"
+_MAX_BYTES = 64 * 2**10
+
+
+def is_reference(text: str) -> bool:
+    """Return whether the text refers to a secret, and is none itself."""
+    return text.startswith((ENV, FILE))
+
+
+def check_reference(text: str, key: str) -> None:
+    """Raise JobFileError, which does not show the text, unless it is a reference."""
+    if not is_reference(text):
+        raise JobFileError(
+            f"{key} must say where the secret is, env:NAME or file:PATH, and not be the secret "
+            "itself, which would be read by whoever reads the job file"
+        )
+
+
+def resolve(reference: str, key: str) -> str:
+    """Return the secret that a reference names, without white space around it.
+
+    Raises JobFileError, which names the ``key`` that has the reference, if there is none.
+    """
+    check_reference(reference, key)
+    if reference.startswith(ENV):
+        name = reference.removeprefix(ENV)
+        found = os.environ.get(name, "").strip()
+        if not found:
+            raise JobFileError(f"{key}: the environment has no variable {name}; set it")
+        return found
+    path = Path(reference.removeprefix(FILE))
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MAX_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobFileError(f"{key}: the secret in {path} cannot be read: {error}") from error
+    if not found:
+        raise JobFileError(f"{key}: the file {path} is empty; write the secret into it")
+    return found

@@ -1,0 +1,1 @@
+"""Who may call whom: certificates, tokens, and the roles of callers."""
