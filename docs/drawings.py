@@ -106,6 +106,7 @@ ROOMS = [
     ("storage", "every file system and table log", GREY),
     ("compute", "pure functions over Arrow columns: kernel, sorting, sql", GREY),
     ("security", "certificates, tokens, and who may call what", GREY),
+    ("events", "the stream of events of a job, its state and its history", GREY),
     ("config", "the job file, settings, references to functions", GREY),
     ("system", "processes, signals, memory, temporary folders, retries", GREY),
 ]

@@ -21,6 +21,7 @@ ROOMS = [
     "result",
     "system",
     "config",
+    "events",
     "security",
     "compute",
     "storage",
