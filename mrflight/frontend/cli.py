@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from mrflight import driver
 from mrflight.config import server_options
-from mrflight.frontend import clean, completion, explain, maintain, status
+from mrflight.frontend import certificates, clean, completion, explain, maintain, status
 from mrflight.frontend.installation import PrintVersion
 from mrflight.frontend.tune import command as tune
 from mrflight.system.command_line import Command, CommandParser
@@ -92,6 +92,7 @@ _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (status.COMMAND, status.run),
     (clean.COMMAND, clean.run),
     (maintain.COMMAND, maintain.run),
+    (certificates.COMMAND, certificates.run),
     (completion.COMMAND, completion.run),
 )
 

@@ -20,6 +20,7 @@ _KINDS: dict[str, Kind] = {
     "DIR": "folder",
     "TABLE": "folder",
     "PATH": "file",
+    "FILE": "file",
     "FILE.svg": "file",
 }
 """By what the help calls the value."""

@@ -18,6 +18,7 @@ from mrflight.errors import InputError, MrflightError, StoreError
 from mrflight.frontend import cli, installation
 
 HELP = ["", "run", "explain", "serve", "serve metadata", "serve data", "status", "clean"]
+CERTIFICATES = ["certificates", *(f"certificates {x}" for x in ("init", "issue", "token"))]
 MODULES = {
     "mrflight.driver": driver.COMMAND,
     "mrflight.servers.metadata": server_options.METADATA,
@@ -25,7 +26,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("command", [*HELP, "maintain"])
+@pytest.mark.parametrize("command", [*HELP, "maintain", *CERTIFICATES])
 def test_the_help_of_a_command_has_its_name_and_examples(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
