@@ -21,7 +21,8 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints clean
+.PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints clean \
+	apt-update apt-chromium apt-prometheus
 
 install: $(installed) $(link)
 
@@ -47,11 +48,15 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs spark
+SERVICES ?= minio hdfs hopsfs spark chromium promtool
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
 hopsfs_file := $(hopsfs)
 spark_file := $(if $(java),$(spark))
+# Programs of Debian, which only root can install; elsewhere tests say which package has them.
+apt := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
+chromium_file := $(if $(shell command -v chromium 2>/dev/null),,$(if $(apt),apt-chromium))
+promtool_file := $(if $(shell command -v promtool 2>/dev/null),,$(if $(apt),apt-prometheus))
 
 services: $(foreach service,$(SERVICES),$($(service)_file))
 
@@ -79,12 +84,18 @@ $(spark): tests/services/spark.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+apt-update:
+	apt-get update -qq
+
+apt-chromium apt-prometheus: apt-%: | apt-update
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $*
+
 # Tests that kill and stop wait most of the time, so there are more workers than cores.
 # tests/support/schedule.py divides the tests; with ARGS they run in one process, in order, and
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file))
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(chromium_file) $(promtool_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else

@@ -105,6 +105,7 @@ ROOMS = [
     ("shuffle", "moving rows by key: wire, metadata, store, client", AMBER),
     ("storage", "every file system and table log", GREY),
     ("compute", "pure functions over Arrow columns: kernel, sorting, sql", GREY),
+    ("page", "HTTP: the live page, reports, health, metrics", GREY),
     ("security", "certificates, tokens, and who may call what", GREY),
     ("events", "the stream of events of a job, its state and its history", GREY),
     ("config", "the job file, settings, references to functions", GREY),

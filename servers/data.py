@@ -58,7 +58,9 @@ from mrflight.system.segment_channel import SegmentChannel
 from . import process
 from .actions import Actions, answer_keepalive
 from .decommission import Decommission
+from .http_port import http_port
 from .membership import Membership
+from .observed import ObservedData
 from .shared_memory import SharedMemory
 
 _MESSAGE_BYTES = 2 * 2**20
@@ -238,7 +240,10 @@ def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
 
 def serve(options: argparse.Namespace) -> None:
     """Run the server until SIGTERM or SIGINT."""
-    with serving(options, process.listen_location(options)) as running:
+    with (
+        serving(options, process.listen_location(options)) as running,
+        http_port(options, running.observed),
+    ):
         process.run_until_stopped("data", running, options.drain_timeout)
 
 
@@ -264,7 +269,7 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
             store.close()  # puts that wait for memory fail
             server.shutdown()
 
-        yield process.Running(location, drain, scratch.close)
+        yield process.Running(location, drain, scratch.close, ObservedData(store, membership))
 
 
 def _spill_folder(root: Path) -> ScratchFolder:

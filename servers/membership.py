@@ -45,6 +45,7 @@ class Membership:
         self._stopping = threading.Event()
         self._is_draining = False
         self._is_drain_reported = False  # by the heartbeat thread
+        self._is_answered = False
         self._connections = Connections(timeouts)
         retry_for_s = timeouts.reconnect_s
         self._metadata = MetadataClient(metadata, self._connections, retry_for_s, self._stopping)
@@ -71,8 +72,15 @@ class Membership:
                 f"no metadata server at {self._metadata.location} after "
                 f"{self._connections.timeouts.reconnect_s:.0f} s; start it, or correct --metadata"
             ) from error
+        self._is_answered = True
         self._removal.start()
         self._heartbeat_thread.start()
+
+    def why_no_member(self) -> str:
+        """Return why no partitions are placed here now; nothing if they are."""
+        if self._is_draining:
+            return "the server is stopping"
+        return "" if self._is_answered else "the metadata server does not answer"
 
     @property
     def location(self) -> str:
@@ -203,18 +211,17 @@ class Membership:
             self._metadata_lock.release()
 
     def _send_heartbeats(self) -> None:
-        is_answered = True
         while not self._stopping.wait(HEARTBEAT_S):
             try:
                 self._send_heartbeat()
             except MrflightError as error:
-                level = logging.WARNING if is_answered else logging.DEBUG
+                level = logging.WARNING if self._is_answered else logging.DEBUG
                 log.log(level, "%s; retrying, with no more messages until it answers", error)
-                is_answered = False
+                self._is_answered = False
             else:
-                if not is_answered:
+                if not self._is_answered:
                     log.info("the metadata server at %s answers again", self.metadata_location)
-                is_answered = True
+                self._is_answered = True
 
     def _send_heartbeat(self) -> None:
         tokens = self._store.tokens()

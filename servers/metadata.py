@@ -9,7 +9,7 @@ if __name__ == "__main__":
 
 import argparse
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from mrflight.errors import (
     ServerUnavailableError,
 )
 from mrflight.ids import MapAttempt, new_writer_id
+from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.journal import Journal
+from mrflight.shuffle.metadata.metadata_totals import MetadataTotals
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
@@ -75,6 +77,8 @@ from mrflight.system.deadlines import Timeouts
 from . import process
 from .actions import Actions, answer_keepalive
 from .active_clock import ActiveClock
+from .http_port import http_port
+from .observed import ObservedMetadata
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +249,10 @@ def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
 
 def serve(options: argparse.Namespace) -> None:
     """Run the server until SIGTERM or SIGINT."""
-    with serving(options, process.listen_location(options)) as running:
+    with (
+        serving(options, process.listen_location(options)) as running,
+        http_port(options, running.observed),
+    ):
         process.run_until_stopped("metadata", running, options.drain_timeout)
 
 
@@ -257,20 +264,30 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
     """
     tune_malloc()  # or the memory of large requests and answers would be kept
     process.raise_open_file_limit()
-    with _registry(options) as registry:
+    totals = MetadataTotals()
+    with _registry(options, totals.count) as registry:
         server = MetadataServer(listen, registry)
         location = process.public_location(server, listen, options.advertise)
-        yield process.Running(location, server.shutdown)
+        observed = ObservedMetadata(registry, totals)
+        yield process.Running(location, server.shutdown, observed=observed)
 
 
 @contextmanager
-def _registry(options: argparse.Namespace) -> Iterator[Registry]:
-    """Return an empty registry, or one with the contents of the journal."""
+def _registry(options: argparse.Namespace, note: Callable[[AnyEvent], None]) -> Iterator[Registry]:
+    """Return an empty registry, or one with the contents of the journal.
+
+    ``note`` is called with each event that is recorded.
+    """
     if options.journal is None:
-        yield Registry(ActiveClock(), options.heartbeat_timeout)
+        yield Registry(ActiveClock(), options.heartbeat_timeout, note)
         return
     with Journal(options.journal) as journal:
-        registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
+
+        def record(event: AnyEvent) -> None:
+            journal.record(event)
+            note(event)
+
+        registry = Registry(ActiveClock(), options.heartbeat_timeout, record)
         try:
             registry.resume(journal.events())
         except JournalError as error:

@@ -23,6 +23,8 @@ from mrflight.system.log_output import log_to_stderr
 from mrflight.system.parent_watch import exit_with_parent
 from mrflight.system.standard_streams import open_missing_streams
 
+from .http_port import Observed
+
 log = logging.getLogger(__name__)
 
 MAX_OPEN_FILES = 65_536
@@ -55,12 +57,14 @@ def public_location(server: flight.FlightServerBase, listen: str, advertise: str
 class Running:
     """A server that answers at ``location`` until ``drain`` is called or its process ends.
 
-    ``clean_up`` removes the server's files in a process that ends without ``drain``.
+    ``clean_up`` removes the server's files in a process that ends without ``drain``. ``observed``
+    is what the server tells about itself.
     """
 
     location: str
     drain: Callable[[], None]
     clean_up: Callable[[], None] = lambda: None
+    observed: Observed | None = None
 
 
 def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> None:

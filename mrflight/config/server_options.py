@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from mrflight.config.locations import parse_location
+from mrflight.config.secret_reference import is_reference
 from mrflight.system.command_line import Command, quantity
 from mrflight.units import parse_bytes, parse_seconds
 
@@ -43,7 +44,27 @@ def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> Non
         metavar="LOCATION",
         help="location for clients, if there is a proxy or NAT; default where the server listens",
     )
+    parser.add_argument(
+        "--http-port",
+        type=int,
+        metavar="N",
+        help="also answer HTTP on this port: /metrics for Prometheus, /healthz and /readyz; 0 "
+        "takes a free one; by default there is none",
+    )
+    parser.add_argument(
+        "--http-token",
+        type=quantity(_reference),
+        metavar="REFERENCE",
+        help="where the token is that requests for more than health must show: file:PATH or "
+        "env:NAME",
+    )
     parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
+
+
+def _reference(text: str) -> str:
+    if not is_reference(text):
+        raise ValueError("write file:PATH or env:NAME, and not the token itself")
+    return text
 
 
 def _add_metadata_arguments(parser: argparse.ArgumentParser) -> None:

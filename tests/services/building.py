@@ -14,7 +14,10 @@ import pytest
 
 from tests.services.built import CACHE
 
-NEEDS = {f"needs_{service}": service for service in ("minio", "hdfs", "hopsfs", "spark")}
+NEEDS = {
+    **{f"needs_{service}": service for service in ("minio", "hdfs", "hopsfs", "spark")},
+    **{program: program for program in ("chromium", "promtool")},
+}
 """The fixtures that need something built, with what `make services` calls it."""
 
 PLACES = {"s3": "minio", "hdfs": "hdfs"}

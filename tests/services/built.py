@@ -52,6 +52,14 @@ def spark_python() -> Path:
     return SPARK_PYTHON
 
 
+def debian_program(name: str, package: str) -> str:
+    """Return the path of a program of Debian, which `make services` installs if it may."""
+    path = which(name)
+    if path is None:
+        raise NotBuiltError(f"{name} is not installed: apt-get install {package}, or make services")
+    return path
+
+
 def _ask_for(server: str, tools: str) -> None:
     first = f"install {tools}, then " if tools else ""
     raise NotBuiltError(f"{server} is not built: {first}make services")

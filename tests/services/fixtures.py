@@ -13,6 +13,7 @@ import pytest
 
 from tests.services.built import (
     NotBuiltError,
+    debian_program,
     hdfs_class_path,
     hopsfs_python,
     minio_program,
@@ -37,6 +38,24 @@ def needs_hdfs() -> None:
     """Skip the test if HDFS is not installed; fail it in CI."""
     try:
         hdfs_class_path()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """Return the program of Prometheus that checks metrics; skip the test if there is none."""
+    try:
+        return debian_program("promtool", "prometheus")
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the browser; skip the test if there is none."""
+    try:
+        return debian_program("chromium", "chromium")
     except NotBuiltError as error:
         pytest.skip(str(error))
 

@@ -32,7 +32,16 @@ class StandingCluster:
 @contextmanager
 def data_server(metadata: str, *options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A data server that joins a cluster, and its ready line; it ends by itself, unless killed."""
-    process = _started("data", "--metadata", metadata, *map(str, options))
+    with server_process("data", "--metadata", metadata, *map(str, options)) as started:
+        yield started
+
+
+@contextmanager
+def server_process(
+    module: str, *options: str, stderr: IO[bytes] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server and its ready line; it ends by itself with code 0, unless the test kills it."""
+    process = _started(module, *options, stderr=stderr)
     with process:
         assert process.stdout is not None
         try:

@@ -23,6 +23,7 @@ ROOMS = [
     "config",
     "events",
     "security",
+    "page",
     "compute",
     "storage",
     "shuffle.wire",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from mrflight.errors import (
     AttemptSupersededError,
@@ -16,6 +17,7 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.store.partition_reader import PartitionReader
 from mrflight.shuffle.store.spiller import Spiller
+from mrflight.shuffle.store.store_totals import StoreTotals
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.protocol import ServerStats
@@ -44,10 +46,15 @@ class BlockStore(Closeable):
         self._put_timeout_s = put_timeout_s
         self._changed = threading.Condition(threading.Lock())
         self._shuffles: dict[str, StoredShuffle] = {}
+        self._totals = StoreTotals()
         self._serials = itertools.count()
         self._clock: Callable[[], int] = itertools.count().__next__
-        self._budget = MemoryBudget[tuple[StoredShuffle, MapAttempt]](memory_bytes, self._changed)
-        self._spiller = Spiller(self._changed, self._budget, self._shuffles.values, scratch)
+        self._budget = MemoryBudget[tuple[StoredShuffle, MapAttempt]](
+            memory_bytes, self._changed, self._totals
+        )
+        self._spiller = Spiller(
+            self._changed, self._budget, self._shuffles.values, scratch, self._totals
+        )
 
     def open(self, shuffle_id: str, partitions: int, token: str = "") -> None:
         """Open a shuffle; do nothing if one of this name is open."""
@@ -83,6 +90,8 @@ class BlockStore(Closeable):
                 self._budget.give_back(size)  # for example, the system has no pages left
                 raise
             shuffle.partition(partition).touched = self._clock()
+            self._totals.put_blocks += 1
+            self._totals.put_bytes += block.body.size
 
     def read(
         self,
@@ -102,7 +111,8 @@ class BlockStore(Closeable):
             shuffle = self._shuffle_of(shuffle_id, partition)
             held = shuffle.partition(partition)
             order = shuffle.reading_order(held, attempts, partition_slice)
-        return PartitionReader(self._changed, shuffle, held, order, self._clock).blocks()
+        reader = PartitionReader(self._changed, shuffle, held, order, self._clock, self._totals)
+        return reader.blocks()
 
     def size_bytes(self, shuffle_id: str, partitions: Iterable[int], source: MapAttempt) -> int:
         """Return the bytes of the blocks that an attempt put into some partitions."""
@@ -186,6 +196,16 @@ class BlockStore(Closeable):
                 spilled_bytes=sum(shuffle.spilled_bytes for shuffle in held),
                 dead_bytes=sum(shuffle.dead_bytes for shuffle in held),
             )
+
+    @property
+    def budget_bytes(self) -> int:
+        """The most that it holds in memory."""
+        return self._budget.budget_bytes
+
+    def totals(self) -> StoreTotals:
+        """Return what it has done until now."""
+        with self._changed:
+            return replace(self._totals)
 
     def _shuffle_of(self, shuffle_id: str, partition: int) -> StoredShuffle:
         shuffle = self._shuffles.get(shuffle_id)

@@ -6,12 +6,14 @@ This module knows no blocks.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mrflight.errors import DeadlineExceededError, MrflightError
+from mrflight.shuffle.store.store_totals import StoreTotals
 from mrflight.units import format_bytes
 
 SOFT_MARK = 0.8
@@ -36,13 +38,21 @@ class MemoryBudget(Generic[Owner]):
     be called with the lock of ``changed`` held; `take` releases it while it waits.
     """
 
-    def __init__(self, budget_bytes: int, changed: threading.Condition) -> None:
+    def __init__(
+        self, budget_bytes: int, changed: threading.Condition, totals: StoreTotals | None = None
+    ) -> None:
+        """``totals`` are told how long the waits take."""
         self.held_bytes = 0
         self._budget = budget_bytes
         self._changed = changed
+        self._totals = totals or StoreTotals()
         self._waits: deque[_Wait[Owner]] = deque()
         self._spilling_fails = False
         self._closed: Callable[[], MrflightError] | None = None
+
+    @property
+    def budget_bytes(self) -> int:
+        return self._budget
 
     @property
     def excess_bytes(self) -> int:
@@ -107,6 +117,7 @@ class MemoryBudget(Generic[Owner]):
             raise self._closed()
         self._waits.append(wait)
         self._changed.notify_all()
+        since = time.monotonic()
         try:
             ended = self._changed.wait_for(lambda: wait.refusal or self._is_next(wait), timeout_s)
             if wait.refusal is not None:
@@ -118,6 +129,7 @@ class MemoryBudget(Generic[Owner]):
                     "and spilling does not keep up; a faster disk or more memory would help"
                 )
         finally:
+            self._totals.waited_s += time.monotonic() - since
             if wait.refusal is None:
                 self._waits.remove(wait)
             self._changed.notify_all()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mrflight.errors import IncompletePartitionError, ShuffleNotFoundError, SpillError
 from mrflight.shuffle.store.spill_file import SpilledBlock, SpillFile
+from mrflight.shuffle.store.store_totals import StoreTotals
 from mrflight.shuffle.store.stored_shuffle import StoredAttempt, StoredPartition, StoredShuffle
 from mrflight.shuffle.wire.block import Block
 
@@ -28,12 +29,14 @@ class PartitionReader:
         partition: StoredPartition,
         order: Sequence[tuple[int, StoredAttempt]],
         clock: Callable[[], int],
+        totals: StoreTotals,
     ) -> None:
         self._lock = lock
         self._shuffle = shuffle
         self._partition = partition
         self._order = order
         self._clock = clock
+        self._totals = totals
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks, once.
@@ -79,6 +82,8 @@ class PartitionReader:
                 resident.append(self._partition.resident_at(position))
                 size += resident[-1].body.size
             done += 1
+        self._totals.read_blocks += len(resident) + len(spilled)
+        self._totals.read_bytes += size
         return resident, spilled
 
     def _load(self, file: SpillFile, run: Sequence[SpilledBlock]) -> list[Block]:

@@ -13,6 +13,7 @@ from mrflight.errors import SpillError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.store.spill_file import append_blocks
+from mrflight.shuffle.store.store_totals import StoreTotals
 from mrflight.shuffle.store.stored_shuffle import (
     ResidentBlock,
     StoredPartition,
@@ -79,11 +80,13 @@ class Spiller:
         budget: MemoryBudget[tuple[StoredShuffle, MapAttempt]],
         shuffles: Callable[[], Iterable[StoredShuffle]],
         scratch: ScratchFolder,
+        totals: StoreTotals,
     ) -> None:
         self._changed = changed
         self._budget = budget
         self._shuffles = shuffles
         self._scratch = scratch
+        self._totals = totals
         self.idle = True
         """Whether nothing is written until memory gets short again."""
         self._writing: StoredShuffle | None = None
@@ -176,6 +179,9 @@ class Spiller:
                 freed = 0 if dropped else shuffle.move_to_disk(partition, written)
                 if written:
                     self._budget.spilled()
+                    self._totals.spilled_bytes += sum(
+                        each.block.size for each in written if each is not None
+                    )
                 self._budget.give_back(freed)
             if dropped:
                 _remove_files(shuffle)

@@ -1,0 +1,175 @@
+"""The HTTP ports of servers: health, and metrics that Prometheus's own tool has no objection to."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+import mrflight
+from tests.support.cluster import server_process
+from tests.support.faults import await_that
+from tests.support.http import get
+from tests.support.numbered_rows import batch
+
+TOKEN = "planted-token-of-the-http-port"
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "mrflight.json"
+LABELS = {"version"}
+"""Those that a metric may have: none names a job, a user, a query or a shuffle."""
+
+
+class Port:
+    """The HTTP port of a server, and the token of it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def metrics(self) -> str:
+        answer = get(self.number, "/metrics", TOKEN)
+        assert answer.status == 200
+        return answer.body.decode()
+
+    def value(self, name: str) -> float:
+        found = re.search(rf"^{name} (\S+)$", self.metrics(), re.MULTILINE)
+        assert found is not None, name
+        return float(found[1])
+
+
+@contextmanager
+def serving(
+    log: Path, module: str, *options: str
+) -> Iterator[tuple[subprocess.Popen[str], str, Port]]:
+    """A server with an HTTP port: its process, its location, and the port."""
+    token = log.with_suffix(".token")
+    token.write_text(TOKEN + "\n")
+    with_port = ("--port", "0", "--http-port", "0", "--http-token", f"file:{token}")
+    with (
+        log.open("wb") as stderr,
+        server_process(module, *options, *with_port, stderr=stderr) as (
+            process,
+            ready,
+        ),
+    ):
+        found = re.search(r"health at http://127\.0\.0\.1:(\d+)", log.read_text())
+        assert found is not None, log.read_text()
+        yield process, ready.split()[-1], Port(int(found[1]))
+    assert TOKEN not in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Port, Port]]:
+    """A metadata server's location, its port, and that of the data server."""
+    folder = tmp_path_factory.mktemp("logs")
+    with ExitStack() as stack:
+        metadata = serving(folder / "metadata.log", "metadata")
+        _, location, of_metadata = stack.enter_context(metadata)
+        options = ("--metadata", location, "--memory", "64 KiB", "--spill-dir", str(folder))
+        _, _, of_data = stack.enter_context(serving(folder / "data.log", "data", *options))
+        yield location, of_metadata, of_data
+
+
+def test_health_is_told_without_a_token_and_nothing_else(cluster: tuple[str, Port, Port]) -> None:
+    for port in cluster[1:]:
+        assert get(port.number, "/healthz").body == b"ok\n"
+        assert get(port.number, "/readyz").body == b"ready\n"
+        assert get(port.number, "/metrics").status == 401
+        assert get(port.number, "/metrics", TOKEN, headers={"Host": "evil.example"}).status == 403
+
+
+def test_metrics_count_what_was_shuffled(cluster: tuple[str, Port, Port]) -> None:
+    location, of_metadata, of_data = cluster
+    before = of_metadata.value("mrflight_metadata_maps_committed_total")
+    put_before = of_data.value("mrflight_data_put_bytes_total")
+    with mrflight.connect(location) as connected:
+        shuffle = connected.create_shuffle("counted", partitions=4)
+        for map_id in range(3):
+            with shuffle.writer(map_id=map_id, key=["url"]) as out:
+                for start in range(0, 20_000, 1_000):
+                    out.write(batch(start))
+        committed = of_metadata.value("mrflight_metadata_committed_bytes")
+        assert of_metadata.value("mrflight_metadata_rows") == 60_000
+        assert of_metadata.value("mrflight_metadata_maps_committed_total") == before + 3
+        assert of_metadata.value("mrflight_metadata_data_servers") == 1
+        assert of_data.value("mrflight_data_put_bytes_total") == put_before + committed
+        assert of_data.value("mrflight_data_stored_bytes") == committed
+        assert of_data.value("mrflight_data_memory_budget_bytes") == 64 * 2**10
+        await_that(
+            lambda: of_data.value("mrflight_data_spilled_bytes_total") > 0, "blocks to be spilled"
+        )
+        read_before = of_data.value("mrflight_data_read_bytes_total")
+        rows = sum(piece.num_rows for part in range(4) for piece in shuffle.reader(part))
+        assert rows == 60_000
+        assert of_data.value("mrflight_data_read_bytes_total") == read_before + committed
+        shuffle.drop()
+    assert of_data.value("mrflight_data_stored_bytes") == 0
+    assert of_metadata.value("mrflight_metadata_shuffles") == 0
+
+
+def test_prometheus_has_no_objection_to_the_metrics(
+    cluster: tuple[str, Port, Port], promtool: str
+) -> None:
+    for port in cluster[1:]:
+        checked = subprocess.run(
+            [promtool, "check", "metrics"],
+            input=port.metrics(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_metrics_have_our_prefix_and_no_label_without_bounds(
+    cluster: tuple[str, Port, Port],
+) -> None:
+    for port in cluster[1:]:
+        samples = [line for line in port.metrics().splitlines() if not line.startswith("#")]
+        assert {line.partition("_")[0] for line in samples} == {"mrflight", "process"}
+        labels = {name for line in samples for name in re.findall(r'(\w+)="', line)}
+        assert labels <= LABELS
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(cluster: tuple[str, Port, Port]) -> None:
+    known = "".join(port.metrics() for port in cluster[1:])
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    names = {name for expression in asked for name in re.findall(r"mrflight_\w+", expression)}
+    assert len(names) > 10
+    assert {name for name in names if not re.search(rf"^{name}[ {{]", known, re.MULTILINE)} == set()
+
+
+def test_a_data_server_is_not_ready_without_its_metadata_server(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        metadata, location, _ = stack.enter_context(serving(tmp_path / "m.log", "metadata"))
+        options = ("--metadata", location)
+        _, _, port = stack.enter_context(serving(tmp_path / "d.log", "data", *options))
+        assert get(port.number, "/readyz").status == 200
+        metadata.kill()
+        await_that(lambda: get(port.number, "/readyz").status == 503, "the data server to notice")
+        assert get(port.number, "/readyz").body.startswith(b"not ready: the metadata server ")
+        assert get(port.number, "/healthz").status == 200
+        assert port.value("mrflight_data_member") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--http-port", "0"], "--http-port needs --http-token"),
+        (["--http-port", "0", "--http-token", TOKEN], "not the token itself"),
+        (["--http-port", "0", "--http-token", "env:NOT_THERE"], "no variable NOT_THERE"),
+        (["--http-port", "99999", "--http-token", "env:HOME"], "cannot listen"),
+    ],
+)
+def test_a_wrong_http_port_is_refused_with_the_reason(options: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "mrflight.servers.metadata", "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert TOKEN not in done.stderr

@@ -1,0 +1,194 @@
+"""The HTTP server: who is answered, and what a client can take of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from mrflight.page import http_server
+from mrflight.page.access import HostNames, TokenAccess
+from mrflight.page.http_server import Answer, HttpServer, ListenAt, Route
+from tests.support.http import TIMEOUT_S, get, received, send
+
+TOKEN = "a token of a test"
+
+REQUEST = b"GET /secret HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n"
+
+
+def endless(stop: threading.Event) -> Iterator[bytes]:
+    while not stop.is_set():
+        yield b"x" * 2**16
+
+
+@pytest.fixture
+def stop() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def server(stop: threading.Event) -> Iterator[HttpServer]:
+    routes = {
+        "/": Route(lambda: Answer("text/html", b"<p>open"), is_public=True),
+        "/secret": Route(lambda: Answer("text/plain", b"rows")),
+        "/stream": Route(lambda: Answer("text/plain", parts=endless(stop))),
+    }
+    listen = ListenAt(TokenAccess(TOKEN), names=HostNames(frozenset({"big.example"})))
+    with HttpServer(listen, routes) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.0.0.1:1", "localhost", "LOCALHOST:8080", "[::1]:80", "big.example:443"],
+)
+def test_a_host_of_this_machine_is_answered(server: HttpServer, host: str) -> None:
+    assert get(server.port, "/secret", TOKEN, headers={"Host": host}).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "", "[::2]"],
+)
+def test_another_host_is_refused(server: HttpServer, host: str) -> None:
+    for path in ("/", "/secret", "/nothing"):
+        assert get(server.port, path, TOKEN, headers={"Host": host}).status == 403
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+    ],
+)
+def test_a_request_names_one_host(server: HttpServer, head: bytes) -> None:
+    assert send(server.port, head).startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", "\xff"])
+def test_what_is_not_public_needs_the_token(server: HttpServer, token: str | None) -> None:
+    for path in ("/secret", "/stream", "/nothing"):
+        answer = get(server.port, path, token)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert b"rows" not in answer.body
+
+
+def test_the_token_goes_into_a_header_only(server: HttpServer) -> None:
+    for path in (f"/secret?token={TOKEN}", f"/secret?{TOKEN}"):
+        assert get(server.port, path.replace(" ", "%20")).status == 401
+    cookie = {"Cookie": f"token={TOKEN}"}
+    assert get(server.port, "/secret", headers=cookie).status == 401
+    assert get(server.port, "/secret", TOKEN).body == b"rows"
+    assert get(server.port, "/nothing", TOKEN).status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "X"])
+def test_only_get_is_answered(server: HttpServer, method: str) -> None:
+    answer = get(server.port, "/secret", TOKEN, method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET")
+
+
+def test_answers_allow_no_other_site_anything(server: HttpServer) -> None:
+    origin = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+    for path in ("/", "/secret", "/nothing"):
+        headers = get(server.port, path, TOKEN, headers=origin).headers
+        assert not [name for name in headers if name.startswith("access-control-")]
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: 1\r\n" % n for n in range(200)) + b"\r\n",
+        b"\x00\xff\xfe /\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET /" + b"a" * 2**17 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_a_malformed_request_harms_nobody(server: HttpServer, head: bytes) -> None:
+    answer = send(server.port, head)
+    assert b"HTTP/1.1 200" not in answer
+    assert b"Traceback" not in answer
+    assert get(server.port, "/secret", TOKEN).status == 200
+
+
+def test_a_request_is_answered_whose_bytes_come_one_by_one(server: HttpServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in REQUEST % (b"localhost", TOKEN.encode()):
+            connection.send(bytes([byte]))
+        assert received(connection).endswith(b"rows")
+
+
+def test_a_slow_request_ends_at_its_deadline(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.2)
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        assert received(connection) == b""
+
+
+def test_a_client_that_reads_nothing_is_cut_off(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "SEND_TIMEOUT_S", 0.2)
+    ended = threading.Event()
+    served = server.serve_connection
+
+    def serve(connection: socket.socket) -> None:
+        served(connection)
+        ended.set()
+
+    monkeypatch.setattr(server, "serve_connection", serve)
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        request = REQUEST.replace(b"/secret", b"/stream")
+        connection.sendall(request % (b"localhost", TOKEN.encode()))
+        assert ended.wait(TIMEOUT_S)
+
+
+def test_connections_are_bounded(server: HttpServer) -> None:
+    held = [
+        socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
+        for _ in range(http_server.MAX_CONNECTIONS)
+    ]
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as one_more:
+            assert received(one_more) == b""  # at once, and not when the others time out
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_closing_ends_what_is_being_sent(server: HttpServer, stop: threading.Event) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        request = REQUEST.replace(b"/secret", b"/stream")
+        connection.sendall(request % (b"localhost", TOKEN.encode()))
+        assert connection.recv(100)
+        stop.set()
+        reading = threading.Thread(target=received, args=[connection])
+        reading.start()
+        server.close()
+        reading.join(TIMEOUT_S)
+        assert not reading.is_alive()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
+
+
+def test_a_port_that_is_taken_is_an_error(server: HttpServer) -> None:
+    with pytest.raises(OSError, match="in use"):
+        HttpServer(ListenAt(TokenAccess(TOKEN), port=server.port), {})
