@@ -16,6 +16,7 @@ from typing import NoReturn
 from mrflight import driver
 from mrflight.config import server_options
 from mrflight.frontend import certificates, clean, completion, explain, maintain, status
+from mrflight.frontend.doctor import command as doctor
 from mrflight.frontend.installation import PrintVersion
 from mrflight.frontend.tune import command as tune
 from mrflight.system.command_line import Command, CommandParser
@@ -93,6 +94,7 @@ _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (clean.COMMAND, clean.run),
     (maintain.COMMAND, maintain.run),
     (certificates.COMMAND, certificates.run),
+    (doctor.COMMAND, doctor.run),
     (completion.COMMAND, completion.run),
 )
 

@@ -39,6 +39,14 @@ def _lines() -> Iterator[str]:
     kernel = kernel_language()
     yield f"kernel: {'native (Rust)' if kernel == 'rust' else 'in Python, which is slower'}"
     yield f"pyarrow {version('pyarrow')}, Python {platform.python_version()}"
+    found, missing = installed_extras()
+    yield f"extras: {', '.join(found) or 'none'}"
+    if missing:
+        yield f"not installed: {', '.join(missing)}"
+
+
+def installed_extras() -> tuple[list[str], list[str]]:
+    """Return the extras that are installed, with the versions of their packages, and the others."""
     found, missing = [], []
     for extra, packages in _extras().items():
         versions = [_version_of(package) for package in packages]
@@ -47,9 +55,7 @@ def _lines() -> Iterator[str]:
             found.append(f"{extra} ({', '.join(known)})")
         else:
             missing.append(extra)
-    yield f"extras: {', '.join(found) or 'none'}"
-    if missing:
-        yield f"not installed: {', '.join(missing)}"
+    return found, missing
 
 
 def _extras() -> dict[str, list[str]]:

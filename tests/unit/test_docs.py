@@ -109,7 +109,8 @@ def _choices(kind: Any) -> list[Any]:
 EXPLAIN = ["explain", "explain_input", "explain_stage"]
 COMMANDS = [
     *("run", "explain", "tune", "serve metadata", "serve data", "status", "clean", "maintain"),
-    *("certificates init", "certificates issue", "certificates token", "completion"),
+    *("certificates init", "certificates issue", "certificates token"),
+    *("doctor", "completion"),
 ]
 
 
@@ -269,7 +270,7 @@ def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
 def test_the_options_of_commands_on_all_pages_exist() -> None:
     """Look up the options of each ``mrflight`` command in a code block in the reference."""
     command = re.compile(
-        r"\bmrflight (run|explain|status|clean|maintain|serve (?:metadata|data)"
+        r"\bmrflight (run|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
         r"|certificates (?:init|issue|token)) ?"
     )
     for page in DOCS.rglob("*.md"):

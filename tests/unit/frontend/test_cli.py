@@ -26,7 +26,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("command", [*HELP, "maintain", *CERTIFICATES])
+@pytest.mark.parametrize("command", [*HELP, "maintain", "doctor", *CERTIFICATES])
 def test_the_help_of_a_command_has_its_name_and_examples(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

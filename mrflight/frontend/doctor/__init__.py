@@ -1,0 +1,1 @@
+"""``mrflight doctor``: what a machine, a job file and a cluster lack, and what to do about it."""
