@@ -13,6 +13,7 @@ minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
 hopsfs := .services/hopsfs/.installed
 spark := .services/spark/.installed
+wheels := build/wheels/.installed
 go := $(shell command -v go 2>/dev/null)
 java := $(shell command -v java 2>/dev/null)
 maven := $(and $(java),$(shell command -v mvn 2>/dev/null))
@@ -21,7 +22,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints clean \
+.PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints wheels clean \
 	apt-update apt-chromium apt-prometheus
 
 install: $(installed) $(link)
@@ -159,6 +160,17 @@ constraints:
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt
+
+# What is published, in dist: an sdist, and a wheel with the kernel for each processor that Rust's
+# library is there for. rustup is asked for that of the other one.
+wheels: $(wheels)
+	-@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-gnu
+	$(<D)/bin/python deploy/wheels.py --into dist $(ARGS)
+
+$(wheels): deploy/wheels.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 clean:
 	rm -rf $(venv) .services build dist mrflight.egg-info kernel/target mrflight/_kernel.*so

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -20,8 +21,13 @@ from tests.support.pages import follow
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("mrflight", "servers", "kernel", "pyproject.toml", "setup.py", "MANIFEST.in")
+MACHINES = {"x86_64": 62, "aarch64": 183}
+"""The numbers of processors in the headers of ELF."""
 OLD_KERNEL = b"what an earlier build has left"
 
+NEEDS_CARGO = pytest.mark.skipif(
+    shutil.which("cargo") is None, reason="install cargo: https://rustup.rs"
+)
 pytestmark = pytest.mark.timeout(600)  # pip downloads Arrow, if it is not in its cache
 
 
@@ -116,7 +122,7 @@ def test_the_index_shows_no_links_that_lead_nowhere(wheel: Path) -> None:
     assert set(re.findall(r"\]\(([^)]*)\)", shown)) == {"https://rustup.rs"}
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="install cargo: https://rustup.rs")
+@NEEDS_CARGO
 def test_a_wheel_with_the_kernel_is_for_every_python_of_its_platform(
     builder: Path, checkout: Path, tmp_path: Path
 ) -> None:
@@ -127,8 +133,8 @@ def test_a_wheel_with_the_kernel_is_for_every_python_of_its_platform(
     with (sources / "pyproject.toml").open("a") as file:
         file.write(f'[project.urls]\nRepository = "{repository}"\n')
     built = build_wheel(builder, sources, has_cargo=True)
-    platform = re.sub(r"\W", "_", sysconfig.get_platform())
-    assert built.name == f"mrflight-0.1.0-cp311-abi3-{platform}.whl"
+    tag = re.sub(r"\W", "_", sysconfig.get_platform())
+    assert built.name == f"mrflight-0.1.0-cp311-abi3-{tag}.whl"
     with zipfile.ZipFile(built) as file:
         (kernel,) = [name for name in file.namelist() if name.endswith(".so")]
         assert kernel == "mrflight/_kernel.abi3.so"
@@ -164,13 +170,56 @@ def test_an_editable_install_without_cargo_removes_the_kernel_of_an_earlier_buil
     assert (checkout / "mrflight" / "_kernel.pyi").exists()
 
 
-def test_the_readme_does_what_it_says_on_a_plain_install(wheel: Path, tmp_path: Path) -> None:
-    """Without extras, and without the checkout."""
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with all that is published, as `make wheels` builds it."""
+    environment, folder = tmp_path_factory.mktemp("zig"), tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    pip(environment, "install", "--quiet", "-r", ROOT / "deploy/wheels.txt")
+    script = str(ROOT / "deploy/wheels.py")
+    python(environment, script, "--into", str(folder), has_cargo=True)
+    return folder
+
+
+@NEEDS_CARGO
+def test_what_is_published_is_for_linux_with_the_glibc_of_arrow(published: Path) -> None:
+    names = {path.name for path in published.iterdir()}
+    wheels = {f"mrflight-0.1.0-cp311-abi3-manylinux_2_28_{x}.whl" for x in MACHINES}
+    processor = f"_{platform.machine()}.whl"
+    assert {name for name in wheels if name.endswith(processor)} < names
+    assert names <= {*wheels, "mrflight-0.1.0.tar.gz"}
+    for wheel in published.glob("*.whl"):  # that of another processor cannot be run here
+        with zipfile.ZipFile(wheel) as file:
+            kernel = file.read("mrflight/_kernel.abi3.so")
+        assert kernel[:4] == b"\x7fELF"
+        assert int.from_bytes(kernel[18:20], "little") == MACHINES[wheel.stem.rpartition("28_")[2]]
+        assert b"PyInit__kernel" in kernel
+
+
+@pytest.fixture(params=["pure wheel", "sdist", "published wheel"])
+def package(request: pytest.FixtureRequest, wheel: Path) -> Path:
+    """What a user installs; of the kernel, a published wheel alone has that in Rust."""
+    if request.param == "pure wheel":
+        return wheel
+    if shutil.which("cargo") is None:
+        pytest.skip("install cargo: https://rustup.rs")
+    published: Path = request.getfixturevalue("published")
+    pattern = f"*_{platform.machine()}.whl" if "wheel" in request.param else "*.tar.gz"
+    (found,) = published.glob(pattern)
+    return found
+
+
+def test_the_readme_does_what_it_says_on_a_plain_install(package: Path, tmp_path: Path) -> None:
+    """Without extras, and without the checkout. The sdist is built without cargo."""
     environment, folder = tmp_path / "environment", tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip(environment, "install", "--quiet", wheel)
+    pip(environment, "install", "--quiet", package)
     folder.mkdir()
     printed = [each.printed for each in follow(ROOT / "README.md", folder, environment / "bin")]
     assert "5 rows in, 3 rows out" in "".join(printed)
-    assert "mrflight runs without its native kernel" in "".join(printed)
+    has_kernel = "manylinux" in package.name
+    assert ("mrflight runs without its native kernel" in "".join(printed)) is not has_kernel
     assert pq.read_table(folder / "out/clicks").num_rows == 3
+    code = "import mrflight._kernel as kernel; print(kernel.__file__)"
+    if has_kernel:
+        assert str(environment) in python(environment, "-I", "-c", code)
