@@ -32,6 +32,8 @@ from mrflight.config.job_file import load_job  # noqa: E402
 from mrflight.config.overrides import parse_override  # noqa: E402
 from mrflight.config.spec import JobSpec  # noqa: E402
 from mrflight.errors import JobError, MrflightError  # noqa: E402
+from mrflight.events.kinds import JobEnded  # noqa: E402
+from mrflight.events.recorder import Recorder  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
 from mrflight.scheduler.job import run_job  # noqa: E402
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
@@ -146,15 +148,20 @@ def log_level(options: argparse.Namespace) -> LogLevel:
 def drive(options: argparse.Namespace) -> int:
     """Run the job, report its result, and return the exit code."""
     log_to_stderr(log_level(options))
+    with Recorder(progress_for(None if options.quiet else sys.stderr)) as events:
+        return _drive(options, events)
+
+
+def _drive(options: argparse.Namespace, events: Recorder) -> int:
     interrupts = SignalInterrupts()
     metrics = JobMetrics(PhaseTimer(STARTED))
     try:
         interrupts.install()
-        with progress_for(None if options.quiet else sys.stderr) as progress, ExitStack() as stack:
+        with events.progress, ExitStack() as stack:
             stack.callback(interrupts.job_ends)  # even if the job does not begin
             spec, folder = requested_job(options)
             result = run_job(
-                spec, folder, progress, metrics, interrupts=interrupts, owns_process=True
+                spec, folder, events, metrics, interrupts=interrupts, owns_process=True
             )
     except (KeyboardInterrupt, Exception) as error:
         interrupts.job_ends()  # in case the error came before the stack
@@ -162,8 +169,11 @@ def drive(options: argparse.Namespace) -> int:
         if is_debugging():
             traceback.print_exception(error)
         say(f"mrflight: {text}\n")
-        _print_json(options, metrics.result(state, text))
+        result = metrics.result(state, text)
+        events.keep(JobEnded(result=result))
+        _print_json(options, result)
         return code
+    events.keep(JobEnded(result=result))
     if not options.quiet:
         say(f"{result.summary()}\n")
     return 0 if _print_json(options, result) else EXIT_RESULT_LOST

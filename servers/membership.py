@@ -22,7 +22,7 @@ from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import MapCommit
-from mrflight.shuffle.wire.protocol import Heartbeat
+from mrflight.shuffle.wire.protocol import Heartbeat, StoreUse
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 log = logging.getLogger(__name__)
@@ -224,13 +224,18 @@ class Membership:
                 self._is_answered = True
 
     def _send_heartbeat(self) -> None:
-        tokens = self._store.tokens()
+        tokens, stats = self._store.tokens(), self._store.stats()
         held = Heartbeat(
             self._location,
             list(tokens),
-            self._store.stats().size_bytes,
+            stats.size_bytes,
             self._incarnation,
             list(tokens.values()),
+            StoreUse(
+                stats.memory_bytes,
+                stats.spilled_bytes + stats.dead_bytes,
+                self._store.budget_bytes,
+            ),
         )
         answer = self._heartbeats.heartbeat(held)
         if not answer.registered and not self._stopping.is_set():

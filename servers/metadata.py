@@ -234,6 +234,7 @@ class MetadataServer(flight.FlightServerBase):
                 request.stored_bytes,
                 request.incarnation,
                 request.tokens,
+                request.use,
             )
         )
 

@@ -23,6 +23,7 @@ from experiments.scaling.size import SCHEMA, Size
 from mrflight.config.job_file import decode_job
 from mrflight.config.memory import Processes, divide_memory
 from mrflight.config.spec import JobSpec
+from mrflight.events.recorder import Recorder
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.stages import build_stages
 from mrflight.scheduler.bad_row_files import BadRowFiles
@@ -139,12 +140,12 @@ def _scheduler(
     spec: JobSpec, plan: JobPlan, cluster: SimulatedCluster, report: _Reported
 ) -> Iterator[StageScheduler]:
     """Return the job, on a cluster that ends with it, so that no server has to drop its blocks."""
-    timeouts, folder = DEFAULT_TIMEOUTS, Path(plan.folder)
+    timeouts, folder, events = DEFAULT_TIMEOUTS, Path(plan.folder), Recorder(report)
     with JobShuffles(
-        cluster.metadata, spec, timeouts, NO_DEADLINE, report, is_standing=False
+        cluster.metadata, spec, timeouts, NO_DEADLINE, events, is_standing=False
     ) as shuffles:
         context = JobContext(
-            StageRunner(cluster.executor, report, speculates=False),
+            StageRunner(cluster.executor, events, speculates=False),
             shuffles,
             JobMetrics(PhaseTimer(time.monotonic())),
             NO_DEADLINE,

@@ -39,6 +39,8 @@ class JobSection(_Section, frozen=True):
     """True if a task that takes much longer than others gets a speculative attempt."""
     run_id: str | None = None
     """Names a run, which is then committed once even if the job is run again."""
+    events: str | None = None
+    """The folder, relative to the job file, in which each run writes a file of its events."""
 
 
 class InputSpec(_Section, frozen=True):

@@ -70,6 +70,7 @@ class Bins:
         sums, self._sums = self._sums, {}
         for (stage, worker, outcome), each in sums.items():
             yield AttemptsBinned(
+                since=self._since,
                 stage=stage,
                 worker=worker,
                 outcome=outcome,

@@ -22,9 +22,10 @@ from mrflight.events.kinds import (
     PartitionsWritten,
     PlannedStage,
     ProcessesSampled,
-    ProcessUse,
     ServerJoined,
     ServerLeft,
+    ServersSampled,
+    ServerUse,
     StageBegan,
     StageEnded,
 )
@@ -40,11 +41,20 @@ Traffic = dict[str, dict[str, int]]
 
 
 class ProcessView(msgspec.Struct):
-    """A process: what it held when last seen, and at most."""
+    """The memory of a process on the driver's machine."""
 
-    last: ProcessUse
-    seen_at: float
+    pid: int = 0
+    seen_at: float = 0.0
+    memory_bytes: int = 0
+    """What it held when it was seen last."""
     peak_memory_bytes: int = 0
+
+
+class ServerView(msgspec.Struct):
+    """A data server: what it held when it was seen last, and at most."""
+
+    last: ServerUse
+    seen_at: float
     peak_held_bytes: int = 0
     spilled_bytes: int = 0
     """What it has written to disk for lack of memory, until now."""
@@ -86,8 +96,10 @@ class JobView(msgspec.Struct):
     fetched: Traffic = {}
     """What each worker has fetched from each data server."""
     processes: dict[str, ProcessView] = {}
-    servers: dict[str, str] = {}
-    """The data servers by location: empty while one is there, or else why it is gone."""
+    servers: dict[str, ServerView] = {}
+    registered: dict[str, str] = {}
+    """The data servers by location: empty while one is there, or else why it is gone. Only a
+    metadata server records this."""
     incidents: list[Incident] = []
     incident_counts: dict[str, int] = {}
     """All incidents, by kind."""
@@ -149,16 +161,24 @@ class JobView(msgspec.Struct):
         self.stages[event.stage].partitions = event
 
     def _sample(self, event: ProcessesSampled) -> None:
-        for use in event.processes:
-            view = self.processes.get(use.name)
+        for process in event.processes:
+            view = self.processes.get(process.name)
             if view is None:
-                view = self.processes[use.name] = ProcessView(use, event.at)
+                view = self.processes[process.name] = ProcessView()
+            view.pid, view.seen_at = process.pid, event.at
+            view.memory_bytes = process.memory_bytes
+            view.peak_memory_bytes = max(view.peak_memory_bytes, process.memory_bytes)
+
+    def _sample_servers(self, event: ServersSampled) -> None:
+        for use in event.servers:
+            view = self.servers.get(use.name)
+            if view is None:
+                view = self.servers[use.name] = ServerView(use, event.at)
                 before = use.spilled_bytes if self._is_shared else 0
             else:
                 before = view.last.spilled_bytes
             spilled = max(0, use.spilled_bytes - before)
             view.last, view.seen_at = use, event.at
-            view.peak_memory_bytes = max(view.peak_memory_bytes, use.memory_bytes)
             view.peak_held_bytes = max(view.peak_held_bytes, use.held_bytes)
             view.spilled_bytes += spilled
             if spilled and (stage := self.current) is not None:
@@ -170,10 +190,10 @@ class JobView(msgspec.Struct):
             self.incidents.append(event)
 
     def _join(self, event: ServerJoined) -> None:
-        self.servers[event.location] = ""
+        self.registered[event.location] = ""
 
     def _leave(self, event: ServerLeft) -> None:
-        self.servers[event.location] = event.cause or "gone"
+        self.registered[event.location] = event.cause or "gone"
 
     def _commit(self, event: Committed) -> None:
         self.committed = event
@@ -195,6 +215,7 @@ _HANDLERS: dict[type, Callable[[JobView, Any], None]] = {
     StageEnded: JobView._end_stage,
     PartitionsWritten: JobView._partition,
     ProcessesSampled: JobView._sample,
+    ServersSampled: JobView._sample_servers,
     Incident: JobView._note,
     ServerJoined: JobView._join,
     ServerLeft: JobView._leave,

@@ -105,7 +105,7 @@ class StageBegan(Event, frozen=True, tag="stage_began"):
 
 
 class AttemptRunning(Event, frozen=True, tag="attempt_running"):
-    """An attempt was seen running. Those that end within a quarter of a second rarely are."""
+    """An attempt was first seen running; those that end within a quarter of a second rarely are."""
 
     stage: int
     task: int
@@ -114,8 +114,6 @@ class AttemptRunning(Event, frozen=True, tag="attempt_running"):
     """Empty if it is not known before the attempt ends."""
     attempt: int = 0
     speculative: bool = False
-    seconds: float = 0.0
-    """How long it has been running."""
 
 
 Outcome = Literal["done", "failed", "stopped", "lost"]
@@ -167,6 +165,8 @@ class AttemptsBinned(Event, frozen=True, tag="attempts"):
     Each is in exactly one event: its own, or one of these.
     """
 
+    since: float
+    """When the first of them ended; the last one ended at ``at`` at the latest."""
     stage: int
     worker: str
     outcome: Outcome
@@ -217,31 +217,41 @@ class PartitionsWritten(Event, frozen=True, tag="partitions"):
     """The bytes of a partition in the middle of all that have rows."""
 
 
-class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What one process holds."""
+class ProcessMemory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The memory of one process of the job on the driver's machine."""
 
     name: str
-    """``driver``, ``worker0``, ``data0``, ``metadata``; on another host, its location."""
-    kind: str
-    """``driver``, ``worker``, ``data``, ``metadata`` or ``other``."""
-    pid: int = 0
-    """0 if it is not known, because it is on another host."""
-    memory_bytes: int = 0
-    """Its memory, without what it shares with others (0 if it is not known)."""
-    held_bytes: int = 0
-    """The bytes of blocks that a data server holds in memory."""
-    budget_bytes: int = 0
-    """The most that it may hold of them before it spills; 0 if it is not known."""
-    spilled_bytes: int = 0
-    """The bytes of blocks that it holds on disk."""
-    partitions: int = 0
-    """The partitions that a data server holds."""
+    """``driver``, ``worker0``, ``data0``, ``metadata``, ``fork server``, ``gateway``, ``HOST:PID``.
+    """
+    pid: int
+    memory_bytes: int
+    """Without what it shares with others."""
 
 
 class ProcessesSampled(Event, frozen=True, tag="processes"):
-    """What the processes hold, once a second. A process may be missing in some samples."""
+    """The memory of processes, once a second."""
 
-    processes: tuple[ProcessUse, ...]
+    processes: tuple[ProcessMemory, ...]
+
+
+class ServerUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What one data server holds, as it reported to its metadata server."""
+
+    name: str
+    """``data0``, or host and port."""
+    held_bytes: int = 0
+    """The bytes of blocks in memory."""
+    budget_bytes: int = 0
+    """The most of them that it may hold before it spills; 0 if it is not known."""
+    spilled_bytes: int = 0
+    """The bytes of blocks on disk."""
+    partitions: int = 0
+
+
+class ServersSampled(Event, frozen=True, tag="servers"):
+    """What data servers hold, once a second. A server that is lost is missing."""
+
+    servers: tuple[ServerUse, ...]
 
 
 IncidentKind = Literal[
@@ -310,6 +320,7 @@ AnyEvent = (
     | StageEnded
     | PartitionsWritten
     | ProcessesSampled
+    | ServersSampled
     | Incident
     | ServerJoined
     | ServerLeft

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from mrflight.events.bins import Bins
+from mrflight.events.driver_stages import DriverStages
 from mrflight.events.history import HistoryWriter
 from mrflight.events.job_view import JobView, encode_view
 from mrflight.events.kinds import (
@@ -54,6 +55,8 @@ class Recorder(Closeable):
     ) -> None:
         """``progress`` shows the events, if there is one; it is not closed here."""
         self._shown = ShownProgress(progress)
+        self.progress = self._shown.progress
+        """What shows the events."""
         self._max_attempts = max_attempts
         self._changed = threading.Condition(threading.Lock())
         self._view = JobView()
@@ -64,18 +67,19 @@ class Recorder(Closeable):
         self._stages = 0
         self._history: HistoryWriter | None = None
         self._is_closed = False
-
-    @property
-    def progress(self) -> ProgressReport:
-        """What shows the events, for those who show what is no event."""
-        return self._shown.progress
+        self.driver = DriverStages(self)
+        """What the driver itself works on."""
 
     def record(self, event: AnyEvent) -> None:
         """Record an event, and show it."""
+        self.keep(event)
+        self._shown.show(event)
+
+    def keep(self, event: AnyEvent) -> None:
+        """Record an event that is shown by other means."""
         with self._changed:
             self._take(event)
             self._changed.notify_all()
-        self._shown.show(event)
 
     def next_stage(self) -> int:
         """Return the number of a set of tasks that is about to begin."""

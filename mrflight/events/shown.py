@@ -5,9 +5,6 @@ from __future__ import annotations
 from mrflight.events.kinds import AnyEvent, AttemptEnded, Incident, StageBegan, StageEnded
 from mrflight.system.progress import ProgressReport, QuietProgress, Work
 
-RESULT = "result"
-"""The name of the stage that gives the caller the rows of the result: a row is a task."""
-
 
 class ShownProgress:
     """What a progress report shows of the stream: stages, the tasks that are done, incidents."""
@@ -31,10 +28,6 @@ class ShownProgress:
                 self.progress.end(event.note)
 
     def _begin(self, event: StageBegan) -> None:
-        if event.within:
-            return
-        self._stage = event.stage
-        if event.name == RESULT:
-            self.progress.begin_rows(event.tasks)
-        else:
+        if not event.within:
+            self._stage = event.stage
             self.progress.begin(event.name, event.tasks, event.size_bytes, event.at_once)

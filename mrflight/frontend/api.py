@@ -15,6 +15,8 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
+from mrflight.events.kinds import JobEnded
+from mrflight.events.recorder import Recorder
 from mrflight.frontend.clear_errors import clear_errors
 from mrflight.frontend.expressions import Expression, expression_text
 from mrflight.result import JobResult
@@ -103,5 +105,13 @@ def partition_ids(batch: pa.RecordBatch, key: Sequence[str], partitions: int) ->
 
 def _run(spec: JobSpec, folder: Path, *, progress: bool) -> JobResult:
     metrics = JobMetrics(PhaseTimer(time.monotonic()))
-    with progress_here(shown=progress) as report:
-        return run_job(spec, folder, report, metrics)
+    with Recorder(progress_here(shown=progress)) as events:
+        try:
+            with events.progress:
+                result = run_job(spec, folder, events, metrics)
+        except BaseException as error:
+            state = "failed" if isinstance(error, Exception) else "interrupted"
+            events.keep(JobEnded(result=metrics.result(state, str(error))))
+            raise
+        events.keep(JobEnded(result=result))
+        return result

@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from mrflight.config.spec import JobSpec
+from mrflight.events.kinds import JobEnded
+from mrflight.events.recorder import Recorder
 from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.python_words import PythonWords
 from mrflight.result import JobResult
@@ -112,12 +114,14 @@ def _rows(
 ) -> Generator[pa.RecordBatch]:
     """Yield the rows in batches: at least one, which is empty if there are no rows."""
     state, message = "stopped", None
-    try:
-        with progress:
-            yield from job_rows(spec, folder, progress, run.metrics)
-        state = "read"
-    except Exception as error:
-        state, message = "failed", run.words.translate(str(error))
-        raise
-    finally:
-        run.result = run.metrics.result(state, message)
+    with Recorder(progress) as events:
+        try:
+            with progress:
+                yield from job_rows(spec, folder, events, run.metrics)
+            state = "read"
+        except Exception as error:
+            state, message = "failed", run.words.translate(str(error))
+            raise
+        finally:
+            run.result = run.metrics.result(state, message)
+            events.keep(JobEnded(result=run.result))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,8 @@ import msgspec
 
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
+from mrflight.events.recorder import Recorder
 from mrflight.runtime.supervised_cluster import ClusterOptions, SupervisedCluster
-from mrflight.system.progress import ProgressReport
 from mrflight.system.signals import Interrupts
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class JobRuntime(msgspec.Struct, frozen=True):
     executor: Executor
     cluster: JobCluster | None
     """None on a standing cluster."""
-    pids: Callable[[], Iterable[int]]
-    """Returns the job's processes on this machine, without this one."""
+    processes: Callable[[], Mapping[int, str]]
+    """Returns the names of the job's processes on this machine, without this one, by their ids."""
     scratch: Path
     """The folder in which reduces spill, on every machine that the job runs on."""
 
@@ -45,7 +45,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True):
     scratch: Path
     """The job's own folder on this machine."""
     interrupts: Interrupts
-    progress: ProgressReport
+    events: Recorder
     owns_process: bool
     """Whether this process runs the job and nothing else, and may be forked."""
     is_direct: bool

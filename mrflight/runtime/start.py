@@ -34,7 +34,7 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             [folder.path, options.scratch],
             fork_server_modules(options.spec, is_direct=options.is_direct),
             from_here=options.owns_process,
-            progress=options.progress,
+            progress=options.events.driver,
         )
     )
     options.interrupts.threads_begin()
@@ -43,7 +43,7 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     cluster = None
     if settings.data_servers:
         cluster = EmbeddedCluster(
-            folder, fork_server, cluster_options(settings, options.scratch), options.progress
+            folder, fork_server, cluster_options(settings, options.scratch), options.events
         )
         stack.callback(cluster.close)
         if not options.is_direct:
@@ -54,8 +54,8 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             fork_server,
             folder.parent_watch.path,
             settings.heartbeat_timeout_s,
-            options.progress.show_output if options.progress.is_drawn else None,
+            options.events.driver.show_output if options.events.driver.is_drawn else None,
         )
     )
     executor.prepare(1 if options.is_direct else settings.workers)
-    return JobRuntime(settings, executor, cluster, fork_server.pids, options.scratch)
+    return JobRuntime(settings, executor, cluster, fork_server.processes, options.scratch)

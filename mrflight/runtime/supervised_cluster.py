@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
+from mrflight.events.recorder import Recorder
 from mrflight.runtime.liveness_probe import LivenessProbe
-from mrflight.system.progress import ProgressReport
 from mrflight.system.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -116,15 +116,14 @@ class SupervisedCluster(ABC, Generic[S]):
         metadata: str,
         options: ClusterOptions,
         start: StartLimits,
-        progress: ProgressReport,
+        events: Recorder,
     ) -> None:
         """Prepare a cluster whose metadata server is always at the location ``metadata``.
 
-        ``progress`` is notified when a server has ended, and how that is handled, from other
-        threads.
+        ``events`` get an incident when a server has ended, and how that is handled.
         """
         self.metadata = metadata
-        self._progress = progress
+        self._events = events
         self._limits = start
         self._silence_s = options.heartbeat_timeout_s
         self._first = {"metadata": 1, "data": options.data_servers}
@@ -152,7 +151,7 @@ class SupervisedCluster(ABC, Generic[S]):
         metadata, *data = self._servers
         # It comes first, and is watched at once, because the others wait for it.
         metadata = self._ready(metadata, deadline)
-        self._supervisors.append(Supervisor([metadata], self._replace, self._progress))
+        self._supervisors.append(Supervisor([metadata], self._replace, self._events.driver))
         self._probe = LivenessProbe(
             self.metadata,
             self._data_servers,
@@ -161,7 +160,7 @@ class SupervisedCluster(ABC, Generic[S]):
             self._starting_late,
         )
         data = [self._ready(server, deadline) for server in data]
-        self._supervisors.append(Supervisor(data, self._replace, self._progress))
+        self._supervisors.append(Supervisor(data, self._replace, self._events.driver))
 
     def close(self) -> None:
         """Kill all servers; the job is over, and does not need what they hold."""
@@ -227,8 +226,13 @@ class SupervisedCluster(ABC, Generic[S]):
 
     def _kill(self, server: S, silence_s: float) -> None:
         """Kill a server, and report that mrflight did it."""
-        self._progress.notify(
-            f"{_describe(server)} has not answered for {silence_s:g} s and is ended"
+        cause = f"has not answered for {silence_s:g} s"
+        self._events.notice(
+            "server_lost",
+            f"{_describe(server)} {cause} and is ended",
+            subject=_describe(server),
+            cause=cause,
+            action="it is ended",
         )
         server.kill()
 
@@ -242,7 +246,13 @@ class SupervisedCluster(ABC, Generic[S]):
             other, outcome = self._start_replacement(ended)
         log.info("%s %s; the last line of its log: %s", description, how, last_line)
         why = "" if how.startswith("was killed") else f" ({last_line})"
-        self._progress.notify(f"{description} {how}{why}; {outcome}")
+        self._events.notice(
+            "server_lost",
+            f"{description} {how}{why}; {outcome}",
+            subject=description,
+            cause=f"{how}{why}",
+            action=outcome,
+        )
         return other
 
     def _start_replacement(self, ended: S) -> tuple[S | None, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.runtime.calls import run_call
+from mrflight.runtime.task_call import name_worker
 from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.system.malloc import keep_freed_blocks, return_all_freed_memory
@@ -19,9 +20,10 @@ from mrflight.system.parent_watch import exit_with_parent
 lazy_pandas()  # in the fork server, too
 
 
-def work(parent_lock: str, channel: int) -> None:
+def work(parent_lock: str, name: str, channel: int) -> None:
     """Run the calls from ``channel`` until the driver closes it, or is gone."""
     exit_with_parent(Path(parent_lock))
+    name_worker(name)
     switch = become_worker()
     encoded: bytes | None = None
     with Connection(channel) as calls:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from mrflight.config.spec import JobSpec
+from mrflight.events.kinds import Committed
+from mrflight.events.recorder import Recorder
 from mrflight.result import JobResult
+from mrflight.scheduler.job_events import job_planned
 from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.storage import locate
 from mrflight.system.memory_sampler import MemorySampler
-from mrflight.system.progress import ProgressReport
 from mrflight.system.signals import Interrupts
 from mrflight.units import format_count
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
 def run_job(
     spec: JobSpec,
     folder: Path,
-    progress: ProgressReport,
+    events: Recorder,
     metrics: JobMetrics,
     *,
     interrupts: Interrupts | None = None,
@@ -49,9 +51,9 @@ def run_job(
     """
     with (
         open_job(
-            spec, folder, progress, metrics, interrupts=interrupts, owns_process=owns_process
+            spec, folder, events, metrics, interrupts=interrupts, owns_process=owns_process
         ) as job,
-        MemorySampler(job.pids) as meter,
+        MemorySampler(job.processes, job.record_memory) as meter,
     ):
         try:
             _CommittedJob(job).run()
@@ -68,7 +70,8 @@ class _CommittedJob:
         self._job = job
         self._spec = job.spec
         self._metrics = job.metrics
-        self._progress = job.progress
+        self._events = job.events
+        self._progress = job.events.driver
         self._interrupts = job.interrupts
         self._deadline = job.deadline
         self._runner = job.runner
@@ -111,15 +114,17 @@ class _CommittedJob:
         )
         self._metrics.partitions = plan.last.partitions
         self._metrics.input_versions = plan.input_versions
+        self._events.record(job_planned(plan, output.url))
         return plan, sink
 
     def _warn_of_other_writers(self, sink: Sink) -> None:
         """Warn of a store without put-if-absent if other jobs cannot share the commit lease."""
         if sink.needs_lock and self._job.cluster is not None:
-            self._progress.notify(
+            self._events.notice(
+                "notice",
                 f"{self._metrics.table}: let no other job commit to this table at the same time, "
                 "or set cluster.metadata of all of them to the same metadata server (through a "
-                "tunnel between two hosts): HopsFS does not tell which of two writers was first"
+                "tunnel between two hosts): HopsFS does not tell which of two writers was first",
             )
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
@@ -153,8 +158,10 @@ class _CommittedJob:
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.cleanup)
         self._progress.advance()
-        files = format_count(sum(not part.is_key_file for part in parts), "file")
-        self._progress.end(files + ("" if version is None else f", version {version}"))
+        files = sum(not part.is_key_file for part in parts)
+        written = format_count(files, "file")
+        self._progress.end(written + ("" if version is None else f", version {version}"))
+        self._events.record(Committed(files=files, version=version))
         return version
 
     def _lock(self) -> CommitLock:

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.config.spec import JobSpec
+from mrflight.events.recorder import Recorder
+from mrflight.scheduler.job_events import job_planned
 from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
-from mrflight.system.progress import ProgressReport
 
 if TYPE_CHECKING:  # loaded while the servers start
     import pyarrow as pa
 
 
 def job_rows(
-    spec: JobSpec, folder: Path, progress: ProgressReport, metrics: JobMetrics
+    spec: JobSpec, folder: Path, events: Recorder, metrics: JobMetrics
 ) -> Generator[pa.RecordBatch]:
     """Run a job, and yield its rows in their order; without any, an empty batch.
 
@@ -28,7 +29,7 @@ def job_rows(
     Raises JobError if the job or its input is wrong, and JobFailedError or ShuffleError if it
     could not finish. Rows that were yielded before are then right, and others are missing.
     """
-    with open_job(spec, folder, progress, metrics) as job, ExitStack() as stack:
+    with open_job(spec, folder, events, metrics) as job, ExitStack() as stack:
         from mrflight.planner.analyze import plan_result
 
         workers, memory = job.runner.workers, job.settings.memory
@@ -37,6 +38,7 @@ def job_rows(
             "the inputs were analyzed",
         )
         metrics.input_versions, metrics.partitions = plan.input_versions, plan.last.partitions
+        events.record(job_planned(plan, ""))
         stack.callback(_note_attempts, job)
         scheduler = job.begin_reading(stack, plan)
         with job.deadline.attribute_timeouts(), closing(scheduler.read()) as batches:

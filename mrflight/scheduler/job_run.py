@@ -7,7 +7,7 @@ by `mrflight.scheduler.job_rows`, which gives them to the caller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,13 @@ from mrflight.compute.kernel_choice import kernel_language
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
+from mrflight.events.recorder import Recorder
 from mrflight.ids import new_job_id
 from mrflight.result import Attempts
 from mrflight.runtime.job_runtime import JobRuntime, RuntimeOptions
 from mrflight.runtime.preload import fork_server_modules, is_likely_direct
 from mrflight.runtime.start import open_runtime
+from mrflight.scheduler.job_events import begin_history, history_path, job_began, processes_sampled
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
@@ -30,7 +32,6 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.storage.option_checks import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
-from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.system.signals import Interrupts
 
@@ -56,7 +57,7 @@ _SLOW_KERNEL = (
 def open_job(
     spec: JobSpec,
     folder: Path,
-    progress: ProgressReport,
+    events: Recorder,
     metrics: JobMetrics,
     *,
     interrupts: Interrupts | None = None,
@@ -71,8 +72,11 @@ def open_job(
     interrupts = interrupts or Interrupts()
     prepare_storage(spec, folder)
     settings = RunSettings.of(spec, folder)
+    metrics.job_id = new_job_id()
+    history = history_path(spec, folder, metrics.job_id)
+    events.record(job_began(metrics.job_id, spec, settings))
     if kernel_language() == "python":
-        progress.notify(_SLOW_KERNEL)
+        events.notice("notice", _SLOW_KERNEL)
     is_direct = is_likely_direct(spec, folder)
     if owns_process and spec.cluster.executor == "local":
         # Before there are folders, which would stay if this process was killed meanwhile.
@@ -86,11 +90,15 @@ def open_job(
             settings,
             scratch.path,
             interrupts,
-            progress,
+            events,
             owns_process,
             is_direct,
         )
-        yield JobRun(options, open_runtime(stack, options), metrics)
+        try:
+            runtime = open_runtime(stack, options)
+        finally:  # not before, as processes that are forked would write what is buffered, too
+            begin_history(events, history)
+        yield JobRun(options, runtime, metrics)
 
 
 class _FunctionCheck(msgspec.Struct, frozen=True):
@@ -110,10 +118,9 @@ class JobRun:
     """Known once the job has begun."""
 
     def __init__(self, options: RuntimeOptions, runtime: JobRuntime, metrics: JobMetrics) -> None:
-        metrics.job_id = new_job_id()
         self.spec = options.spec
         self.folder = options.folder
-        self.progress = options.progress
+        self.events = options.events
         self.interrupts = options.interrupts
         self.settings = runtime.settings
         self.cluster = runtime.cluster
@@ -122,10 +129,11 @@ class JobRun:
         self.deadline = Deadline(metrics.timer.started + self.settings.timeout_s)
         self.runner = StageRunner(
             runtime.executor,
-            options.progress,
+            options.events,
             self.deadline,
             self.settings.attempts,
             speculates=self.settings.speculates,
+            job=metrics.job_id,
         )
         self._runtime = runtime
         self._scratch = options.scratch
@@ -196,9 +204,13 @@ class JobRun:
             lines = "\n".join(format_plan(self.spec, plan, self.settings))
             log.info("the plan of job %s:\n%s", self.metrics.job_id, lines)
 
-    def pids(self) -> Iterable[int]:
-        """Return the job's processes on this machine, without this one."""
-        return self._runtime.pids()
+    def processes(self) -> Mapping[int, str]:
+        """Return the names of the job's processes on this machine, without this one."""
+        return self._runtime.processes()
+
+    def record_memory(self, sizes: Mapping[int, int]) -> None:
+        """Record what processes on this machine hold, by their ids."""
+        self.events.record(processes_sampled(self.processes(), sizes))
 
     def attempts(self) -> Attempts:
         """Return how many attempts there were until now."""
@@ -222,7 +234,7 @@ class JobRun:
             self.spec,
             self.settings.timeouts,
             self.deadline,
-            self.progress,
+            self.events,
             is_standing=self.cluster is None,
         )
 
@@ -232,7 +244,7 @@ class JobRun:
             return plan
         from mrflight.scheduler.frames import FrameFiles, write_frames
 
-        return write_frames(plan, FrameFiles(self._scratch, self.progress, self.deadline))
+        return write_frames(plan, FrameFiles(self._scratch, self.events.driver, self.deadline))
 
     def _wait_until_ready(self, plan: JobPlan, *, needs_servers: bool) -> None:
         """Wait for the servers; workers import the users' functions meanwhile."""
@@ -251,7 +263,8 @@ class JobRun:
         with self.deadline.attribute_timeouts():
             if cluster is not None:
                 cluster.wait()
-            self.runner.run_quietly("check", TaskSetSpec(checks, submit))
+            if checks:
+                self.runner.run_quietly("check", TaskSetSpec(checks, submit))
 
 
 def _count(counts: Mapping[str, int], kind: str) -> int:

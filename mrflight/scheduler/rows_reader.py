@@ -40,7 +40,7 @@ class RowsReader:
 
     def __init__(self, output: AnyShuffleOutput, deadline: Deadline) -> None:
         self._output = output
-        self._progress = output.run.runner.progress
+        self._progress = output.run.runner.events.driver
         self._deadline = deadline
         self._infos: list[PartitionInfo] = []
         self._partition = 0
@@ -100,7 +100,14 @@ class RowsReader:
             is_lost = output.run.failures.report(error, [output.shuffle])
             if not is_lost and (self._failures >= MAX_TASK_FAILURES or not is_retryable(error)):
                 raise error
-        output.run.runner.notify(f"the rest of the result is read again: {error}")
+        action = "the rest of the result is read again"
+        output.run.runner.events.notice(
+            "output_lost",
+            f"{action}: {error}",
+            subject="the result",
+            cause=str(error),
+            action=action,
+        )
         try:
             output.run.shuffles.monitor.check()
             output.repair()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_EVERY_S = 0.25
+_POLLS_PER_SAMPLE = 4
 LEASE_S = 60.0
 """The lease of a job's shuffles on a standing cluster. A driver that is suspended for longer loses
 its shuffles."""
@@ -39,7 +41,9 @@ class ShuffleMonitor(Closeable):
     server notices earlier, by missing heartbeats, and the tasks learn of it from here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sample: Callable[[], None] = lambda: None) -> None:
+        """``sample`` is called once a second while there are shuffles, by the thread."""
+        self._sample = sample
         self._shuffles: list[Shuffle] = []
         self._seen: dict[str, ShuffleHealth] = {}
         self._failure: MrflightError | None = None
@@ -75,7 +79,11 @@ class ShuffleMonitor(Closeable):
             self._thread.join(_STOP_TIMEOUT_S)
 
     def _watch(self) -> None:
+        polls = 0
         while not self._ending.wait(POLL_EVERY_S):
+            polls += 1
+            if self._shuffles and polls % _POLLS_PER_SAMPLE == 0:
+                self._sample()
             for shuffle in self._shuffles[:]:
                 try:
                     self._poll(shuffle)

@@ -16,11 +16,13 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
+from mrflight.events.kinds import ServersSampled, ServerUse
+from mrflight.events.recorder import Recorder
+from mrflight.events.task_report import server_name
 from mrflight.ids import new_writer_id, shown_job_name
 from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import NO_RETRY, Deadline, Timeouts
-from mrflight.system.progress import ProgressReport
 from mrflight.system.retry import retry_with_backoff
 from mrflight.units import format_count
 
@@ -43,7 +45,7 @@ class JobShuffles(Closeable):
         spec: JobSpec,
         timeouts: Timeouts,
         deadline: Deadline,
-        progress: ProgressReport,
+        events: Recorder,
         *,
         is_standing: bool,
     ) -> None:
@@ -53,10 +55,10 @@ class JobShuffles(Closeable):
         self._transport = spec.cluster.transport
         self._timeouts = timeouts
         self._deadline = deadline
-        self._progress = progress
+        self._events = events
         self._is_standing = is_standing
         self._created: list[Shuffle] = []
-        self.monitor = ShuffleMonitor()
+        self.monitor = ShuffleMonitor(self.sample_servers)
         """Watches all shuffles; to be closed once no task reads them any more."""
 
     def create(self, name: str, partitions: int) -> Shuffle:
@@ -74,6 +76,28 @@ class JobShuffles(Closeable):
         self._created.append(shuffle)
         self.monitor.add(shuffle)
         return shuffle
+
+    def sample_servers(self) -> None:
+        """Record what the data servers hold, if their metadata server can tell."""
+        from mrflight.shuffle.client.cluster import Cluster
+
+        try:
+            with Cluster(self._metadata, NO_RETRY, self._transport) as client:
+                servers = client.status().servers
+        except MrflightError as error:  # polling the shuffles tells what is wrong
+            log.debug("%s does not tell what its servers hold: %s", self._metadata, error)
+            return
+        uses = (
+            ServerUse(
+                server_name(each.location),
+                each.use.held_bytes,
+                each.use.budget_bytes,
+                each.use.spilled_bytes,
+                each.partitions,
+            )
+            for each in servers
+        )
+        self._events.record(ServersSampled(servers=tuple(uses)))
 
     def drop(self) -> None:
         """Drop all shuffles, because the job runs all stages again or needs the memory."""
@@ -101,7 +125,14 @@ class JobShuffles(Closeable):
         def report_once(error: Exception) -> None:
             if not reported:
                 reported.append(error)
-                self._progress.notify(f"{error}; retrying for {retry_for_s:g} s")
+                action = f"retrying for {retry_for_s:g} s"
+                self._events.notice(
+                    "waiting",
+                    f"{error}; {action}",
+                    subject=self._metadata,
+                    cause=str(error),
+                    action=action,
+                )
 
         try:
             return retry_with_backoff(

@@ -79,7 +79,13 @@ class StageScheduler:
         except InconsistentMapOutputError as error:
             if number + 1 == self._max_runs:
                 raise
-            self._context.runner.notify(f"all maps and reduces run again: {error}")
+            self._context.runner.events.notice(
+                "run_again",
+                f"all maps and reduces run again: {error}",
+                subject="the stages of the job",
+                cause=str(error),
+                action="all maps and reduces run again",
+            )
             self._context.shuffles.drop()
 
 
@@ -114,7 +120,8 @@ class _StagesRun:
         self._context.bad_row_files.commit_begins()
         self._context.bad_row_files.keep()
         for bad in describe_bad_rows(self._context.metrics.bad_rows):
-            self._run.runner.notify(f"{bad} skipped")  # the caller gets rows and no result
+            # The caller gets rows and no result.
+            self._run.runner.events.notice("bad_rows", f"{bad} skipped", subject=bad)
         assert isinstance(last, StageOutput), "the last stage has no broadcast inputs"
         self._context.metrics.partitions = last.plan.partitions
         self._context.metrics.timer.stop()  # the caller takes as long as it likes

@@ -12,10 +12,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError, UserFunctionRaisedError
+from mrflight.runtime.task_call import opened
 from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
 from mrflight.scheduler.recovery.protocol import NO_RECOVERY, Recovery
+from mrflight.scheduler.stage_events import StageEvents, TaskAttempt
 from mrflight.system.deadlines import Deadline
-from mrflight.system.progress import ProgressReport, Work
+from mrflight.system.progress import Work
 
 if TYPE_CHECKING:
     from mrflight.runtime.executor import Executor
@@ -57,7 +59,7 @@ class TaskSetSpec(Generic[T, R]):
 
     tasks: Sequence[T]
     submit: Callable[[T, int], Future[R]]
-    """Starts the attempt with this number of a task."""
+    """Starts the attempt with this number of a task; `StageRunner.submit` lets it report."""
     cleanup: Callable[[T, int], None] = no_cleanup
     """Called for each task that had several attempts, once all of them have ended, with a number
     above all of theirs."""
@@ -77,7 +79,7 @@ class TaskSet(Generic[T, R]):
         spec: TaskSetSpec[T, R],
         attempts: StageAttempts,
         executor: Executor,
-        progress: ProgressReport,
+        events: StageEvents,
         *,
         speculates: bool,
     ) -> None:
@@ -85,10 +87,11 @@ class TaskSet(Generic[T, R]):
         self._tasks = list(spec.tasks)
         self._attempts = attempts
         self._executor = executor
-        self._progress = progress
+        self._events = events
         self._speculates = speculates
         self._counted: set[int] = set()
-        """The tasks that the progress report has counted as done."""
+        """The tasks that have been done, whether their output was lost again or not."""
+        self._speculative: set[Attempt] = set()
         self._ended: SimpleQueue[tuple[Attempt, Future[R]]] = SimpleQueue()
         self._futures: dict[Attempt, Future[R]] = {}
         self._stopped: dict[Future[R], Attempt] = {}
@@ -106,6 +109,11 @@ class TaskSet(Generic[T, R]):
             self._stop(self._attempts.unfinished_tasks())
             self._await_stopped()
             raise
+        except BaseException:
+            for attempt, future in self._futures.items():
+                if future.running():
+                    self._events.stopped(self._of(attempt), self._seconds(attempt))
+            raise
 
     def _run(self, deadline: Deadline) -> list[R]:
         for task in range(len(self._tasks)):
@@ -119,19 +127,23 @@ class TaskSet(Generic[T, R]):
             if time.monotonic() >= look_at:
                 if self._spec.recovery.is_stale():
                     self._recover()
+                running = self._running()
                 if self._speculates:
-                    self._speculate()
+                    self._speculate(running)
                 look_at = time.monotonic() + _LOOK_EVERY_S
         self._await_stopped()
         return [self._results[task] for task in range(len(self._tasks))]
 
     def _start(self, task: int) -> None:
         attempt = self._attempts.start(task)
-        log.debug("%s: attempt %d", self._tasks[task].name, attempt.number + 1)
+        if self._attempts.has_speculative_attempt(task):
+            self._speculative.add(attempt)
         self._submit(attempt)
 
     def _submit(self, attempt: Attempt) -> None:
-        future = self._spec.submit(self._tasks[attempt.task], attempt.number)
+        with self._events.labelled(self._of(attempt)):
+            log.debug("%s: attempt %d", self._tasks[attempt.task].name, attempt.number + 1)
+            future = self._spec.submit(self._tasks[attempt.task], attempt.number)
         self._futures[attempt] = future
         future.add_done_callback(lambda ended: self._ended.put((attempt, ended)))
 
@@ -148,29 +160,34 @@ class TaskSet(Generic[T, R]):
             return
         del self._futures[attempt]
         try:
-            result = self._results[attempt.task] = future.result()
+            answer = future.result()
         except Exception as error:
             with self._note_task(attempt):
                 self._take_failure(attempt, error)
             return
-        self._took_s[attempt.task] = time.monotonic() - self._began_s.get(attempt, time.monotonic())
+        self._took_s[attempt.task] = self._seconds(attempt)
         log.debug("%s: attempt %d is done", self._tasks[attempt.task].name, attempt.number + 1)
         for other in self._attempts.succeed(attempt):
             self._stop_attempt(other, self._futures.pop(other))
-        if attempt.task not in self._counted:
-            self._counted.add(attempt.task)
-            self._progress.advance(self._spec.work(self._tasks[attempt.task], result))
+        self._take_answer(attempt, answer)
+
+    def _take_answer(self, attempt: Attempt, answer: R) -> None:
+        """Take the result of the attempt that counts, and the report of its worker."""
+        result, report = opened(answer)
+        self._results[attempt.task] = result
+        work = self._spec.work(self._tasks[attempt.task], result)
+        again = attempt.task in self._counted
+        self._counted.add(attempt.task)
+        self._events.done(self._of(attempt), report, work, again=again)
 
     def _take_failure(self, attempt: Attempt, error: Exception) -> None:
         """Recover from the failure, start another attempt, or raise ``error``."""
         if self._recover(error, attempt):
             return
+        self._events.failed(self._of(attempt), "failed", error, self._seconds(attempt))
         if not self._attempts.fail(attempt, error):
             raise error
-        self._progress.notify(
-            f"{self._tasks[attempt.task].name}: attempt {attempt.number + 1} of "
-            f"{self._attempts.max_failures} failed and is retried: {_in_one_line(error)}"
-        )
+        self._events.retried(self._of(attempt), self._attempts.max_failures, error)
         if self._attempts.is_running(attempt.task):
             return
         if isinstance(error, UserFunctionRaisedError) and self._early_retries < _MAX_EARLY_RETRIES:
@@ -199,8 +216,8 @@ class TaskSet(Generic[T, R]):
             return False
         if failed is not None and error is not None:
             self._attempts.discard(failed)
-            name = self._tasks[failed.task].name
-            self._progress.notify(f"{name} runs again: {_in_one_line(error)}")
+            self._events.failed(self._of(failed), "lost", error, self._seconds(failed))
+            self._events.runs_again(self._of(failed), error)
         for number, task in again.items():
             self._tasks[number] = task
             self._results.pop(number, None)
@@ -225,13 +242,30 @@ class TaskSet(Generic[T, R]):
     def _stop_attempt(self, attempt: Attempt, future: Future[R]) -> None:
         self._stopped[future] = attempt
         self._executor.stop(future)
+        self._events.stopped(self._of(attempt), self._seconds(attempt))
 
-    def _speculate(self) -> None:
-        """Start speculative attempts of stragglers if workers are idle."""
+    def _running(self) -> list[Attempt]:
+        """Return the attempts that run, and note when each was first seen."""
         now = time.monotonic()
         running = [attempt for attempt, future in self._futures.items() if future.running()]
         for attempt in running:
-            self._began_s.setdefault(attempt, now)
+            if attempt not in self._began_s:
+                self._began_s[attempt] = now
+                self._events.running(self._of(attempt))
+        return running
+
+    def _seconds(self, attempt: Attempt) -> float:
+        """Return for how long an attempt has been seen running."""
+        now = time.monotonic()
+        return now - self._began_s.get(attempt, now)
+
+    def _of(self, attempt: Attempt) -> TaskAttempt:
+        name = self._tasks[attempt.task].name
+        return TaskAttempt(attempt, name, attempt in self._speculative)
+
+    def _speculate(self, running: list[Attempt]) -> None:
+        """Start speculative attempts of stragglers if workers are idle."""
+        now = time.monotonic()
         if len(running) < len(self._futures):
             return  # no worker has begun some of the tasks yet
         single = {
@@ -241,10 +275,8 @@ class TaskSet(Generic[T, R]):
         }
         idle = self._executor.workers - len(running)
         for task in find_stragglers(single, list(self._took_s.values()), len(self._tasks), idle):
-            self._progress.notify(
-                f"{self._tasks[task].name} has taken {single[task]:.0f} s, much longer than "
-                "others; a speculative attempt is started"
-            )
+            (attempt,) = (each for each in running if each.task == task)
+            self._events.straggles(self._of(attempt), single[task])
             self._start(task)
 
     def _check(self, deadline: Deadline) -> None:
@@ -265,9 +297,3 @@ class TaskSet(Generic[T, R]):
         for task, attempts in self._attempts.repeated():
             if task not in still_running:
                 self._spec.cleanup(self._tasks[task], attempts)
-
-
-def _in_one_line(error: Exception) -> str:
-    """Return the first and the last line of a message, without the traceback between them."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"

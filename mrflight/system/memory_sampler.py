@@ -31,6 +31,7 @@ was read 43 times in a job of 15 million rows, which took 0.14 s of processor ti
 _GROWN = 1.05
 """How much a process must have grown for its PSS to be read at a new peak. Two or three of a
 job's six processes grow."""
+_OBSERVE_EVERY_S = 1.0
 _STATM_BYTES = 256
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _HAS_PROC = Path("/proc/self/statm").exists()
@@ -46,8 +47,17 @@ class MemorySampler(Closeable):
     the RSS, which is read 20 times a second, or 4 times if a sample took long.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self,
+        pids: Callable[[], Iterable[int]],
+        observe: Callable[[Mapping[int, int]], None] = lambda _: None,
+    ) -> None:
+        """``observe`` gets the bytes of each process once a second, and at the end."""
         self._pids = pids
+        self._observe = observe
+        self._observed_at = -math.inf
+        self._held: dict[int, int] = {}
+        """The bytes of each process at the last sample."""
         self._peak_bytes = 0
         self._read_at_bytes = 0
         self._shared: dict[int, _Shared] = {}
@@ -66,6 +76,7 @@ class MemorySampler(Closeable):
         self._thread.join()
         if not self._peak_bytes:
             self._take_sample()
+        self._observe(self._held)
 
     def _sample(self) -> None:
         pause_s = _FIRST_SAMPLE_S
@@ -92,10 +103,14 @@ class MemorySampler(Closeable):
                 return  # `close` waits for this sample
             rss[pid] = _rss_bytes(pid)
             self._shared[pid] = _Shared(_shared_bytes(pid), rss[pid])
+        self._held = {pid: size - self._shared[pid].size_bytes for pid, size in rss.items() if size}
         held = self._pss_bytes(rss)
         self._peak_bytes = max(self._peak_bytes, held)
         if stale:  # only then, or slow growth would never be a quarter above the last sample
             self._read_at_bytes = max(self._read_at_bytes, held)
+        if now - self._observed_at >= _OBSERVE_EVERY_S:
+            self._observed_at = now
+            self._observe(self._held)
 
     def _pss_bytes(self, rss: Mapping[int, int]) -> int:
         return sum(rss.values()) - sum(shared.size_bytes for shared in self._shared.values())

@@ -10,9 +10,9 @@ import pyarrow.csv
 import pytest
 
 import mrflight
+from mrflight.events.recorder import Recorder
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
-from mrflight.system.progress import progress_for
 from tests.support import stages_job
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
@@ -73,9 +73,8 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
         def held() -> list[str]:
             return [shuffle.id for shuffle in client.status().shuffles]
 
-        progress = progress_for(None)
         with JobShuffles(
-            cluster.metadata, spec, DEFAULT_TIMEOUTS, NO_DEADLINE, progress, is_standing=True
+            cluster.metadata, spec, DEFAULT_TIMEOUTS, NO_DEADLINE, Recorder(), is_standing=True
         ) as shuffles:
             for name in ("maps", "maps-merged"):
                 shuffles.create(name, 2)

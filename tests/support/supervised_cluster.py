@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from mrflight.errors import MrflightError
+from mrflight.events.recorder import Recorder
 from mrflight.runtime.local.cluster import EmbeddedCluster
 from mrflight.runtime.supervised_cluster import ClusterOptions
 from mrflight.shuffle.client.metadata_client import MetadataClient
@@ -55,7 +56,7 @@ class ClusterHarness:
     ) -> EmbeddedCluster:
         notices = Notices(notify or self.messages.put)
         options = ClusterOptions(data_servers, data_servers << 20, self.spill, 3.0)
-        cluster = EmbeddedCluster(self.folder, self.fork_server, options, notices)
+        cluster = EmbeddedCluster(self.folder, self.fork_server, options, Recorder(notices))
         cluster.start()
         return cluster
 

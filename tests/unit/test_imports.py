@@ -165,7 +165,7 @@ def library_imports_of(module: Module) -> set[str]:
         package, _, inner = name.partition(".")
         if package == "servers":
             found.add(name)
-        if package != "mrflight":
+        if package != "mrflight" or inner == "__version__":  # which loads nothing
             continue
         while inner and inner not in NAMES:
             inner = inner.rpartition(".")[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mrflight.events.recorder import Recorder
 from mrflight.runtime.local.server_process import START_TIMEOUT_S, ServerCommand, ServerProcess
 from mrflight.runtime.supervised_cluster import ClusterOptions, StartLimits, SupervisedCluster
 from mrflight.system.fork_server.child import WaitLimit
 from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.progress import ProgressReport
 from mrflight.system.scratch import SocketFolder
 
 SLOW_START_S = 10.0
@@ -24,10 +24,10 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
         folder: SocketFolder,
         fork_server: ForkServer,
         options: ClusterOptions,
-        progress: ProgressReport,
+        events: Recorder,
     ) -> None:
         metadata = f"grpc+unix://{folder.path}/metadata.sock"
-        super().__init__(metadata, options, StartLimits(START_TIMEOUT_S, SLOW_START_S), progress)
+        super().__init__(metadata, options, StartLimits(START_TIMEOUT_S, SLOW_START_S), events)
         self._folder = folder
         self._fork_server = fork_server
         self._options = options

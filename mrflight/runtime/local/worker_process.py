@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from mrflight.errors import JobFailedError, WorkerLostError
+from mrflight.events.task_report import TaskReport, attach_report
 from mrflight.runtime.local.worker_output import WorkerOutput
 from mrflight.system.fork_server.child import Streams, WaitLimit
 from mrflight.system.fork_server.client import ForkServer
@@ -60,9 +61,11 @@ class WorkerProcess:
                 return self._channel.recv_bytes()
         except (OSError, EOFError):
             pass  # it is dead, or about to be
-        raise WorkerLostError(
+        lost = WorkerLostError(
             f"a worker process ended in the middle of a task: {self._describe_end(before)}"
         )
+        attach_report(lost, TaskReport(self.name))
+        raise lost
 
     def check_stopped(self, timeout_s: float) -> None:
         """Kill the process if it has been stopped for so long. Does not wait."""
@@ -106,7 +109,7 @@ class WorkerProcess:
             self._process = self._fork_server.start(
                 f"mrflight-{self.name}",
                 "mrflight.runtime.worker:work",
-                [str(self._parent_lock)],
+                [str(self._parent_lock), self.name],
                 [theirs.fileno()],
                 streams,
                 self._wait_limit,

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from mrflight.errors import DeadlineExceededError, JobFailedError
+from mrflight.events.recorder import Recorder
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Failed, Lost, Ready, StartServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerOptions
 from mrflight.runtime.supervised_cluster import ClusterOptions, StartLimits, SupervisedCluster
-from mrflight.system.progress import ProgressReport
 from mrflight.units import format_bytes
 
 _START_TIMEOUT_S = 120.0
@@ -140,11 +140,11 @@ class RayCluster(SupervisedCluster[RayServer]):
         placement: ServerPlacement,
         journal: Path,
         options: ClusterOptions,
-        progress: ProgressReport,
+        events: Recorder,
     ) -> None:
         self._port = ReservedPort("127.0.0.1" if placement.is_local else placement.address)
         limits = StartLimits(_START_TIMEOUT_S, _SLOW_START_S)
-        super().__init__(self._port.location, options, limits, progress)
+        super().__init__(self._port.location, options, limits, events)
         self._gateway = gateway
         self._placement = placement
         self._options = ServerOptions(self._port.location, journal, options)

@@ -131,9 +131,11 @@ class GatewayClient(Closeable):
         """Stop a call or a server now; `Lost` follows when it has ended."""
         self._messages.put(Stop(number))
 
-    def pids(self) -> list[int]:
+    def processes(self) -> dict[int, str]:
         """Return the job's processes on this machine, without Ray's own; some may have ended."""
-        return [self._process.pid, *self._pids.copy()]
+        host = os.uname().nodename
+        others = {pid: f"{host}:{pid}" for pid in self._pids.copy()}
+        return {self._process.pid: "gateway", **others}
 
     def close(self) -> None:
         self._is_closing = True

@@ -63,14 +63,14 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     if settings.data_servers:
         journal = private.path / "metadata.journal"
         embedded = cluster_options(settings, scratch)
-        cluster = RayCluster(gateway, _placement(ray), journal, embedded, options.progress)
+        cluster = RayCluster(gateway, _placement(ray), journal, embedded, options.events)
         stack.callback(cluster.close)
         if not options.is_direct:
             cluster.start()
     executor = stack.enter_context(RayExecutor(settings.workers, gateway))
     if not is_local:
         verify_shared_paths(spec, options.folder, settings.spill_root, ray, executor)
-    return JobRuntime(settings, executor, cluster, gateway.pids, scratch)
+    return JobRuntime(settings, executor, cluster, gateway.processes, scratch)
 
 
 def _machines(ray: Connected) -> Machines:

@@ -160,6 +160,12 @@ class ShuffleOutput(Generic[T, R]):
         self._check_maps()
         if self.unsent_schema is not None and not any(info.rows for info in infos):
             schema = self.unsent_schema
+        self.run.runner.record_partitions(
+            self._stage,
+            self.shuffle.id,
+            [info.rows for info in infos],
+            [info.size_bytes for info in infos],
+        )
         return _KnownLayout(version, schema, tuple(infos))
 
     def _is_intact(self, health: ShuffleHealth, version: int) -> bool:
@@ -193,16 +199,26 @@ class ShuffleOutput(Generic[T, R]):
 
     def report_losses(self, health: ShuffleHealth) -> None:
         """Report how many tasks run again, and which servers held their rows."""
-        self.run.runner.notify(
-            f"{len(health.lost_maps)} of {len(self.tasks)} {self._stage} tasks run again, as their "
-            f"output was lost with {', '.join(health.lost_at)}"
+        tasks = f"{len(health.lost_maps)} of {len(self.tasks)} {self._stage} tasks"
+        cause = f"their output was lost with {', '.join(health.lost_at)}"
+        self.run.runner.events.notice(
+            "output_lost",
+            f"{tasks} run again, as {cause}",
+            subject=tasks,
+            cause=cause,
+            action="they run again",
         )
 
     def report_restarts(self, tasks: int) -> None:
         """Report how many tasks restart although no finished output was lost."""
-        self.run.runner.notify(
-            f"{tasks} of {len(self.tasks)} {self._stage} tasks restart, as a data server that they "
-            "use was removed from the shuffle"
+        of_tasks = f"{tasks} of {len(self.tasks)} {self._stage} tasks"
+        cause = "a data server that they use was removed from the shuffle"
+        self.run.runner.events.notice(
+            "moved",
+            f"{of_tasks} restart, as {cause}",
+            subject=of_tasks,
+            cause=cause,
+            action="they restart",
         )
 
     def _task_set(self, tasks: Sequence[T]) -> TaskSetSpec[T, R]:

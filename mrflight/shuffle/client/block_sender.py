@@ -20,6 +20,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.put_streams import PutStream, SharedPutStream
 from mrflight.shuffle.wire.block import Block
@@ -69,7 +70,7 @@ class BlockSender:
     def send(self, partition: int, block: Block) -> None:
         """Send a block; blocks while a server catches up."""
         for location in self._placement[partition]:
-            self._try_location(location, lambda at: self._stream_to(at).send(partition, block))
+            self._try_location(location, lambda at: self._send_to(at, partition, block))
         self.rows[partition] += block.rows
         self.bytes[partition] += block.body.size
 
@@ -102,6 +103,10 @@ class BlockSender:
         for ending in [stream.cancel() for stream in self._streams.values()]:
             ending.join(max(0.0, until - time.monotonic()))
         return list(self._streams)
+
+    def _send_to(self, location: str, partition: int, block: Block) -> None:
+        self._stream_to(location).send(partition, block)
+        COUNTS.sent[location] += block.body.size
 
     def _stream_to(self, location: str) -> PutStream:
         stream = self._streams.get(location)

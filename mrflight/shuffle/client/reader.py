@@ -20,6 +20,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
     SpillError,
 )
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.shuffle.wire.block import WIRE_SCHEMA, Block, BlockTag, decode_block
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -165,6 +166,7 @@ class _Reading:
                 continue
             rows = self._decode(tag, block, location)
             self._seen.append(tag)
+            COUNTS.fetched[location] += block.body.size
             yield tag, rows
         self._check_complete(info, missing, location)
         for info in expected:

@@ -29,6 +29,7 @@ from mrflight.shuffle.metadata.events import (
 from mrflight.shuffle.metadata.placement import place_partitions
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS, VersionRecord
+from mrflight.shuffle.wire.protocol import NOTHING_HELD, StoreUse
 
 
 @dataclass
@@ -38,6 +39,7 @@ class ServerState:
     incarnation: str
     last_seen_s: float
     stored_bytes: int = 0
+    use: StoreUse = NOTHING_HELD
     is_draining: bool = False
 
 

@@ -40,11 +40,13 @@ from mrflight.shuffle.metadata.reassignment import (
 )
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import (
+    NOTHING_HELD,
     CommitMap,
     ServerStatus,
     ShuffleDescription,
     ShuffleHealth,
     ShuffleStatus,
+    StoreUse,
 )
 
 MAX_SHUFFLE_LEASE_S = 24 * 3600.0
@@ -119,6 +121,7 @@ class Registry:
         stored_bytes: int,
         incarnation: str = "",
         tokens: Sequence[str] = (),
+        use: StoreUse = NOTHING_HELD,
     ) -> tuple[bool, list[str]]:
         """Return whether the server is registered, and which of its shuffles it must drop.
 
@@ -136,7 +139,7 @@ class Registry:
                 is_known = server is not None and server.incarnation == incarnation
                 if server is not None and is_known:
                     server.last_seen_s = self._clock()
-                    server.stored_bytes = stored_bytes
+                    server.stored_bytes, server.use = stored_bytes, use
             named = zip_longest(held, tokens[: len(held)], fillvalue="")
             return is_known, [name for name, token in named if not self._state.has(name, token)]
 
@@ -153,7 +156,7 @@ class Registry:
             self._expire()
             load = self._state.load(self._state.servers)
             return [
-                ServerStatus(location, load[location], server.stored_bytes)
+                ServerStatus(location, load[location], server.stored_bytes, server.use)
                 for location, server in sorted(self._state.servers.items())
             ]
 

@@ -267,6 +267,18 @@ class ServerLocation(Message, frozen=True):
     incarnation: str = ""
 
 
+class StoreUse(Message, frozen=True, omit_defaults=True):
+    """What a data server holds in memory and on disk, and the most that it holds in memory."""
+
+    held_bytes: Int64 = 0
+    spilled_bytes: Int64 = 0
+    budget_bytes: Int64 = 0
+    """Beyond a part of it, the server spills; 0 from a server that does not tell."""
+
+
+NOTHING_HELD = StoreUse()
+
+
 class Heartbeat(Message, frozen=True):
     """Report that a data server is alive, and the shuffles that it holds."""
 
@@ -276,6 +288,7 @@ class Heartbeat(Message, frozen=True):
     incarnation: str = ""
     tokens: list[str] = []
     """The tokens of the shuffles, in the same order; empty from a server that lacks them."""
+    use: StoreUse = NOTHING_HELD
 
 
 class HeartbeatResponse(Message, frozen=True):
@@ -333,6 +346,8 @@ class ServerStatus(Message, frozen=True):
     location: str
     partitions: int
     stored_bytes: int
+    use: StoreUse = NOTHING_HELD
+    """As of its last heartbeat."""
 
 
 class ShuffleStatus(Message, frozen=True):

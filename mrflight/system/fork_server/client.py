@@ -117,6 +117,11 @@ class ForkServer(Closeable):
         children = [child.living_pid() for child in list(self._children)]
         return [self.pid, *(pid for pid in children if pid is not None)]
 
+    def processes(self) -> dict[int, str]:
+        """Return the names of the fork server and its living children by their process ids."""
+        living = ((child.living_pid(), child.name) for child in list(self._children))
+        return {self.pid: "fork server", **{pid: name for pid, name in living if pid is not None}}
+
     def start(
         self,
         name: str,

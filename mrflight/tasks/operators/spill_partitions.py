@@ -17,6 +17,7 @@ import pyarrow as pa
 from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.errors import JobFailedError
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder
 
@@ -138,6 +139,7 @@ class GracePartitioner(Closeable):
                     self._writer(number, partition).write_batch(part)
                     partition.rows += part.num_rows
                     partition.bytes += part.nbytes
+                    COUNTS.spilled_bytes += part.nbytes
 
     def _partition(self, batch: pa.RecordBatch, ids: Ids) -> list[tuple[int, pa.RecordBatch]]:
         rows, offsets = kernel.order_by_partition(ids(batch), len(self._partitions))

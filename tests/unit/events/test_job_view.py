@@ -16,7 +16,9 @@ from mrflight.events.kinds import (
     JobEnded,
     PartitionsWritten,
     ProcessesSampled,
-    ProcessUse,
+    ProcessMemory,
+    ServersSampled,
+    ServerUse,
     StageBegan,
     StageEnded,
 )
@@ -70,20 +72,27 @@ def test_a_stage_within_another_one_is_not_the_current_one() -> None:
 
 
 def test_what_servers_spill_belongs_to_the_stage_that_runs() -> None:
-    def sample(spilled: int) -> ProcessesSampled:
-        use = ProcessUse("data0", "data", held_bytes=9 - spilled, spilled_bytes=spilled)
-        return ProcessesSampled(processes=(use,))
+    def sample(spilled: int) -> ServersSampled:
+        use = ServerUse("data0", held_bytes=9 - spilled, spilled_bytes=spilled)
+        return ServersSampled(servers=(use,))
 
     view = fold([BEGAN, MAPS, sample(2), sample(5), StageEnded(stage=0), sample(1), sample(2)])
     assert view.stages[0].spilled_bytes == 5
-    process = view.processes["data0"]
-    assert (process.spilled_bytes, process.peak_held_bytes) == (6, 8)
+    server = view.servers["data0"]
+    assert (server.spilled_bytes, server.peak_held_bytes) == (6, 8)
+
+
+def test_a_process_is_known_with_the_most_that_it_held() -> None:
+    sizes = (5, 7, 6)
+    samples = (ProcessesSampled(processes=(ProcessMemory("driver", 1, each),)) for each in sizes)
+    process = fold([BEGAN, *samples]).processes["driver"]
+    assert (process.memory_bytes, process.peak_memory_bytes) == (6, 7)
 
 
 def test_other_jobs_on_a_standing_cluster_have_spilled_before() -> None:
     began = msgspec.structs.replace(BEGAN, cluster="grpc+tcp://h:1")
-    use = ProcessUse("data0", "data", spilled_bytes=7)
-    view = fold([began, MAPS, ProcessesSampled(processes=(use,))])
+    use = ServerUse("data0", spilled_bytes=7)
+    view = fold([began, MAPS, ServersSampled(servers=(use,))])
     assert view.stages[0].spilled_bytes == 0
 
 

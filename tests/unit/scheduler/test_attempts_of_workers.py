@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mrflight.errors import DeadlineExceededError, InputError, JobFailedError, WorkerLostError
+from mrflight.events.recorder import Recorder
 from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
@@ -33,7 +34,7 @@ def perform_all(
     And the runner, and the number of attempts of the tasks that were cleaned up.
     """
     repeated: dict[int, int] = {}
-    stages = StageRunner(executor, report, Deadline(time.monotonic() + 60))
+    stages = StageRunner(executor, Recorder(report), Deadline(time.monotonic() + 60))
     results = stages.run(
         "map",
         TaskSetSpec(
@@ -103,7 +104,9 @@ def test_without_speculation_a_straggler_is_awaited(
     executor: LocalExecutor, report: RecordedProgress
 ) -> None:
     perform_all(executor, RecordedProgress(), (), (), ())  # so that all workers have started
-    stages = StageRunner(executor, report, Deadline(time.monotonic() + 3), speculates=False)
+    stages = StageRunner(
+        executor, Recorder(report), Deadline(time.monotonic() + 3), speculates=False
+    )
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     spec = TaskSetSpec(scripts, lambda task, attempt: stages.submit(perform, task, attempt))
     with pytest.raises(DeadlineExceededError, match="1 of 3 tasks unfinished"):

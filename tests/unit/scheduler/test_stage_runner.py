@@ -18,6 +18,7 @@ from mrflight.errors import (
     UserFunctionRaisedError,
     WorkerLostError,
 )
+from mrflight.events.recorder import Recorder
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
@@ -60,7 +61,7 @@ def run(
     deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
     """Run a stage over futures of the test, without a second attempt."""
-    return StageRunner(NoExecutor(), report, deadline, max_failures=1).run(
+    return StageRunner(NoExecutor(), Recorder(report), deadline, max_failures=1).run(
         "map", TaskSetSpec(tasks(count), submit)
     )
 
@@ -191,7 +192,7 @@ def test_an_attempt_that_ignores_its_stop_is_not_cleaned_up_and_logged(
         return ended(attempt)
 
     executor = IgnoringStops()
-    results = StageRunner(executor, report).run(
+    results = StageRunner(executor, Recorder(report)).run(
         "map",
         TaskSetSpec(
             tasks(3),
@@ -209,7 +210,7 @@ def test_an_attempt_that_ignores_its_stop_is_not_cleaned_up_and_logged(
 
 
 def test_failures_are_counted_by_stage(report: RecordedProgress) -> None:
-    stages = StageRunner(NoExecutor(), report)
+    stages = StageRunner(NoExecutor(), Recorder(report))
     for stage, failures in (("check", 1), ("map", 2), ("map", 1), ("reduce", 0)):
         first: Iterator[int | Exception] = iter([JobFailedError("again")] * failures + [7])
         spec = TaskSetSpec(tasks(1), lambda *_, first=first: ended(next(first)))
@@ -235,7 +236,7 @@ def test_what_a_users_function_raised_is_tried_again_before_other_tasks(
             return first[-1]
         return ended(bug if again and attempt == 1 else task.number)
 
-    stages = StageRunner(NoExecutor(), report)
+    stages = StageRunner(NoExecutor(), Recorder(report))
     if again:
         with pytest.raises(UserFunctionRaisedError, match="KeyError") as raised:
             stages.run("map", TaskSetSpec(tasks(3), submit))
@@ -266,7 +267,7 @@ def test_few_retries_come_before_other_tasks(report: RecordedProgress) -> None:
             waiting[-1].set_result(last)
         return ended(task.number) if attempt else first[task.number]
 
-    stages = StageRunner(NoExecutor(), report)
+    stages = StageRunner(NoExecutor(), Recorder(report))
     assert stages.run("map", TaskSetSpec(tasks(last + 1), submit)) == list(range(last + 1))
     assert len(waiting) == 1 + 8
     assert (stages.started, stages.failed) == ({"map": 2 * last + 1}, {"map": last})
@@ -274,7 +275,7 @@ def test_few_retries_come_before_other_tasks(report: RecordedProgress) -> None:
 
 def test_a_failure_is_reported_in_one_line(report: RecordedProgress) -> None:
     futures = [ended(JobFailedError("f raised:\nTraceback\n  line 3\nKeyError: 'x'")), ended(7)]
-    stages = StageRunner(NoExecutor(), report)
+    stages = StageRunner(NoExecutor(), Recorder(report))
     spec = TaskSetSpec(tasks(1), lambda task, attempt: futures[attempt])
     assert stages.run("map", spec) == [7]
     assert report.lines == ["task 0: attempt 1 of 4 failed and is retried: f raised: KeyError: 'x'"]

@@ -237,7 +237,7 @@ def test_a_worker_whose_driver_is_gone_ends_silently(
 ) -> None:
     ours, theirs = socket.socketpair()
     with ForkServer() as fork_server, SocketFolder() as folder:
-        arguments = [str(folder.parent_watch.path)]
+        arguments = [str(folder.parent_watch.path), "worker0"]
         with theirs:
             process = fork_server.start(
                 "worker", "mrflight.runtime.worker:work", arguments, [theirs.fileno()]

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import InconsistentMapOutputError
+from mrflight.events.recorder import Recorder
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
 from mrflight.scheduler.recovery.writers import RunContext, ShuffleOutput
+from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import ShuffleHealth
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
@@ -27,6 +29,7 @@ class AnsweringShuffle(msgspec.Struct):
     """Stands for a shuffle with one partition, whose metadata server counts the layouts it gave."""
 
     health_now: ShuffleHealth
+    id: str = "answering"
     given: list[str] = msgspec.field(default_factory=list)
     timeouts: Timeouts = DEFAULT_TIMEOUTS
 
@@ -38,8 +41,15 @@ class AnsweringShuffle(msgspec.Struct):
         return SCHEMA, [PartitionInfo(0, (self.given[-1],), MAPS, 3, 10, 0)]
 
 
+class IdleExecutor:
+    """An executor that is asked for nothing."""
+
+    workers = 1
+
+
 def output_of(shuffle: AnsweringShuffle) -> ShuffleOutput[None, None]:
-    run = RunContext(runner=None, shuffles=None, failures=FetchFailureReporter())  # type: ignore[arg-type]
+    runner = StageRunner(IdleExecutor(), Recorder())  # type: ignore[arg-type]
+    run = RunContext(runner, shuffles=None, failures=FetchFailureReporter())  # type: ignore[arg-type]
     return ShuffleOutput(run, shuffle, "map", [None] * MAPS, submit=lambda *_: None)  # type: ignore[arg-type, return-value, type-var, list-item]
 
 
