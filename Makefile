@@ -13,6 +13,8 @@ minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
 hopsfs := .services/hopsfs/.installed
 spark := .services/spark/.installed
+validators := .services/validators/.installed
+kuberay := .services/validators/rayjobs.yaml
 wheels := build/wheels/.installed
 go := $(shell command -v go 2>/dev/null)
 java := $(shell command -v java 2>/dev/null)
@@ -49,11 +51,12 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs spark chromium promtool
+SERVICES ?= minio hdfs hopsfs spark chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
 hopsfs_file := $(hopsfs)
 spark_file := $(if $(java),$(spark))
+validators_file := $(if $(go),$(kuberay))
 # Programs of Debian, which only root can install; elsewhere tests say which package has them.
 apt := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
 chromium_file := $(if $(shell command -v chromium 2>/dev/null),,$(if $(apt),apt-chromium))
@@ -85,6 +88,17 @@ $(spark): tests/services/spark.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+# Linters and schemas for the files of deploy/. The schema of a RayJob is in the Go module of KubeRay.
+$(validators): tests/services/validators.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(kuberay): tests/services/kuberay.txt $(validators)
+	cd $(@D) && go mod download -json "$$(cat $(CURDIR)/$<)" | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p' > kuberay.folder
+	install -m 644 "$$(cat $(@D)/kuberay.folder)/config/crd/bases/ray.io_rayjobs.yaml" $@
+
 apt-update:
 	apt-get update -qq
 
@@ -107,7 +121,7 @@ endif
 # with faults, smoke tests of the experiments, programs and faults on Ray), ten times as many random whole jobs,
 # and what may differ on Ray: where functions and modules come from, transports, stores, slices of a partition,
 # memory, and what notices the end or the silence of a process. Plans, sinks and results are the same there.
-test-all: test $(spark_file)
+test-all: test $(spark_file) $(validators_file)
 	$(python) -m pytest $(workers) -m slow tests
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray @tests/on_ray.txt

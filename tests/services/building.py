@@ -14,8 +14,9 @@ import pytest
 
 from tests.services.built import CACHE
 
+SERVICES = ("minio", "hdfs", "hopsfs", "spark", "validators")
 NEEDS = {
-    **{f"needs_{service}": service for service in ("minio", "hdfs", "hopsfs", "spark")},
+    **{f"needs_{service}": service for service in SERVICES},
     **{program: program for program in ("chromium", "promtool")},
 }
 """The fixtures that need something built, with what `make services` calls it."""

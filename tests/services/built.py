@@ -10,6 +10,7 @@ MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
+VALIDATORS = CACHE / "validators"
 
 
 class NotBuiltError(Exception):
@@ -50,6 +51,13 @@ def spark_python() -> Path:
     if not (CACHE / "spark" / ".installed").exists():
         _ask_for("PySpark", "")
     return SPARK_PYTHON
+
+
+def validators() -> Path:
+    """Return the environment that validates deploy/, with KubeRay's schema of a RayJob."""
+    if not (VALIDATORS / "rayjobs.yaml").exists():
+        _ask_for("the validators of deploy/", "Go" if which("go") is None else "")
+    return VALIDATORS
 
 
 def debian_program(name: str, package: str) -> str:

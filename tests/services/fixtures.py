@@ -18,6 +18,7 @@ from tests.services.built import (
     hopsfs_python,
     minio_program,
     spark_python,
+    validators,
 )
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
@@ -38,6 +39,15 @@ def needs_hdfs() -> None:
     """Skip the test if HDFS is not installed; fail it in CI."""
     try:
         hdfs_class_path()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def needs_validators() -> Path:
+    """Return the environment of the validators; skip the test if it is not built."""
+    try:
+        return validators()
     except NotBuiltError as error:
         pytest.skip(str(error))
 
