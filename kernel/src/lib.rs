@@ -31,6 +31,7 @@ mod pool;
 mod rank;
 mod repeats;
 mod row;
+mod running_sums;
 mod scatter;
 mod separators;
 mod target;
@@ -57,6 +58,8 @@ mod _kernel {
     use crate::hash_table::HashTable;
     #[pymodule_export]
     use crate::plain_csv::PlainCsv;
+    #[pymodule_export]
+    use crate::running_sums::RunningSums;
     #[pymodule_export]
     use crate::scatter::Scatter;
     use crate::{centroids, distinct, groups, moments, order, place, rank, repeats, row};

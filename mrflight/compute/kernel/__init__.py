@@ -105,6 +105,37 @@ def sum_groups(values: pa.Array, numbers: pa.Int32Array, groups: int) -> pa.Arra
     return _kernel.sum_groups(values, numbers, groups)
 
 
+class RunningSums(Protocol):
+    """The sums of the values of each key, to which batches are added one after the other.
+
+    Only one thread may use it.
+    """
+
+    @property
+    def groups(self) -> int:
+        """The number of groups: one for each key, and more for a key with sums that do not fit."""
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes that the groups take."""
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Add the rows of a batch. Return False, and add none, if there are nulls."""
+
+    def take(self) -> pa.RecordBatch:
+        """Return the groups by their first rows: the keys and the sums. Forget them."""
+
+
+def running_sums(schema: pa.Schema) -> RunningSums | None:
+    """Return sums without groups for batches of ``schema``, whose first column is the key.
+
+    The type of a column is the type of its sums. If a sum would not fit, another group of the same
+    key is begun. Returns None if the kernel in Rust has not been built, for a key that is not an
+    integer, a date or a time, and for columns that are not int32, int64 or decimals of 38 digits.
+    """
+    return _kernel.running_sums(schema)
+
+
 def mark_repeated(values: pa.UInt64Array) -> tuple[pa.BooleanArray, int]:
     """Return whether other rows have the value of each row, and how many such rows there are.
 

@@ -7,6 +7,7 @@ of Arrow's own memory pool.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from pyarrow import types
 from mrflight import _kernel
 from mrflight.compute.key_types import Layout, layout
 
+_INTEGERS = {"signed", "unsigned"}
+_MAX_DIGITS = 38
 _SCATTERED = {"null", "bool", "signed", "unsigned", "float", "decimal", "fixed"}
 
 
@@ -151,6 +154,55 @@ class HashTable:
             count, position = self._table.pairs(described, only_first, position, probes, rows)
             if count:
                 yield _array(pa.uint32(), count, probes), _array(pa.uint32(), count, rows)
+
+
+class RunningSums:
+    """The sums of each key, in Rust (``kernel/src/running_sums.rs``)."""
+
+    def __init__(self, schema: pa.Schema, key: Layout, sums: Sequence[Layout]) -> None:
+        self._schema = schema
+        self._widths = [each.width for each in (key, *sums)]
+        self._sums = _kernel.RunningSums(key, sums)
+
+    @property
+    def groups(self) -> int:
+        return self._sums.groups
+
+    @property
+    def used_bytes(self) -> int:
+        return self._sums.used_bytes
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        if any(column.null_count for column in batch.columns):
+            return False
+        key, *values = map(_describe, batch.columns)
+        self._sums.add(key, values)
+        return True
+
+    def take(self) -> pa.RecordBatch:
+        groups = self.groups
+        buffers = [pa.allocate_buffer(width * groups) for width in self._widths]
+        self._sums.take(buffers[0], buffers[1:])
+        columns = map(_array, self._schema.types, repeat(groups), buffers)
+        return pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
+
+
+def running_sums(schema: pa.Schema) -> RunningSums | None:
+    if not hasattr(_kernel, "RunningSums"):  # an editable install that was not built again
+        return None
+    found = [layout(kind) for kind in schema.types]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found) or known[0].name not in _INTEGERS:
+        return None
+    if not all(map(_is_summed, schema.types[1:])):
+        return None
+    return RunningSums(schema, known[0], known[1:])
+
+
+def _is_summed(kind: pa.DataType) -> bool:
+    if types.is_decimal128(kind):
+        return kind.precision == _MAX_DIGITS
+    return types.is_int32(kind) or types.is_int64(kind)
 
 
 class Scatter:

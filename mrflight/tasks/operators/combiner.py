@@ -17,6 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from mrflight.compute import kernel
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import describe_difference, empty_batch, empty_table
 from mrflight.config.aggregates import Aggregate
@@ -121,7 +122,7 @@ def combine_partial_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield partial rows, combined as long as that pays, in their order; at least one batch."""
     yield empty_batch(plan.schema)
-    yield from combine_where_it_pays(plan, batches, memory_bytes)
+    yield from combine_where_it_pays(plan, batches, memory_bytes, plan.running_sums())
 
 
 class CombinePlan(Protocol):
@@ -132,17 +133,28 @@ class CombinePlan(Protocol):
 
 
 def combine_where_it_pays(
-    plan: CombinePlan, batches: Iterable[pa.RecordBatch], memory_bytes: int
+    plan: CombinePlan,
+    batches: Iterable[pa.RecordBatch],
+    memory_bytes: int,
+    sums: kernel.RunningSums | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows, combined while that leaves far fewer. Rows of a key keep their order."""
-    yield from _AdaptiveCombiner(plan, memory_bytes).combine(batches)
+    """Yield the rows, combined while that leaves far fewer. Rows of a key keep their order.
+
+    With ``sums``, which combine as the plan does, most rows need not be gathered first.
+    """
+    yield from _AdaptiveCombiner(plan, memory_bytes, sums).combine(batches)
 
 
 class _AdaptiveCombiner:
     """Combines rows as long as that pays, and otherwise passes them on unchanged."""
 
-    def __init__(self, plan: CombinePlan, memory_bytes: int) -> None:
+    def __init__(
+        self, plan: CombinePlan, memory_bytes: int, sums: kernel.RunningSums | None
+    ) -> None:
         self._plan = plan
+        self._sums = sums
+        self._known_groups = 0
+        """The groups of the sums when a sample was taken last."""
         self._max_bytes = memory_bytes // 2
         self._pays: bool | None = None
         """True if combining pays; None before the first sample."""
@@ -150,6 +162,8 @@ class _AdaptiveCombiner:
         self._gathered = RowBuffer()
         self._groups = RowBuffer()
         self._rows_since_sample = 0
+        self._bytes_since_sample = 0
+        """The bytes that were added to the sums."""
         self._compact_at = MIN_COMPACTED_ROWS
 
     def combine(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -158,14 +172,27 @@ class _AdaptiveCombiner:
             self._rows_since_sample += piece.num_rows
             if not self._needs_sample(0):
                 yield piece
-                continue
-            self._gathered.append(pa.Table.from_batches([piece]))
-            if self._has_enough():
-                yield from self._take_sample()
+            elif self._sums is not None and self._pays and self._sums.add(piece):
+                self._bytes_since_sample += piece.nbytes
+                yield from self._judge_sums(self._sums)
+            else:
+                self._gathered.append(pa.Table.from_batches([piece]))
+                if self._has_enough():
+                    yield from self._take_sample()
         if self._gathered.rows:
             self._combine_gathered()
         if self._groups.rows:
             yield from self._compact()
+        yield from self._release_groups()
+
+    def _judge_sums(self, sums: kernel.RunningSums) -> Iterator[pa.RecordBatch]:
+        """Send the sums if they take their memory, or if combining does not pay any more."""
+        is_full = sums.used_bytes > self._max_bytes // 2  # they are copied to be sent
+        rows = self._rows_since_sample
+        if is_full or (rows >= GATHER_ROWS and self._bytes_since_sample >= GATHER_BYTES):
+            self._pays = sums.groups - self._known_groups <= rows * MAX_GROUPS_PER_ROW
+            self._begin_sample(sums.groups)
+        if is_full or not self._pays:
             yield from self._release_groups()
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -191,13 +218,27 @@ class _AdaptiveCombiner:
     def _take_sample(self) -> Iterator[pa.RecordBatch]:
         """Combine the gathered rows, and decide from the result whether combining pays."""
         rows, groups = self._combine_gathered()
-        self._rows_since_sample = 0
+        self._begin_sample(self._known_groups)
         self._pays = groups <= rows * MAX_GROUPS_PER_ROW
         self._are_few = groups <= rows * _FEW_GROUPS_PER_ROW
         if not self._pays:
             yield from self._release_groups()
-        elif self._groups.rows > self._compact_at or self._groups.bytes > self._max_bytes:
+            return
+        if self._sums is not None:
+            self._sum_groups(self._sums)
+        if self._groups.rows > self._compact_at or self._groups.bytes > self._max_bytes:
             yield from self._compact()
+
+    def _sum_groups(self, sums: kernel.RunningSums) -> None:
+        """Add the groups that are held to the sums, but for those with nulls."""
+        for batch in self._groups.pop().to_batches():
+            if not sums.add(batch):
+                self._groups.append(pa.Table.from_batches([batch]))
+        self._known_groups = sums.groups
+
+    def _begin_sample(self, known_groups: int) -> None:
+        self._known_groups = known_groups
+        self._rows_since_sample = self._bytes_since_sample = 0
 
     def _combine_gathered(self) -> tuple[int, int]:
         """Combine the gathered rows, hold the groups, and return the numbers of both."""
@@ -218,6 +259,9 @@ class _AdaptiveCombiner:
 
     def _release_groups(self) -> Iterator[pa.RecordBatch]:
         yield from self._groups.pop().to_batches()
+        if self._sums is not None and self._sums.groups:
+            yield self._sums.take()
+            self._known_groups = 0
 
 
 def check_same_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

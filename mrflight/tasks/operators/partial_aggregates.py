@@ -20,6 +20,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyarrow import types
 
+from mrflight.compute import kernel
 from mrflight.compute.types import canonical_floats
 from mrflight.config.aggregates import VARIANCES, Aggregate
 from mrflight.errors import JobError
@@ -112,6 +113,12 @@ class PartialAggregates:
             return combined if is_same else combined.cast(self.schema)
         except (JobError, pa.ArrowInvalid):
             return None
+
+    def running_sums(self) -> kernel.RunningSums | None:
+        """Return sums that combine partial rows as `combine` does; None if the kernel cannot."""
+        if len(self.group_by) != 1 or any(each.combining != "sum" for each in self.columns):
+            return None
+        return kernel.running_sums(self.schema)
 
     def combine_widening(self, rows: pa.Table) -> pa.Table:
         """Return one partial row per key, in columns as wide as the sums may need.

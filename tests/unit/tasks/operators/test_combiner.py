@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from mrflight.config.aggregates import Aggregate
@@ -132,6 +133,43 @@ def test_sums_that_do_not_fit_are_sent_row_by_row() -> None:
     plan = infer_partials(sent[0].schema, ["k"], SUM)
     assert plan is not None
     assert plan.finish(pa.Table.from_batches(sent)).to_pydict() == {"k": [1], "total": [most]}
+
+
+SUMS = (*SUM, Aggregate("n", "count", None), Aggregate("mean", "mean", "v"))
+
+
+@pytest.mark.usefixtures("small_looks")
+@pytest.mark.parametrize("distinct", [1, 90, 500, 3000])
+@pytest.mark.parametrize("memory_bytes", [1, 50_000, MIB])
+@pytest.mark.parametrize("nulls", ["", "k", "v", "kv"])
+def test_sums_do_not_depend_on_nulls_and_memory(
+    distinct: int, memory_bytes: int, nulls: str
+) -> None:
+    random = np.random.default_rng(1)
+    table = pa.table({"k": random.integers(0, distinct, 6000), "v": np.arange(6000)})
+    for name in nulls:  # the first half of the rows has no nulls
+        keep = pa.array((np.arange(6000) < 3000) | (random.random(6000) < 0.9))
+        column = pc.if_else(keep, table[name], None)
+        table = table.set_column(table.column_names.index(name), name, column)
+    sent = list(combine_groups(batches_of(table, 150), ["k"], SUMS, memory_bytes))
+    assert rows_of(sent) <= table.num_rows
+    plan = infer_partials(sent[0].schema, ["k"], SUMS)
+    assert plan is not None
+    result = plan.finish(pa.Table.from_batches(sent))
+    assert result.sort_by("k") == group(table, ["k"], SUMS).sort_by("k")
+
+
+@pytest.mark.usefixtures("needs_kernel", "small_looks")
+def test_running_sums_stay_within_the_memory_and_end_where_they_do_not_pay() -> None:
+    few, unique = np.repeat(np.arange(20_000), 3), np.arange(20_000, 30_000)
+    table = pa.table({"k": np.concatenate([few, unique])})
+    table = table.append_column("v", table["k"])
+    pieces = list(combine_groups(batches_of(table, 100), ["k"], SUM, 400_000))
+    assert 100 < max(piece.num_rows for piece in pieces) <= 200_000 / 16
+    assert pieces[-1].num_rows <= 200  # a batch, or the last sample
+    assert 30_000 <= rows_of(pieces) < 30_100
+    alone = list(combine_groups(batches_of(table[:60_000], 100), ["k"], SUM, 400 * MIB))
+    assert [piece.num_rows for piece in alone] == [0, 20_000]
 
 
 def test_unused_columns_are_dropped_if_rows_cannot_be_combined() -> None:
