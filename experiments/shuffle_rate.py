@@ -145,7 +145,7 @@ def shuffled(batches: list[pa.RecordBatch], case: Case) -> tuple[float, float]:
                 out.write(batch)
         put = time.perf_counter()
         with shuffle.connections() as connections:
-            read = read_partitions(shuffle.id, shuffle.layout()[1], connections)
+            read = read_partitions(shuffle.key, shuffle.layout()[1], connections)
             rows = sum(batch.num_rows for partition in read for batch in partition)
         ended = time.perf_counter()
         shuffle.drop()

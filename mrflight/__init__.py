@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mrflight.config.identity import Identity
     from mrflight.errors import MrflightError
     from mrflight.frontend.api import partition_ids, read_table, run
     from mrflight.frontend.dataset import Dataset
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Dataset",
+    "Identity",
     "JobResult",
     "MrflightError",
     "Shuffle",
@@ -41,6 +43,7 @@ __all__ = [
 _HOME = {
     "Cluster": "mrflight.shuffle.client.cluster",
     "Dataset": "mrflight.frontend.dataset",
+    "Identity": "mrflight.config.identity",
     "JobResult": "mrflight.result",
     "MrflightError": "mrflight.errors",
     "Shuffle": "mrflight.shuffle.client.shuffle",

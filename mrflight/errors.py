@@ -18,6 +18,7 @@
     │   ├── CommitError
     │   └── CommitOverwrittenError
     └── ShuffleError
+        ├── AccessDeniedError
         ├── ShuffleNotFoundError
         ├── ShuffleExistsError
         ├── AttemptSupersededError
@@ -148,6 +149,10 @@ class CommitOverwrittenError(JobFailedError):
 
 class ShuffleError(MrflightError):
     """Something is wrong with a shuffle, as its servers see it."""
+
+
+class AccessDeniedError(ShuffleError):
+    """A server does not know who calls, or that caller may not do what it asks for."""
 
 
 class ShuffleNotFoundError(ShuffleError):

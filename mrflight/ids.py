@@ -9,7 +9,8 @@ identity     assigned by             protects against
 token        the client that         A shuffle that is dropped and created again under its name. A
              creates the shuffle,    late writer of the first one commits nothing into the second,
              or the metadata         and a create request that is repeated gets the same shuffle.
-             server
+             server                  On a cluster that knows its callers it is a secret, without
+                                     which nobody writes, reads or drops the shuffle.
 incarnation  a data server, when it  A data server that was declared lost and is back, or another
              starts and each time    process at its location. It has dropped its blocks, so what
              it registers again      the metadata server knows about the one before is void.
@@ -68,6 +69,27 @@ class MapAttempt(NamedTuple):
     writer: str = ""
 
 
+class ShuffleKey(NamedTuple):
+    """A shuffle's id, and its token; without a token, whichever shuffle has this id now.
+
+    In paths and tickets it is written ``<id>`` or ``<id>:<token>``.
+    """
+
+    id: str
+    token: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.id}:{self.token}" if self.token else self.id
+
+    @classmethod
+    def parse(cls, text: str) -> ShuffleKey:
+        """Return the key that is written like this; raises ProtocolError."""
+        name, colon, token = text.partition(":")
+        if colon and not (token and _WRITER_ID.fullmatch(token)):
+            raise ProtocolError("a shuffle is named <id> or <id>:<token>, of 1 to 32 characters")
+        return cls(check_shuffle_id(name), token)
+
+
 def new_job_id() -> str:
     """Return a new job id, which is unique and sorts by time."""
     return f"{datetime.now(UTC).strftime(_JOB_STARTED)}-{os.urandom(6).hex()}"
@@ -96,8 +118,13 @@ def check_shuffle_id(shuffle_id: str) -> str:
 
 
 def new_writer_id() -> str:
-    """Return a new random writer id or token."""
+    """Return a new random writer id."""
     return os.urandom(8).hex()
+
+
+def new_token() -> str:
+    """Return a new token of a shuffle: 128 random bits, which nobody guesses."""
+    return os.urandom(16).hex()
 
 
 def check_attempt(map_id: int, attempt: int, writer: str = "") -> MapAttempt:

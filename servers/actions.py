@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyarrow import flight
 
 from mrflight.errors import ProtocolError
+from mrflight.security.principal import Role
 from mrflight.shuffle.wire.protocol import Done, Message, decode
 from mrflight.system.malloc import return_freed_memory
+
+from .guard import Guard, check_token
 
 LARGE_BYTES = 2**20
 """The size of a large request: far more than a job of thousands of partitions sends."""
@@ -21,30 +24,53 @@ def answer_keepalive(_: Done) -> Message:
     return Done()
 
 
-class Actions:
-    """The actions of one server, each with its message and its handler."""
+class Handler(NamedTuple):
+    """What answers an action, and who may call it."""
 
-    def __init__(
-        self, handlers: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
-    ) -> None:
+    message: type[Message]
+    answer: Callable[[Any], Message]
+    allowed: frozenset[Role]
+    needs_shuffle: bool = False
+    """Whether the message names a shuffle, whose token a caller needs that may not see them all."""
+
+
+def of_shuffle(
+    message: type[Message], answer: Callable[[Any], Message], allowed: frozenset[Role]
+) -> Handler:
+    """Return the handler of a message that names a shuffle."""
+    return Handler(message, answer, allowed, needs_shuffle=True)
+
+
+class Actions:
+    """The actions of one server."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
 
-    def answer(self, action: flight.Action) -> list[bytes]:
-        """Return the results of an action; raise ProtocolError if it is unknown or malformed."""
-        if action.type not in self._handlers:
+    def answer(self, action: flight.Action, guard: Guard, context: Any) -> list[bytes]:
+        """Return the results of an action.
+
+        Raises ProtocolError if it is unknown or malformed, and AccessDeniedError.
+        """
+        handler = self._handlers.get(action.type)
+        if handler is None:
+            guard.caller(context)
             raise ProtocolError(
                 f"unknown action {action.type[:64]!r}; the actions are {', '.join(self._handlers)}"
             )
-        message, handler = self._handlers[action.type]
+        principal = guard.caller(context, handler.allowed)
         body = memoryview(action.body)
         if len(body) >= LARGE_BYTES:
             # gRPC received it in thousands of pieces, and malloc keeps 30 to 100 MiB of 100 MB.
             return_freed_memory()
-        return [msgspec.json.encode(handler(decode(body, message)))]
+        request: Any = decode(body, handler.message)
+        if handler.needs_shuffle:
+            check_token(principal, request.token)
+        return [msgspec.json.encode(handler.answer(request))]
 
     def listing(self) -> list[tuple[str, str]]:
         """Return the name and meaning of each action, as Flight lists them."""
         return [
-            (str(name), (message.__doc__ or "").partition("\n")[0])
-            for name, (message, _) in self._handlers.items()
+            (str(name), (handler.message.__doc__ or "").partition("\n")[0])
+            for name, handler in self._handlers.items()
         ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyarrow import flight
 
+from mrflight.config.identity import ANONYMOUS, ClientOptions, Identity
 from mrflight.errors import CorruptBlockError, MrflightError, SpillError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.block_sender import BlockSender
@@ -42,10 +43,12 @@ class CopyRequest:
 class BlockCopier(Closeable):
     """Sends the blocks of one store. Not safe for several threads."""
 
-    def __init__(self, store: BlockStore, copy_s: float = COPY_S) -> None:
+    def __init__(
+        self, store: BlockStore, identity: Identity = ANONYMOUS, copy_s: float = COPY_S
+    ) -> None:
         self._store = store
         self._copy_s = copy_s
-        self._connections = Connections()
+        self._connections = Connections(ClientOptions(transport="flight", identity=identity))
 
     def close(self) -> None:
         self._connections.close()

@@ -20,9 +20,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.compute.layout import decode_dictionaries
+from mrflight.config.identity import ClientOptions
 from mrflight.config.server_options import DATA
 from mrflight.errors import JobFileError, ProtocolError
 from mrflight.ids import MapAttempt, check_attempt
+from mrflight.security.principal import ALL, JOBS, JOBS_AND_SERVERS, READERS
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.canonical_slices import canonical_slices
@@ -56,9 +58,11 @@ from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.system.segment_channel import SegmentChannel
 
 from . import process
-from .actions import Actions, answer_keepalive
+from .actions import Actions, Handler, answer_keepalive, of_shuffle
 from .decommission import Decommission
+from .guard import check_token
 from .http_port import http_port
+from .listening import Listening, listening
 from .membership import Membership
 from .observed import ObservedData
 from .shared_memory import SharedMemory
@@ -73,21 +77,27 @@ class DataServer(flight.FlightServerBase):
     """Serves a `BlockStore`; the metadata server says which shuffles and commits there are."""
 
     def __init__(
-        self, location: str, store: BlockStore, membership: Membership, memory: SharedMemory
+        self,
+        listening: Listening,
+        store: BlockStore,
+        membership: Membership,
+        memory: SharedMemory,
     ) -> None:
+        self._guard = listening.guard
         self._store = store
         self._membership = membership
         self._memory = memory
+        do = DataAction
         self._actions = Actions(
             {
-                DataAction.DROP_SHUFFLE: (ShuffleName, self._drop_shuffle),
-                DataAction.DISCARD_ATTEMPT: (DiscardAttempt, self._discard_attempt),
-                DataAction.STATS: (Done, self._stats),
-                DataAction.SHARED_MEMORY: (Done, lambda _: memory.offer),
-                DataAction.KEEPALIVE: (Done, answer_keepalive),
+                do.DROP_SHUFFLE: of_shuffle(ShuffleName, self._drop_shuffle, JOBS),
+                do.DISCARD_ATTEMPT: of_shuffle(DiscardAttempt, self._discard_attempt, JOBS),
+                do.STATS: Handler(Done, self._stats, ALL),
+                do.SHARED_MEMORY: Handler(Done, lambda _: memory.offer, READERS),
+                do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
             }
         )
-        super().__init__(location)
+        super().__init__(listening.location, **listening.options)
 
     @answer_errors
     def do_put(
@@ -97,11 +107,13 @@ class DataServer(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
+        principal = self._guard.caller(context, JOBS_AND_SERVERS)
         target = (
             decode_put_path(descriptor.path)
             if descriptor.path
             else decode_block_stream(descriptor.command or b"")
         )
+        check_token(principal, target.token)
         stored = rows = 0
         # A writer learns of a refusal from its channel, too, which may not hold what it sends.
         with self._memory.channel(target.channel) as channel:
@@ -118,17 +130,18 @@ class DataServer(flight.FlightServerBase):
 
     @answer_errors
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        principal = self._guard.caller(context, READERS)
         request = decode_ticket(ticket.ticket)
-        self._membership.open(request.shuffle)
-        attempts = self._membership.committed_attempts(
-            request.shuffle, request.epoch, request.generation
-        )
+        shuffle, token = request.shuffle
+        check_token(principal, token)
+        self._membership.open(shuffle, token)
+        attempts = self._membership.committed_attempts(shuffle, request.epoch, request.generation)
         if request.blocks:
             return flight.GeneratorStream(
                 WIRE_SCHEMA, answer_stream(self._messages(request, attempts))
             )
-        blocks = self._store.read(request.shuffle, request.partition, attempts)
-        schema = self._membership.schema(request.shuffle, request.partition)
+        blocks = self._store.read(shuffle, request.partition, attempts)
+        schema = self._membership.schema(shuffle, request.partition)
         return flight.GeneratorStream(schema, answer_stream(_plain(blocks)))
 
     def _messages(
@@ -139,7 +152,7 @@ class DataServer(flight.FlightServerBase):
             (partition, block)
             for partition in (request.partition, *request.others)
             for block in self._store.read(
-                request.shuffle, partition, attempts, request.partition_slice
+                request.shuffle.id, partition, attempts, request.partition_slice
             )
         )
         with self._memory.channel(request.channel) as channel:
@@ -150,20 +163,24 @@ class DataServer(flight.FlightServerBase):
         self, context: Any, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         """Return this process's incarnation, for a server that copies its blocks here."""
+        self._guard.caller(context, JOBS_AND_SERVERS)
         incarnation = self._membership.incarnation
         return flight.FlightInfo(WIRE_SCHEMA, descriptor, [], app_metadata=incarnation)
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
         if action.type in _OF_METADATA:
+            self._guard.caller(context)
             own = self._membership
             raise ProtocolError(
                 f"{own.location or 'this'} is a data server, and {action.type!r} is an action of "
                 f"the metadata server; this data server's is at {own.metadata_location}"
             )
-        return self._actions.answer(action)
+        return self._actions.answer(action, self._guard, context)
 
+    @answer_errors
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        self._guard.caller(context)
         return self._actions.listing()
 
     def _drop_shuffle(self, request: ShuffleName) -> Message:
@@ -174,7 +191,8 @@ class DataServer(flight.FlightServerBase):
 
     def _discard_attempt(self, request: DiscardAttempt) -> Message:
         source = check_attempt(request.map_id, request.attempt, request.writer)
-        self._store.discard(request.shuffle, source)
+        if self._store.has(request.shuffle, request.token):
+            self._store.discard(request.shuffle, source)
         return Done()
 
     def _stats(self, _: Done) -> Message:
@@ -241,15 +259,15 @@ def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
 def serve(options: argparse.Namespace) -> None:
     """Run the server until SIGTERM or SIGINT."""
     with (
-        serving(options, process.listen_location(options)) as running,
+        serving(options, listening(options)) as running,
         http_port(options, running.observed),
     ):
         process.run_until_stopped("data", running, options.drain_timeout)
 
 
 @contextmanager
-def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
-    """Run a server that listens at ``listen``; its files are gone at the end."""
+def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Running]:
+    """Run a server that listens ``at`` a location; its files are gone at the end."""
     tune_malloc()
     process.raise_open_file_limit()
     with (
@@ -257,9 +275,9 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
         BlockStore(options.memory, scratch) as store,
         SharedMemory() as memory,
     ):
-        membership = Membership(store, options.metadata)
-        server = DataServer(listen, store, membership, memory)
-        location = process.public_location(server, listen, options.advertise)
+        membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
+        server = DataServer(at, store, membership, memory)
+        location = process.public_location(server, at.location, options.advertise)
         membership.join(location)
 
         def drain() -> None:

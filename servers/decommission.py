@@ -44,9 +44,9 @@ class Decommission:
         self, store: BlockStore, membership: Membership, metadata: str, copy_s: float = COPY_S
     ) -> None:
         self._store = store
-        self._copier = BlockCopier(store, copy_s)
+        self._copier = BlockCopier(store, membership.client.identity, copy_s)
         self._membership = membership
-        self._connections = Connections()
+        self._connections = Connections(membership.client)
         self._metadata = MetadataClient(metadata, self._connections, _RETRY_FOR_S)
         self._targets: dict[tuple[str, int], str] = {}
         self._offered: dict[str, set[str]] = {}

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 import pyarrow as pa
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import InconsistentMapOutputError, MrflightError, ServerUnavailableError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.metadata_client import MetadataClient
@@ -23,7 +24,7 @@ from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import MapCommit
 from mrflight.shuffle.wire.protocol import Heartbeat, StoreUse
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import Timeouts
 
 log = logging.getLogger(__name__)
 
@@ -39,17 +40,20 @@ class Membership:
     """
 
     def __init__(
-        self, store: BlockStore, metadata: str, timeouts: Timeouts = DEFAULT_TIMEOUTS
+        self, store: BlockStore, metadata: str, client: ClientOptions | None = None
     ) -> None:
+        self.client = client or ClientOptions()
+        """How this server talks to others."""
         self._store = store
         self._stopping = threading.Event()
         self._is_draining = False
         self._is_drain_reported = False  # by the heartbeat thread
         self._is_answered = False
-        self._connections = Connections(timeouts)
-        retry_for_s = timeouts.reconnect_s
+        self._connections = Connections(self.client)
+        retry_for_s = self.client.timeouts.reconnect_s
         self._metadata = MetadataClient(metadata, self._connections, retry_for_s, self._stopping)
-        self._heart_connections = Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
+        self._hasty = self.client.with_timeouts(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
+        self._heart_connections = Connections(self._hasty)
         self._heartbeats = MetadataClient(metadata, self._heart_connections)
         self._location = ""
         self._incarnation = secrets.token_hex(8)
@@ -104,7 +108,7 @@ class Membership:
         """Take no new partitions from now on; heartbeats continue."""
         self._is_draining = True
         try:
-            with Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S)) as connections:
+            with Connections(self._hasty) as connections:
                 MetadataClient(self._metadata.location, connections).drain_server(self._location)
         except MrflightError as error:
             log.info("a heartbeat will report that this server is stopping: %s", error)
@@ -119,6 +123,7 @@ class Membership:
         except MrflightError as error:
             log.info("this server stops without being unregistered: %s", error)
         self._connections.close()
+        self._hasty = self.client.with_timeouts(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
         self._heart_connections.close()
 
     def open(self, shuffle_id: str, token: str = "") -> None:

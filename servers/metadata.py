@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from mrflight.config.identity import ClientOptions
 from mrflight.config.locations import is_location
 from mrflight.config.server_options import METADATA
 from mrflight.errors import (
@@ -27,7 +28,8 @@ from mrflight.errors import (
     ProtocolError,
     ServerUnavailableError,
 )
-from mrflight.ids import MapAttempt, new_writer_id
+from mrflight.ids import MapAttempt, ShuffleKey, new_token
+from mrflight.security.principal import ALL, JOBS, JOBS_AND_SERVERS, SERVERS
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.metadata_totals import MetadataTotals
@@ -75,9 +77,11 @@ from mrflight.shuffle.wire.tickets import ReadTicket, decode_info_path
 from mrflight.system.deadlines import Timeouts
 
 from . import process
-from .actions import Actions, answer_keepalive
+from .actions import Actions, Handler, answer_keepalive, of_shuffle
 from .active_clock import ActiveClock
+from .guard import check_token
 from .http_port import http_port
+from .listening import Listening, listening
 from .observed import ObservedMetadata
 
 log = logging.getLogger(__name__)
@@ -89,63 +93,72 @@ _PROBE = Timeouts(call_s=2.0)
 class MetadataServer(flight.FlightServerBase):
     """Serves a `Registry`."""
 
-    def __init__(self, location: str, registry: Registry) -> None:
+    def __init__(self, listening: Listening, registry: Registry) -> None:
         self._registry = registry
+        self._guard = listening.guard
+        self._probe = ClientOptions(_PROBE, "flight", listening.identity)
+        location = listening.location
         self._is_local = location.startswith("grpc+unix:")
+        do = MetadataAction
         self._actions = Actions(
             {
-                MetadataAction.PUT_SHUFFLE: (PutShuffle, self._put_shuffle),
-                MetadataAction.DESCRIBE_SHUFFLE: (DescribeShuffle, self._describe_shuffle),
-                MetadataAction.DROP_SHUFFLE: (ShuffleName, self._drop_shuffle),
-                MetadataAction.COMMIT_MAP: (CommitMap, self._commit_map),
-                MetadataAction.WINNERS: (ListCommits, self._list_commits),
-                MetadataAction.REGISTER_SERVER: (ServerLocation, self._register_server),
-                MetadataAction.DRAIN_SERVER: (ServerLocation, self._drain_server),
-                MetadataAction.UNREGISTER_SERVER: (ServerLocation, self._unregister_server),
-                MetadataAction.HEARTBEAT: (Heartbeat, self._heartbeat),
-                MetadataAction.HEALTH: (ShuffleName, self._health),
-                MetadataAction.REPORT_LOSS: (ReportLoss, self._report_loss),
-                MetadataAction.PLAN_MOVE: (PlanMove, self._plan_move),
-                MetadataAction.MOVE_PARTITIONS: (MovePartitions, self._move_partitions),
-                MetadataAction.LEASE_COMMITS: (LeaseCommits, registry.tables.acquire),
-                MetadataAction.RELEASE_COMMITS: (HeldLease, registry.tables.release),
-                MetadataAction.CORRECT_VERSIONS: (CorrectVersions, registry.tables.correct),
-                MetadataAction.RECORD_VERSION: (RecordVersion, registry.tables.record),
-                MetadataAction.STATUS: (Done, self._status),
-                MetadataAction.KEEPALIVE: (Done, answer_keepalive),
+                do.PUT_SHUFFLE: Handler(PutShuffle, self._put_shuffle, JOBS),
+                do.DESCRIBE_SHUFFLE: of_shuffle(DescribeShuffle, self._describe_shuffle, ALL),
+                do.DROP_SHUFFLE: of_shuffle(ShuffleName, self._drop_shuffle, JOBS),
+                do.COMMIT_MAP: of_shuffle(CommitMap, self._commit_map, JOBS),
+                do.WINNERS: of_shuffle(ListCommits, self._list_commits, ALL),
+                do.REGISTER_SERVER: Handler(ServerLocation, self._register_server, SERVERS),
+                do.DRAIN_SERVER: Handler(ServerLocation, self._drain_server, SERVERS),
+                do.UNREGISTER_SERVER: Handler(ServerLocation, self._unregister_server, SERVERS),
+                do.HEARTBEAT: Handler(Heartbeat, self._heartbeat, SERVERS),
+                do.HEALTH: of_shuffle(ShuffleName, self._health, ALL),
+                do.REPORT_LOSS: of_shuffle(ReportLoss, self._report_loss, JOBS_AND_SERVERS),
+                do.PLAN_MOVE: Handler(PlanMove, self._plan_move, SERVERS),
+                do.MOVE_PARTITIONS: Handler(MovePartitions, self._move_partitions, SERVERS),
+                do.LEASE_COMMITS: Handler(LeaseCommits, registry.tables.acquire, JOBS),
+                do.RELEASE_COMMITS: Handler(HeldLease, registry.tables.release, JOBS),
+                do.CORRECT_VERSIONS: Handler(CorrectVersions, registry.tables.correct, JOBS),
+                do.RECORD_VERSION: Handler(RecordVersion, registry.tables.record, JOBS),
+                do.STATUS: Handler(Done, self._status, ALL),
+                do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
             }
         )
-        super().__init__(location)
+        super().__init__(location, **listening.options)
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
-        return self._actions.answer(action)
+        return self._actions.answer(action, self._guard, context)
 
+    @answer_errors
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        self._guard.caller(context)
         return self._actions.listing()
 
     @answer_errors
     def get_flight_info(
         self, context: Any, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        shuffle_id, only = decode_info_path(descriptor.path or [])
-        schema, partitions = self._registry.partitions(shuffle_id, only)
+        principal = self._guard.caller(context)
+        shuffle, only = decode_info_path(descriptor.path or [])
+        check_token(principal, shuffle.token)
+        schema, partitions = self._registry.partitions(shuffle.id, only)
         return flight.FlightInfo(
             schema if schema is not None else pa.schema([]),
             descriptor,
-            [_endpoint(shuffle_id, info) for info in partitions],
+            [_endpoint(shuffle, info) for info in partitions],
             sum(info.rows for info in partitions),
             sum(info.size_bytes for info in partitions),
         )
 
     def _put_shuffle(self, request: PutShuffle) -> Message:
-        token = request.token or new_writer_id()  # a plain client sends none
+        token = request.token or new_token()  # a plain client sends none
         placement = self._registry.put_shuffle(
             request.id, request.reducers, request.replicas, token, request.lease_s, request.job
         )
+        name = ShuffleKey(request.id, "" if self._guard.is_open else token)
         return PutShuffleResponse(
             [
-                PartitionTarget(locations[0], f"{request.id}/{partition}", list(locations[1:]))
+                PartitionTarget(locations[0], f"{name}/{partition}", list(locations[1:]))
                 for partition, locations in enumerate(placement)
             ]
         )
@@ -162,7 +175,7 @@ class MetadataServer(flight.FlightServerBase):
         incarnation = self._registry.incarnation(request.location)
         if is_whole and not request.insists and incarnation is not None:
             try:
-                with Connections(_PROBE) as connections:
+                with Connections(self._probe) as connections:
                     call(connections, request.location, DataAction.STATS, Done(), ServerStats)
                 return ReportLossResponse(is_lost=False)
             except ServerUnavailableError as error:  # no process listens there any more
@@ -242,8 +255,8 @@ class MetadataServer(flight.FlightServerBase):
         return StatusResponse(self._registry.servers(), self._registry.shuffles())
 
 
-def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
-    ticket = ReadTicket(shuffle_id, info.partition, info.epoch, generation=info.generation).encode()
+def _endpoint(shuffle: ShuffleKey, info: PartitionInfo) -> flight.FlightEndpoint:
+    ticket = ReadTicket(shuffle, info.partition, info.epoch, generation=info.generation).encode()
     size = msgspec.json.encode(PartitionSize(info.partition, info.rows, info.size_bytes))
     return flight.FlightEndpoint(ticket, list(info.locations), app_metadata=size)
 
@@ -251,15 +264,15 @@ def _endpoint(shuffle_id: str, info: PartitionInfo) -> flight.FlightEndpoint:
 def serve(options: argparse.Namespace) -> None:
     """Run the server until SIGTERM or SIGINT."""
     with (
-        serving(options, process.listen_location(options)) as running,
+        serving(options, listening(options)) as running,
         http_port(options, running.observed),
     ):
         process.run_until_stopped("metadata", running, options.drain_timeout)
 
 
 @contextmanager
-def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Running]:
-    """Run a server that listens at ``listen``.
+def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Running]:
+    """Run a server that listens ``at`` a location.
 
     Raises JobFileError if its journal is in use, damaged, or not a journal.
     """
@@ -267,8 +280,8 @@ def serving(options: argparse.Namespace, listen: str) -> Iterator[process.Runnin
     process.raise_open_file_limit()
     totals = MetadataTotals()
     with _registry(options, totals.count) as registry:
-        server = MetadataServer(listen, registry)
-        location = process.public_location(server, listen, options.advertise)
+        server = MetadataServer(at, registry)
+        location = process.public_location(server, at.location, options.advertise)
         observed = ObservedMetadata(registry, totals)
         yield process.Running(location, server.shutdown, observed=observed)
 

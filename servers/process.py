@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 import os
 import resource
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.errors import JobFileError, MrflightError
+from mrflight.errors import MrflightError
 from mrflight.system.command_line import Command
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
 from mrflight.system.log_output import log_to_stderr
@@ -30,18 +29,6 @@ log = logging.getLogger(__name__)
 MAX_OPEN_FILES = 65_536
 """Each worker of a cluster has a connection to each server. With Linux's usual limit of 1,024 a
 server would refuse the connections of more workers."""
-
-
-def listen_location(options: argparse.Namespace) -> str:
-    """Return the location to listen on; raise JobFileError unless only this machine reaches it."""
-    if options.socket is not None:
-        return f"grpc+unix://{options.socket}"
-    if not _is_loopback(options.host):
-        raise JobFileError(
-            f"--host {options.host}: servers listen on loopback only, because TLS and tokens are "
-            "not supported yet; use 127.0.0.1"
-        )
-    return f"grpc+tcp://{options.host}:{options.port}"
 
 
 def public_location(server: flight.FlightServerBase, listen: str, advertise: str | None) -> str:
@@ -138,10 +125,3 @@ def main(
         where = options.socket or f"{options.host}:{options.port}"
         sys.stderr.write(f"mrflight: cannot serve at {where} (is it taken?): {error}\n")
         sys.exit(2)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
+from mrflight.config.identity import ClientOptions
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import Heartbeat
@@ -23,7 +24,7 @@ class SimulatedServer:
     def __init__(self, metadata: str, location: str) -> None:
         self.location = location
         self._metadata = metadata
-        self._connections = Connections(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
+        self._connections = Connections(ClientOptions(Timeouts(call_s=HEARTBEAT_TIMEOUT_S)))
         self._client = MetadataClient(metadata, self._connections)
         self._incarnation = location.encode().hex()[-16:]
         self._held: dict[str, str] = {}
@@ -54,7 +55,7 @@ class SimulatedServer:
         A killed one is declared lost after 10 s.
         """
         self._has_left = True  # a heartbeat may be on its way
-        with Connections(self._connections.timeouts) as connections:
+        with Connections(ClientOptions(self._connections.timeouts)) as connections:
             client = MetadataClient(self._metadata, connections)
             client.unregister_server(self.location, self._incarnation)
 

@@ -19,6 +19,7 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
 from servers import process
 from servers.active_clock import ActiveClock
+from servers.listening import listening
 from servers.metadata import MetadataServer
 
 FIGURES = "figures"
@@ -70,12 +71,12 @@ class CountingServer(MetadataServer):
 def serve(options: argparse.Namespace) -> None:
     """As the real one, which takes no other server than its own."""
     tune_malloc()
-    listen = process.listen_location(options)
+    at = listening(options)
     with Journal(options.journal) as journal:
         registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
         registry.resume(journal.events())
-        server = CountingServer(listen, registry)
-        location = process.public_location(server, listen, options.advertise)
+        server = CountingServer(at, registry)
+        location = process.public_location(server, at.location, options.advertise)
         running = process.Running(location, server.shutdown)
         process.run_until_stopped("metadata", running, options.drain_timeout)
 

@@ -20,6 +20,7 @@ from experiments.scaling.cluster import Resumed, SimulatedCluster, resume, simul
 from experiments.scaling.measured import Step, Steps
 from experiments.scaling.simulated_worker import REDUCES_TO
 from experiments.scaling.size import SCHEMA, Size
+from mrflight.config.identity import ClientOptions
 from mrflight.config.job_file import decode_job
 from mrflight.config.memory import Processes, divide_memory
 from mrflight.config.spec import JobSpec
@@ -40,7 +41,7 @@ from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import locate
 from mrflight.storage.part_name import partition_of_part
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
+from mrflight.system.deadlines import NO_DEADLINE
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from mrflight.tasks.task_memory import TaskMemory
 
@@ -140,9 +141,9 @@ def _scheduler(
     spec: JobSpec, plan: JobPlan, cluster: SimulatedCluster, report: _Reported
 ) -> Iterator[StageScheduler]:
     """Return the job, on a cluster that ends with it, so that no server has to drop its blocks."""
-    timeouts, folder, events = DEFAULT_TIMEOUTS, Path(plan.folder), Recorder(report)
+    folder, events = Path(plan.folder), Recorder(report)
     with JobShuffles(
-        cluster.metadata, spec, timeouts, NO_DEADLINE, events, is_standing=False
+        cluster.metadata, spec, ClientOptions(), NO_DEADLINE, events, is_standing=False
     ) as shuffles:
         context = JobContext(
             StageRunner(cluster.executor, events, speculates=False),

@@ -16,7 +16,6 @@ from mrflight.runtime.calls import encode_call, run_call
 from mrflight.runtime.ray.shared_payloads import decode_call
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
-from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.shuffle.wire.protocol import CommitMap, DescribeShuffle, Message, MetadataAction
 from mrflight.sinks.parts.base import PartFile
@@ -56,8 +55,10 @@ class SimulatedCalls:
         """Ask where the partitions are, and commit, as `ShuffleWriter` does."""
         rows, sizes = self.size.reported(task.map_id)
         request = DescribeShuffle(shuffle.id, task.map_id, shuffle.token)
-        with Connections(shuffle.timeouts) as connections:
-            client = MetadataClient(shuffle.metadata, connections, shuffle.timeouts.reconnect_s)
+        with shuffle.connections() as connections:
+            client = MetadataClient(
+                shuffle.metadata, connections, shuffle.client.timeouts.reconnect_s
+            )
             target = client.ask(MetadataAction.DESCRIBE_SHUFFLE, request, _Described)
             commit = CommitMap(
                 shuffle.id,

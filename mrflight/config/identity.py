@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from mrflight.config.transport import Transport
@@ -21,12 +23,21 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     token: str = ""
     """A reference to the client's bearer token: see `mrflight.config.secret_reference`."""
-    is_of_process: bool = False
-    """True for the processes of a job on several nodes of Ray, which are given their certificates
-    in memory: see `mrflight.security.credentials.become`."""
+    given: str = ""
+    """The name of credentials that a process is given in memory, in place of all others. A job on
+    several nodes of Ray does that: see `mrflight.security.job_certificates`."""
+    giver: str = ""
+    """The module whose ``fetch(name)`` gets them for a process that has not been given them."""
 
 
 ANONYMOUS = Identity()
+
+
+class Endpoint(NamedTuple):
+    """A server, and who its caller is to it."""
+
+    location: str
+    identity: Identity = ANONYMOUS
 
 
 class ClientOptions(msgspec.Struct, frozen=True):

@@ -16,11 +16,16 @@ def is_location(text: str) -> bool:
     return match is not None and (match["port"] is None or 0 < int(match["port"]) <= _MAX_PORT)
 
 
+def is_encrypted(location: str) -> bool:
+    """Return whether what is sent to a location is encrypted."""
+    return location.startswith("grpc+tls://")
+
+
 def parse_location(text: str) -> str:
     """Return ``text``; ValueError with examples if it is not a location."""
     if not is_location(text):
         raise ValueError(
-            f"{text[:512]!r} is not a location such as grpc+tcp://127.0.0.1:5005 or "
-            "grpc+unix:///path"
+            f"{text[:512]!r} is not a location such as grpc+tls://host:5005, "
+            "grpc+tcp://127.0.0.1:5005 or grpc+unix:///path"
         )
     return text

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mrflight.config.identity_options import add_identity_arguments
 from mrflight.config.locations import parse_location
 from mrflight.config.secret_reference import is_reference
 from mrflight.system.command_line import Command, quantity
@@ -28,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> Non
         "--socket", type=Path, metavar="PATH", help="listen on this unix socket, not on a port"
     )
     parser.add_argument(
-        "--host", default="127.0.0.1", help="loopback address to listen on; default 127.0.0.1"
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; default 127.0.0.1, which only this machine reaches. Others "
+        "need certificates (see docs/security.md)",
     )
     parser.add_argument(
         "--drain-timeout",
@@ -57,6 +61,25 @@ def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> Non
         metavar="REFERENCE",
         help="where the token is that requests for more than health must show: file:PATH or "
         "env:NAME",
+    )
+    add_identity_arguments(parser)
+    parser.add_argument(
+        "--verify-client",
+        action="store_true",
+        help="take calls only from clients with a certificate that --tls-ca has signed",
+    )
+    parser.add_argument(
+        "--access",
+        type=Path,
+        metavar="FILE",
+        help="the callers that the server knows, by certificate or token, with their roles; "
+        "without it every client with a certificate may do everything",
+    )
+    parser.add_argument(
+        "--insecure-network",
+        action="store_true",
+        help="listen on --host although calls are neither encrypted nor authenticated: whoever "
+        "reaches the port reads and changes all rows",
     )
     parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
 

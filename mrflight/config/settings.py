@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.locations import parse_location
+from mrflight.config.identity import ANONYMOUS, ClientOptions, Identity
+from mrflight.config.locations import is_encrypted, parse_location
 from mrflight.config.memory import MemoryPlan, plan_memory
-from mrflight.config.spec import ClusterSection, JobSpec
+from mrflight.config.secret_reference import FILE, check_reference
+from mrflight.config.spec import ClusterSection, JobSpec, TlsSection
 from mrflight.errors import JobFileError
 from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import temporary_folder
@@ -41,7 +43,8 @@ class RunSettings(msgspec.Struct, frozen=True):
     """The data servers of an embedded cluster, by default one for every four workers; 0 on a
     standing cluster."""
     heartbeat_timeout_s: float
-    timeouts: Timeouts
+    client: ClientOptions
+    """How the job talks to servers; with the identity for those of ``cluster.metadata``."""
     memory: MemoryPlan
     spill_root: Path
     """The folder below which the job's processes spill."""
@@ -63,6 +66,7 @@ class RunSettings(msgspec.Struct, frozen=True):
         if cluster.metadata is not None:
             data_servers = 0
             _check_location(cluster.metadata)
+        identity = _identity(cluster, folder)
         return cls(
             attempts,
             spec.job.speculation,
@@ -70,17 +74,50 @@ class RunSettings(msgspec.Struct, frozen=True):
             workers,
             data_servers,
             _seconds(cluster.heartbeat_timeout, "cluster.heartbeat_timeout"),
-            Timeouts(
-                _seconds(cluster.call_timeout, "cluster.call_timeout"),
-                _seconds(cluster.stream_timeout, "cluster.stream_timeout"),
-                _seconds(cluster.silence_timeout, "cluster.silence_timeout"),
-                _seconds(cluster.reconnect_timeout, "cluster.reconnect_timeout"),
-            ),
+            ClientOptions(_timeouts(cluster), cluster.transport, identity),
             plan_memory(
                 spec, workers, data_servers, machines.memory_bytes // 2 if machines else None
             ),
             _spill_root(cluster.spill_dir, folder),
         )
+
+
+def _timeouts(cluster: ClusterSection) -> Timeouts:
+    return Timeouts(
+        _seconds(cluster.call_timeout, "cluster.call_timeout"),
+        _seconds(cluster.stream_timeout, "cluster.stream_timeout"),
+        _seconds(cluster.silence_timeout, "cluster.silence_timeout"),
+        _seconds(cluster.reconnect_timeout, "cluster.reconnect_timeout"),
+    )
+
+
+def _identity(cluster: ClusterSection, folder: Path) -> Identity:
+    """Return who the job is to the servers of ``cluster.metadata``."""
+    tls, token, metadata = cluster.tls, cluster.token, cluster.metadata
+    if metadata is None and (tls or token):
+        raise JobFileError(
+            f"cluster.{'tls' if tls else 'token'} is for the servers of cluster.metadata, which is "
+            "missing; a job's own servers are secured without it"
+        )
+    if metadata is not None and (tls is not None) != is_encrypted(metadata):
+        raise JobFileError(
+            f"cluster.metadata is {metadata}; write [cluster.tls] with at least a ca for a "
+            "grpc+tls:// location, and leave it out for others"
+        )
+    if token is not None:
+        check_reference(token, "cluster.token")
+        if token.startswith(FILE):
+            token = f"{FILE}{folder / token.removeprefix(FILE)}"
+    if tls is None:
+        return Identity(token=token) if token else ANONYMOUS
+    return _with_certificates(tls, folder, token or "")
+
+
+def _with_certificates(tls: TlsSection, folder: Path, token: str) -> Identity:
+    if (tls.certificate is None) != (tls.key is None):
+        raise JobFileError("cluster.tls needs certificate and key together; write both, or none")
+    certificate, key = (str(folder / each) if each else "" for each in (tls.certificate, tls.key))
+    return Identity(str(folder / tls.ca), certificate, key, token or "")
 
 
 def _check_ray(cluster: ClusterSection) -> None:

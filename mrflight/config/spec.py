@@ -213,6 +213,20 @@ NO_OUTPUT = OutputSection(table="")
 caller reads."""
 
 
+class TlsSection(_Section, frozen=True):
+    """``[cluster.tls]``: the certificates with which a job calls a standing cluster.
+
+    Paths are relative to the job file.
+    """
+
+    ca: str
+    """The file of the certificate authority that signed the servers' certificates."""
+    certificate: str | None = None
+    """The file of the job's own certificate, for servers that verify their clients."""
+    key: str | None = None
+    """The file of the key of ``certificate``."""
+
+
 class ClusterSection(_Section, frozen=True):
     """``[cluster]``: where the job runs, and with which resources."""
 
@@ -246,6 +260,10 @@ class ClusterSection(_Section, frozen=True):
     there is no shared memory."""
     metadata: str | None = None
     """The location of a running metadata server. Without it the job runs an embedded cluster."""
+    tls: TlsSection | None = None
+    """Needed if ``metadata`` is a ``grpc+tls://`` location."""
+    token: str | None = None
+    """Where the job's token for the servers of ``metadata`` is: ``env:NAME`` or ``file:PATH``."""
 
 
 class JobSpec(_Section, frozen=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mrflight import driver
+from mrflight.config.identity_options import add_identity_arguments, identity_of
 from mrflight.errors import MrflightError
 from mrflight.ids import shown_job_name
 from mrflight.system.command_line import Command, quantity
@@ -40,6 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="with --watch: how long to wait in between; default 2 s",
     )
+    add_identity_arguments(parser)
 
 
 COMMAND = Command(
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from mrflight.shuffle.client.cluster import connect
 
     try:
-        with connect(options.metadata) as cluster:
+        with connect(options.metadata, identity=identity_of(options)) as cluster:
             while True:
                 code = print_answer(_text(cluster.status(), options))
                 if code or not options.watch:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 
+from mrflight.config.identity import ClientOptions, Endpoint
 from mrflight.errors import DeadlineExceededError, MrflightError
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import Timeouts
@@ -31,7 +32,7 @@ class LivenessProbe(Closeable):
 
     def __init__(
         self,
-        metadata: str,
+        metadata: Endpoint,
         data_servers: Callable[[], Iterable[str]],
         silence_s: float,
         declare_lost: Callable[[str], None],
@@ -84,11 +85,14 @@ class LivenessProbe(Closeable):
         self.late_calls += 1
         if self.late_calls == _LATE_CALLS:
             self.late_calls = 0
-            self._end(self._metadata)
+            self._end(self._metadata.location)
 
     def _end(self, location: str) -> None:
         if not self._ending.is_set():
             self._declare_lost(location)
+
+    def _options(self, call_s: float) -> ClientOptions:
+        return ClientOptions(Timeouts(call_s=call_s), "flight", self._metadata.identity)
 
     # These imports are local because the driver starts without Arrow.
 
@@ -96,8 +100,8 @@ class LivenessProbe(Closeable):
         from mrflight.shuffle.client.metadata_client import MetadataClient
         from mrflight.shuffle.wire.connections import Connections
 
-        with Connections(Timeouts(call_s=self._call_s)) as connections:
-            status = MetadataClient(self._metadata, connections).status()
+        with Connections(self._options(self._call_s)) as connections:
+            status = MetadataClient(self._metadata.location, connections).status()
         return [server.location for server in status.servers]
 
     def _is_silent(self, location: str) -> bool:
@@ -106,7 +110,7 @@ class LivenessProbe(Closeable):
         from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
 
         try:
-            with Connections(Timeouts(call_s=_LOST_CALL_S)) as connections:
+            with Connections(self._options(_LOST_CALL_S)) as connections:
                 call(connections, location, DataAction.STATS, Done(), ServerStats)
         except DeadlineExceededError:
             return True

@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from mrflight.config.identity import Endpoint
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.events.recorder import Recorder
 from mrflight.runtime.liveness_probe import LivenessProbe
@@ -113,16 +114,16 @@ class SupervisedCluster(ABC, Generic[S]):
 
     def __init__(
         self,
-        metadata: str,
+        metadata: Endpoint,
         options: ClusterOptions,
         start: StartLimits,
         events: Recorder,
     ) -> None:
-        """Prepare a cluster whose metadata server is always at the location ``metadata``.
+        """Prepare a cluster whose metadata server is always at the same location.
 
         ``events`` get an incident when a server has ended, and how that is handled.
         """
-        self.metadata = metadata
+        self.metadata, self.identity = metadata
         self._events = events
         self._limits = start
         self._silence_s = options.heartbeat_timeout_s
@@ -153,7 +154,7 @@ class SupervisedCluster(ABC, Generic[S]):
         metadata = self._ready(metadata, deadline)
         self._supervisors.append(Supervisor([metadata], self._replace, self._events.driver))
         self._probe = LivenessProbe(
-            self.metadata,
+            Endpoint(self.metadata, self.identity),
             self._data_servers,
             self._silence_s,
             self._end_silent,

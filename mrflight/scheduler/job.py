@@ -167,7 +167,9 @@ class _CommittedJob:
     def _lock(self) -> CommitLock:
         from mrflight.sinks.commit.commit_lease import CommitLock
 
-        return CommitLock(self._job.metadata, self._deadline.clamp(self._job.settings.timeouts))
+        client = self._job.client
+        timeouts = self._deadline.clamp(client.timeouts)
+        return CommitLock(self._job.metadata, client.with_timeouts(timeouts))
 
     def _sink_tasks(self, *, is_within_commit: bool = False) -> SinkTasks:
         """Return what runs the tasks of a sink; ``is_within_commit``: without own progress."""

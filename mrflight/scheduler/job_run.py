@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from mrflight.compute.kernel_choice import kernel_language
+from mrflight.config.identity import ClientOptions
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
@@ -143,6 +145,12 @@ class JobRun:
         """The location of the metadata server, of a standing or of the job's own cluster."""
         return self.spec.cluster.metadata or (self.cluster.metadata if self.cluster else "")
 
+    @property
+    def client(self) -> ClientOptions:
+        """How the job talks to the servers of ``metadata``."""
+        options = self.settings.client
+        return replace(options, identity=self.cluster.identity) if self.cluster else options
+
     def begin_reading(self, stack: ExitStack, plan: JobPlan) -> StageScheduler:
         """Wait until the stages can run, whose result the data servers will hold.
 
@@ -232,7 +240,7 @@ class JobRun:
         return JobShuffles(
             self.metadata,
             self.spec,
-            self.settings.timeouts,
+            self.client,
             self.deadline,
             self.events,
             is_standing=self.cluster is None,

@@ -137,7 +137,7 @@ def _read(
     Of the first partition, leave out the rows that were ``skipped``.
     """
     with shuffle.connections() as connections:
-        for number, rows in enumerate(read_partitions(shuffle.id, infos, connections)):
+        for number, rows in enumerate(read_partitions(shuffle.key, infos, connections)):
             for batch in rows_after(skipped, rows) if number == 0 else rows:
                 yield number, decode_dictionaries(batch)
 

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from mrflight.errors import (
     DeadlineExceededError,
     JobFailedError,
@@ -101,7 +99,7 @@ class ShuffleMonitor(Closeable):
             self._seen[shuffle.id] = shuffle.health()
         except (ServerUnavailableError, DeadlineExceededError):
             # If the driver was suspended, its timeout has passed although nothing is wrong.
-            self._seen[shuffle.id] = replace(shuffle, timeouts=NO_RETRY).health()
+            self._seen[shuffle.id] = shuffle.with_timeouts(NO_RETRY).health()
 
 
 def _unforeseen(shuffle: Shuffle, error: Exception) -> MrflightError:

@@ -6,8 +6,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from mrflight.config.identity import ClientOptions
 from mrflight.config.spec import JobSpec
 from mrflight.errors import (
     DeadlineExceededError,
@@ -19,10 +18,10 @@ from mrflight.errors import (
 from mrflight.events.kinds import ServersSampled, ServerUse
 from mrflight.events.recorder import Recorder
 from mrflight.events.task_report import server_name
-from mrflight.ids import new_writer_id, shown_job_name
+from mrflight.ids import new_token, shown_job_name
 from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
 from mrflight.system.closeable import Closeable
-from mrflight.system.deadlines import NO_RETRY, Deadline, Timeouts
+from mrflight.system.deadlines import NO_RETRY, Deadline
 from mrflight.system.retry import retry_with_backoff
 from mrflight.units import format_count
 
@@ -43,7 +42,7 @@ class JobShuffles(Closeable):
         self,
         metadata: str,
         spec: JobSpec,
-        timeouts: Timeouts,
+        client: ClientOptions,
         deadline: Deadline,
         events: Recorder,
         *,
@@ -52,8 +51,7 @@ class JobShuffles(Closeable):
         self._metadata = metadata
         self._replicas = spec.shuffle.replicas
         self._job = shown_job_name(spec.job.name)
-        self._transport = spec.cluster.transport
-        self._timeouts = timeouts
+        self._client = client
         self._deadline = deadline
         self._events = events
         self._is_standing = is_standing
@@ -68,11 +66,11 @@ class JobShuffles(Closeable):
         """
         from mrflight.shuffle.client.cluster import Cluster
 
-        timeouts = self._deadline.clamp(self._timeouts)
-        with Cluster(self._metadata, timeouts, self._transport) as client:
+        timeouts = self._deadline.clamp(self._client.timeouts)
+        with Cluster(self._metadata, self._client.with_timeouts(timeouts)) as client:
             shuffle = self._create_on(client, name, partitions, timeouts.reconnect_s)
         log.info("shuffle %s: %s", name, format_count(partitions, "partition"))
-        shuffle = replace(shuffle, timeouts=self._timeouts)
+        shuffle = shuffle.with_timeouts(self._client.timeouts)
         self._created.append(shuffle)
         self.monitor.add(shuffle)
         return shuffle
@@ -82,7 +80,7 @@ class JobShuffles(Closeable):
         from mrflight.shuffle.client.cluster import Cluster
 
         try:
-            with Cluster(self._metadata, NO_RETRY, self._transport) as client:
+            with Cluster(self._metadata, self._client.with_timeouts(NO_RETRY)) as client:
                 servers = client.status().servers
         except MrflightError as error:  # polling the shuffles tells what is wrong
             log.debug("%s does not tell what its servers hold: %s", self._metadata, error)
@@ -111,7 +109,7 @@ class JobShuffles(Closeable):
         self.monitor.close()
         if self._is_standing and self._created:
             # The job's outcome is decided, and leases expire as well: do not wait for servers.
-            hasty = [replace(shuffle, timeouts=NO_RETRY) for shuffle in self._created]
+            hasty = [shuffle.with_timeouts(NO_RETRY) for shuffle in self._created]
             with ThreadPoolExecutor(len(hasty), "drop") as threads:
                 list(threads.map(_drop, hasty))
 
@@ -119,7 +117,7 @@ class JobShuffles(Closeable):
         self, client: Cluster, name: str, partitions: int, retry_for_s: float
     ) -> Shuffle:
         lease_s = LEASE_S if self._is_standing else None
-        token = new_writer_id()
+        token = new_token()
         reported: list[Exception] = []
 
         def report_once(error: Exception) -> None:

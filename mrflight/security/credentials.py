@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import msgspec
@@ -20,36 +21,46 @@ class Credentials(msgspec.Struct, frozen=True):
     token: str = ""
     server_name: str = ""
     """The name that servers' certificates have, if it is not the host in their locations."""
+    name: str = ""
+    """The name of credentials that are given to processes: see `Identity.given`."""
 
     def __repr__(self) -> str:
         """Hide the secrets, as tracebacks and logs may show this."""
         return f"{type(self).__name__}(...)"
 
 
-_of_process: Credentials | None = None
+_given: dict[str, Credentials] = {}
 
 
-def become(credentials: Credentials) -> None:
-    """Make these the credentials of this process, for each `Identity` that is of the process."""
-    global _of_process
-    _of_process = credentials
+def give(credentials: Credentials) -> None:
+    """Give this process credentials, for the `Identity` that has their name."""
+    _given[credentials.name] = credentials
 
 
 def load(identity: Identity) -> Credentials:
     """Return the credentials of an identity; raise JobFileError if a file cannot be read."""
-    if identity.is_of_process:
-        if _of_process is None:
-            raise JobFileError(
-                "the shuffle is one of a job's own, whose certificates only the processes of that "
-                "job have; use it in them, or run a standing cluster (mrflight serve)"
-            )
-        return _of_process
+    if identity.given:
+        return _given_or_fetched(identity)
     return Credentials(
         _read(identity.ca, "ca"),
         _read(identity.certificate, "certificate"),
         _read(identity.key, "key"),
         resolve(identity.token, "cluster.token") if identity.token else "",
     )
+
+
+def _given_or_fetched(identity: Identity) -> Credentials:
+    found = _given.get(identity.given)
+    if found is None and identity.giver:
+        fetched: Credentials = importlib.import_module(identity.giver).fetch(identity.given)
+        give(fetched)
+        return fetched
+    if found is None:
+        raise JobFileError(
+            "these servers are a job's own, and only its processes have certificates for them; use "
+            "the shuffle in the job, or run a standing cluster (mrflight serve)"
+        )
+    return found
 
 
 def _read(path: str, key: str) -> bytes | None:

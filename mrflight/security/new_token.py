@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import secrets
 import stat
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from mrflight.errors import JobFileError
+from mrflight.security.hashed_tokens import access_entry, new_bearer_token
 from mrflight.security.names import check_name
 from mrflight.security.principal import Role
 
-_TOKEN_BYTES = 32
 _FOR_OTHERS = 0o077
 
 
@@ -27,7 +25,7 @@ def add_token(access: Path, name: str, roles: Sequence[Role]) -> str:
     principal of this name.
     """
     check_name(name)
-    token = secrets.token_hex(_TOKEN_BYTES)
+    token = new_bearer_token()
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
         with open(os.open(access, flags, 0o600), "r+b", buffering=0) as file:
@@ -38,21 +36,12 @@ def add_token(access: Path, name: str, roles: Sequence[Role]) -> str:
                     f"{access} may be read or written by others (mode {mode:04o}); run chmod 600 "
                     f"{access}"
                 )
-            before, addition = file.readall(), _entry(name, roles, token)
+            before, addition = file.readall(), access_entry(name, roles, token).encode()
             _check(access, before, addition, name)
             _append(file.fileno(), len(before), addition)
     except OSError as error:
         raise JobFileError(f"{access} cannot be written: {error.strerror}") from error
     return token
-
-
-def _entry(name: str, roles: Sequence[Role], token: str) -> bytes:
-    """Return the table of a principal, whose name has no character that TOML would quote."""
-    listed = ", ".join(f'"{role}"' for role in dict.fromkeys(roles))
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    return (
-        f'\n[[principals]]\nname = "{name}"\nroles = [{listed}]\ntoken = "sha256:{digest}"\n'
-    ).encode()
 
 
 def _check(access: Path, before: bytes, addition: bytes, name: str) -> None:

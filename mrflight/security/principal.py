@@ -20,6 +20,14 @@ class Role(StrEnum):
     """Sees all shuffles and drops them, without their tokens."""
 
 
+JOBS = frozenset({Role.JOB, Role.ADMIN})
+SERVERS = frozenset({Role.SERVER})
+JOBS_AND_SERVERS = JOBS | SERVERS
+READERS = frozenset({Role.JOB, Role.READER, Role.ADMIN})
+ALL = frozenset(Role)
+_FOR_ALL_SHUFFLES = frozenset({Role.SERVER, Role.ADMIN})
+
+
 class Principal(msgspec.Struct, frozen=True):
     """A caller that is known: by its certificate, or by its token."""
 
@@ -33,8 +41,8 @@ class Principal(msgspec.Struct, frozen=True):
     @property
     def knows_all_shuffles(self) -> bool:
         """Whether the caller needs no token of a shuffle."""
-        return self.may(frozenset({Role.SERVER, Role.ADMIN}))
+        return self.may(_FOR_ALL_SHUFFLES)
 
 
-EVERYBODY = Principal("", frozenset(Role))
+EVERYBODY = Principal("", ALL)
 """The caller of a server that does not ask who calls."""

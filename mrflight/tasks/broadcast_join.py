@@ -67,7 +67,7 @@ class StreamReader(Reader):
                 side = table.side
                 connections = stack.enter_context(side.shuffle.connections())
                 (info,) = table.partition.infos
-                rows = read_partition(side.shuffle.id, info, connections)
+                rows = read_partition(side.shuffle.key, info, connections)
                 tables[side.name] = side.schema, map(decode_dictionaries, rows)
             schema, batches = self.cogroup.apply(tables, self.task_memory)
             yield empty_batch(schema)

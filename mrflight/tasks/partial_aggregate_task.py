@@ -66,7 +66,7 @@ def run_partial_aggregate(task: PartialAggregateTask, attempt: int, writer_id: s
             yield batch
 
     with task.shuffle.connections() as connections:
-        sent = read_slice(task.shuffle.id, task.info, task.partition_slice, connections)
+        sent = read_slice(task.shuffle.key, task.info, task.partition_slice, connections)
         rows = count_rows(map(decode_dictionaries, sent))
         shuffle_batches(combine_partial_rows(plan, rows, task.limits.combiner_bytes), writer)
     return rows_in

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute.layout import decode_dictionaries
+from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.reader import read_partition, read_partitions, read_slice
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
@@ -59,15 +60,15 @@ class SlicedSide:
 
     def read(
         self,
-        shuffle_id: str,
+        shuffle: ShuffleKey,
         info: PartitionInfo,
         connections: Connections,
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows of the slice, or all rows for the outer remainder."""
         part = self.side_slice.partition_slice
         if part is None:
-            return read_partition(shuffle_id, info, connections)
-        self._rows = self._count(read_slice(shuffle_id, info, part, connections))
+            return read_partition(shuffle, info, connections)
+        self._rows = self._count(read_slice(shuffle, info, part, connections))
         return self._rows
 
     def drain(self) -> None:
@@ -135,16 +136,16 @@ class StageRows(SharedPayload, msgspec.Struct, frozen=True):
         if len(self.sides) == 1 and sliced is None:
             (side,) = self.sides
             infos = [each.infos[0] for each in partitions]
-            for batches in read_partitions(side.shuffle.id, infos, connections):
+            for batches in read_partitions(side.shuffle.key, infos, connections):
                 yield {side.name: (side.schema, batches)}
             return
         for partition in partitions:
             tables: dict[str, Rows] = {}
             for number, (side, info) in enumerate(zip(self.sides, partition.infos, strict=True)):
                 if sliced is not None and sliced.side_slice.side == number:
-                    rows = sliced.read(side.shuffle.id, info, connections)
+                    rows = sliced.read(side.shuffle.key, info, connections)
                 else:
-                    rows = read_partition(side.shuffle.id, info, connections)
+                    rows = read_partition(side.shuffle.key, info, connections)
                 tables[side.name] = side.schema, rows
             yield tables
             if sliced is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from mrflight.servers.listening import Listening
 from mrflight.servers.metadata import MetadataServer
 from pyarrow import flight
 
@@ -85,7 +86,7 @@ def test_only_sockets_register_at_a_server_on_a_socket(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
     (tmp_path / "file").touch()
     ours = f"grpc+unix://{tmp_path}/metadata.sock"
-    server = MetadataServer(ours, registry)
+    server = MetadataServer(Listening(ours), registry)
     with flight.FlightClient(ours) as client:
         for path in ("/etc/passwd", tmp_path / "file", tmp_path / "nothing", tmp_path):
             with pytest.raises(ProtocolError, match="is not a socket of this machine"):

@@ -22,7 +22,7 @@ from pyarrow import flight
 
 from mrflight import errors
 from mrflight.errors import CorruptBlockError, MrflightError, ProtocolError
-from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, check_shuffle_id
+from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, ShuffleKey, check_shuffle_id
 from mrflight.shuffle.wire import lease_protocol as table_protocol
 from mrflight.shuffle.wire import tickets
 from mrflight.shuffle.wire.block import Block, BlockTag, decode_block, encode_block, ipc_options
@@ -62,11 +62,13 @@ NAMES: dict[str, list[bytes]] = {
         BlockStream("clicks", 3, 1, "w1").encode(),
         BlockStream("a.b-c", 0, 0).encode(),
     ],
-    "decode_put_path": [b"clicks/7/3/1", b"a.b-c/0/0/0"],
+    "decode_put_path": [b"clicks/7/3/1", b"clicks:f00/7/3/1", b"a.b-c/0/0/0"],
     "decode_ticket": [
         b"clicks/7/3",
-        ReadTicket("clicks", 7, 3, blocks=True, others=(8, 11)).encode(),
-        ReadTicket("clicks", 7, 3, blocks=True, partition_slice=PartitionSlice(2, 5)).encode(),
+        ReadTicket(ShuffleKey("clicks"), 7, 3, blocks=True, others=(8, 11)).encode(),
+        ReadTicket(
+            ShuffleKey("clicks"), 7, 3, blocks=True, partition_slice=PartitionSlice(2, 5)
+        ).encode(),
         b"clicks/7/3.1/blocks",
     ],
     "decode_info_path": [b"clicks", b"clicks/7"],
@@ -146,10 +148,10 @@ def assert_within_bounds(accepted: Any) -> None:
             assert 0 <= source.attempt < MAX_ATTEMPTS
             assert re.fullmatch("[A-Za-z0-9]{0,32}", source.writer)
             partitions = (partition,)
-        case ReadTicket(shuffle, partition):
+        case ReadTicket(ShuffleKey(shuffle), partition):
             assert tickets.decode_ticket(accepted.encode()) == accepted
             partitions = (partition, *accepted.others)
-        case (str() as shuffle, partition):
+        case (ShuffleKey(shuffle), partition):
             partitions = (partition,)
         case _:
             raise AssertionError(f"nobody checks the bounds of {accepted!r}")

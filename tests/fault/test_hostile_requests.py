@@ -19,12 +19,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
     ServerUnavailableError,
     ShuffleError,
 )
+from mrflight.ids import ShuffleKey
 from mrflight.shuffle.wire import lease_protocol as table_protocol
 from mrflight.shuffle.wire import protocol
 from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
@@ -136,8 +138,8 @@ def test_tickets_and_infos(servers: Servers) -> None:
             out.write(BATCH)
         rng = random.Random("reads")
         tickets = [
-            ReadTicket(SHUFFLE, 1, 1).encode(),
-            ReadTicket(SHUFFLE, 0, 1, blocks=True, others=(1, 2)).encode(),
+            ReadTicket(ShuffleKey(SHUFFLE), 1, 1).encode(),
+            ReadTicket(ShuffleKey(SHUFFLE), 0, 1, blocks=True, others=(1, 2)).encode(),
         ]
 
         def requests() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -291,7 +293,7 @@ def send_files(channel: SegmentChannel, files: list[int]) -> None:
 def test_puts_in_shared_memory(servers: Servers) -> None:
     with (
         flight.FlightClient(servers.data) as client,
-        Connections(transport="shared") as connections,
+        Connections(ClientOptions(transport="shared")) as connections,
     ):
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         rng = random.Random("shared puts")

@@ -21,7 +21,6 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
-from mrflight.system.deadlines import Timeouts
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support import fault_place
 from tests.support.driver import write_job
@@ -122,7 +121,7 @@ class KillingAServer(ProgressReport):
         return fault_place.PLACE.server_at(status.servers[1].location)
 
     def _look(self) -> None:
-        with mrflight.connect(self._metadata) as cluster, Connections(Timeouts()) as connections:
+        with mrflight.connect(self._metadata) as cluster, Connections() as connections:
             status = cluster.status()
             self.committed_bytes = sum(each.size_bytes for each in status.shuffles)
             for server in status.servers:

@@ -14,6 +14,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import CommitError, CommitOverwrittenError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.commit_lease import CommitLock
@@ -235,7 +236,7 @@ def test_a_table_that_is_made_anew_alarms_nobody(table: Path, lock: CommitLock) 
 def test_who_finds_no_metadata_server_commits_nothing(table: Path, metadata: str) -> None:
     Job("first", table, CommitLock(metadata)).commit()
     with pytest.raises(CommitError, match="commit lock was not acquired: "):
-        Job("second", table, CommitLock("grpc+tcp://127.0.0.1:1", NO_RETRY)).commit()
+        Job("second", table, CommitLock("grpc+tcp://127.0.0.1:1", ClientOptions(NO_RETRY))).commit()
     with pytest.raises(OutputError, match="a commit there needs a metadata server"):
         Job("third", table, None).commit()  # type: ignore[arg-type]
     assert rows(table) == ["first"]

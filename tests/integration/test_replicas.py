@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import mrflight
+from mrflight.config.identity import ANONYMOUS
 from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNotFoundError
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
@@ -38,7 +39,7 @@ def batch(start: int) -> pa.RecordBatch:
 
 def let_forget(shuffle: mrflight.Shuffle, location: str) -> None:
     """Drop a shuffle on one server, as a server does that was declared lost and is back."""
-    assert notify([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id)) == {}
+    assert notify([location], DataAction.DROP_SHUFFLE, ShuffleName(shuffle.id), ANONYMOUS) == {}
 
 
 def test_readers_use_the_other_replica_if_a_server_has_dropped_its_own(

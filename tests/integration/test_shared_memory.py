@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyarrow import flight
 
 import mrflight
@@ -57,14 +58,7 @@ def server(running: Spilling) -> Iterator[Spilling]:
 
 def over(shuffle: mrflight.Shuffle, transport: Transport) -> mrflight.Shuffle:
     """Return the shuffle as a process sees it that uses this transport."""
-    return mrflight.Shuffle(
-        shuffle.metadata,
-        shuffle.id,
-        shuffle.partitions,
-        shuffle.timeouts,
-        shuffle.token,
-        transport,
-    )
+    return replace(shuffle, client=replace(shuffle.client, transport=transport))
 
 
 def batch(map_id: int, rows: int) -> pa.RecordBatch:

@@ -10,9 +10,10 @@ import pyarrow.csv
 import pytest
 
 import mrflight
+from mrflight.config.identity import ClientOptions
 from mrflight.events.recorder import Recorder
 from mrflight.scheduler.shuffles import JobShuffles
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE
+from mrflight.system.deadlines import NO_DEADLINE
 from tests.support import stages_job
 from tests.support.cluster import StandingCluster, standing_cluster
 from tests.support.driver import write_job
@@ -74,7 +75,7 @@ def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster)
             return [shuffle.id for shuffle in client.status().shuffles]
 
         with JobShuffles(
-            cluster.metadata, spec, DEFAULT_TIMEOUTS, NO_DEADLINE, Recorder(), is_standing=True
+            cluster.metadata, spec, ClientOptions(), NO_DEADLINE, Recorder(), is_standing=True
         ) as shuffles:
             for name in ("maps", "maps-merged"):
                 shuffles.create(name, 2)

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 from deltalake import DeltaTable
 
-import mrflight
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
@@ -219,7 +218,7 @@ def check_moment(run: FaultyRun, when: str) -> None:
     assert shuffle.maps == moment.maps_done
     if moment.reduces_done:
         assert run.read() == set(range(moment.reduces_done + 2))
-    with mrflight.connect(run.metadata()) as cluster, Connections() as connections:
+    with run.connect() as cluster, Connections(run.client) as connections:
         servers = [server.location for server in cluster.status().servers]
         stored = [
             call(connections, at, DataAction.STATS, Done(), ServerStats).size_bytes

@@ -22,6 +22,7 @@ from typing import TypeVar
 import psutil
 
 import mrflight
+from mrflight.config.identity import ClientOptions, Identity
 from mrflight.shuffle.wire.protocol import ShuffleStatus
 from tests.support import fault_place
 from tests.support.driver import DriverRun, start_driver
@@ -125,9 +126,21 @@ class FaultyRun:
         (socket,) = self.temporary.glob("mrflight-*/metadata.sock")
         return f"grpc+unix://{socket}"
 
+    @property
+    def client(self) -> ClientOptions:
+        """How to call the servers: as one of them, which sees all shuffles."""
+        if self.standing is not None:
+            return ClientOptions()
+        (token,) = self.temporary.glob("mrflight-*/server.token")
+        return ClientOptions(identity=Identity(token=f"file:{token}"))
+
+    def connect(self) -> mrflight.Cluster:
+        """Return a client of the metadata server."""
+        return mrflight.connect(self.metadata(), identity=self.client.identity)
+
     def shuffle(self) -> ShuffleStatus:
         """Return the metadata server's status of the job's shuffle."""
-        with mrflight.connect(self.metadata()) as cluster:
+        with self.connect() as cluster:
             (status,) = cluster.status().shuffles
         return status
 
@@ -138,7 +151,7 @@ class FaultyRun:
 
     def server_of(self, partition: int) -> psutil.Process:
         """Return the embedded data server from which a partition is read."""
-        with mrflight.connect(self.metadata()) as cluster:
+        with self.connect() as cluster:
             infos = cluster.open_shuffle(self.shuffle().id).layout()[1]
         return self.server_at(infos[partition].locations[0])
 

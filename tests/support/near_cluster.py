@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mrflight.servers.data import DataServer
+from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
@@ -39,7 +40,7 @@ class NearDataServer:
 @contextmanager
 def near_metadata(registry: Registry) -> Iterator[str]:
     """Run a metadata server, and yield its location."""
-    server = MetadataServer("grpc+tcp://127.0.0.1:0", registry)
+    server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0"), registry)
     try:
         yield f"grpc+tcp://127.0.0.1:{server.port}"
     finally:
@@ -87,7 +88,7 @@ def _near_data_server(
     scratch = stack.enter_context(ScratchFolder(name, folder))
     store = stack.enter_context(stores(2**30, scratch))
     membership = Membership(store, metadata)
-    server = DataServer(at, store, membership, stack.enter_context(SharedMemory()))
+    server = DataServer(Listening(at), store, membership, stack.enter_context(SharedMemory()))
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     membership.join(location)
     return NearDataServer(location, store, membership, server)

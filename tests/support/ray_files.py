@@ -64,6 +64,7 @@ PRINTS = "what functions print is in Ray's logs"
 WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 
 LEFT_OUT = {
+    "integration/test_secured_cluster.py": "is about the servers of a standing cluster",
     "contract/test_hopsfs_client.py": "has a Python of its own, without Ray",
     "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
     "fault/test_killed_fork_server.py": FORKED,

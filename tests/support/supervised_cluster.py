@@ -16,6 +16,7 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import MrflightError
 from mrflight.events.recorder import Recorder
 from mrflight.runtime.local.cluster import EmbeddedCluster
@@ -136,8 +137,8 @@ def until(condition: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline
 
 
-def alive(location: str) -> set[str]:
+def alive(cluster: EmbeddedCluster) -> set[str]:
     """The names of the data servers that a metadata server takes for alive."""
-    with Connections() as connections:
-        status = MetadataClient(location, connections).status()
+    with Connections(ClientOptions(identity=cluster.identity)) as connections:
+        status = MetadataClient(cluster.metadata, connections).status()
     return {server.location.rpartition("/")[2].removesuffix(".sock") for server in status.servers}

@@ -63,6 +63,7 @@ BANNED = {"pyarrow.dataset", "pyarrow.acero"}
 """Only `planned_query` imports `pyarrow.dataset`, to hand a table to DataFusion, not to read."""
 WITH_RAY = {
     "actor_pool",
+    "credential_actor",
     "datasets",
     "gateway",
     "losses",

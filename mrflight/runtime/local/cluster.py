@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from mrflight.config.identity import Endpoint
 from mrflight.events.recorder import Recorder
 from mrflight.runtime.local.server_process import START_TIMEOUT_S, ServerCommand, ServerProcess
 from mrflight.runtime.supervised_cluster import ClusterOptions, StartLimits, SupervisedCluster
+from mrflight.security.job_tokens import make_tokens
 from mrflight.system.fork_server.child import WaitLimit
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.scratch import SocketFolder
@@ -26,7 +28,8 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
         options: ClusterOptions,
         events: Recorder,
     ) -> None:
-        metadata = f"grpc+unix://{folder.path}/metadata.sock"
+        self._tokens = make_tokens(folder.path)
+        metadata = Endpoint(f"grpc+unix://{folder.path}/metadata.sock", self._tokens.of_job)
         super().__init__(metadata, options, StartLimits(START_TIMEOUT_S, SLOW_START_S), events)
         self._folder = folder
         self._fork_server = fork_server
@@ -45,6 +48,7 @@ class EmbeddedCluster(SupervisedCluster[ServerProcess]):
         arguments = (
             *("--parent-lock", str(self._folder.parent_watch.path)),
             *self._options.arguments(kind, self.metadata, journal),
+            *self._tokens.arguments,
         )
         log_path = self._folder.path / f"{kind}{number}.log"
         command = ServerCommand(kind, name, socket, arguments, log_path)

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+from mrflight.config.identity import Endpoint
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.events.recorder import Recorder
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Failed, Lost, Ready, StartServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerOptions
 from mrflight.runtime.supervised_cluster import ClusterOptions, StartLimits, SupervisedCluster
+from mrflight.security.job_certificates import JobAuthority
+from mrflight.security.job_tokens import make_tokens
 from mrflight.units import format_bytes
 
 _START_TIMEOUT_S = 120.0
@@ -124,8 +127,9 @@ class ServerPlacement(msgspec.Struct, frozen=True):
     """The driver's node. The metadata server and its journal are there, so that a replacement has
     the same location."""
     address: str
-    is_local: bool
-    """Whether Ray runs only on this machine. Servers then listen on loopback."""
+    authority: JobAuthority | None
+    """Issues the certificates of the servers, which listen on their nodes' addresses. None if Ray
+    runs only on this machine: then they listen on loopback, and want tokens."""
 
 
 class RayCluster(SupervisedCluster[RayServer]):
@@ -142,12 +146,20 @@ class RayCluster(SupervisedCluster[RayServer]):
         options: ClusterOptions,
         events: Recorder,
     ) -> None:
-        self._port = ReservedPort("127.0.0.1" if placement.is_local else placement.address)
+        authority = placement.authority
+        self._secured: tuple[str, ...] = ()
+        if authority is None:
+            tokens = make_tokens(journal.parent)
+            self._secured, identity = tokens.arguments, tokens.of_job
+        else:
+            identity = authority.identity
+        self._port = ReservedPort(placement.address if authority else "127.0.0.1")
         limits = StartLimits(_START_TIMEOUT_S, _SLOW_START_S)
-        super().__init__(self._port.location, options, limits, events)
+        metadata = Endpoint(self._port.location(is_encrypted=bool(authority)), identity)
+        super().__init__(metadata, options, limits, events)
         self._gateway = gateway
         self._placement = placement
-        self._options = ServerOptions(self._port.location, journal, options)
+        self._options = ServerOptions(metadata.location, journal, options)
 
     def close(self) -> None:
         super().close()
@@ -155,14 +167,15 @@ class RayCluster(SupervisedCluster[RayServer]):
 
     def _start(self, kind: str, number: int) -> RayServer:
         is_data = kind == "data"
+        authority = self._placement.authority
+        name = f"data{number}" if is_data else "metadata"
         server = StartServer(
             0,
             kind,
-            self._options.arguments(kind),
+            (*self._options.arguments(kind), *self._secured),
             0 if is_data else self._port.number,
             self._options.declared_bytes(kind),
-            self._placement.is_local,
+            authority.issue(name, is_server=True) if authority else None,
             None if is_data else self._placement.home,
         )
-        name = f"data{number}" if is_data else "metadata"
         return RayServer(self._gateway, name, server, "" if is_data else self.metadata)

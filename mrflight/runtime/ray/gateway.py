@@ -222,7 +222,9 @@ class Gateway:
                 Lost(number, describe_loss(error) if error is not None else "has left")
             )
 
-        started = server.start.remote(message.kind, message.options, message.port, message.is_local)
+        started = server.start.remote(
+            message.kind, message.options, message.port, message.credentials
+        )
         started.future().add_done_callback(report_ready)
         server.stay.remote().future().add_done_callback(report_end)
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from mrflight.security.credentials import Credentials
+
 
 class Connect(msgspec.Struct, frozen=True):
     """The first message to a gateway: the Ray to connect to."""
@@ -62,6 +64,8 @@ class WorkerContext(msgspec.Struct, frozen=True):
     """Whether other nodes have a copy of the folder."""
     modules: tuple[str, ...]
     """The modules to load before the first call."""
+    credentials: Credentials | None = None
+    """For the job's servers, on several nodes."""
 
 
 class StartWorkers(NamedTuple):
@@ -95,8 +99,8 @@ class StartServer(NamedTuple):
     options: tuple[str, ...]
     port: int
     memory_bytes: int
-    is_local: bool
-    """True if it listens on loopback."""
+    credentials: Credentials | None
+    """With which it listens on its node's address; None if it listens on loopback."""
     node: str | None = None
 
 

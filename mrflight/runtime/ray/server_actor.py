@@ -8,7 +8,9 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from mrflight.config.identity import Identity
 from mrflight.config.server_options import DATA, METADATA
+from mrflight.security.credentials import Credentials, give
 
 
 class HostedServer:
@@ -19,9 +21,11 @@ class HostedServer:
         self._leaving = threading.Event()
 
     def start(
-        self, kind: str, options: Sequence[str], port: int, is_local: bool
+        self, kind: str, options: Sequence[str], port: int, credentials: Credentials | None
     ) -> tuple[str, str, int]:
-        """Start the server on this node's address, or on loopback; return location, node and pid.
+        """Start the server on loopback, or with ``credentials`` on this node's address.
+
+        Returns its location, node and pid.
 
         Port 0 takes a free port. Raises the errors of the server's command.
         """
@@ -29,10 +33,18 @@ class HostedServer:
 
         # The library does not import servers; the job says which one to load.
         module = importlib.import_module(f"mrflight.servers.{kind}")
-        host = "127.0.0.1" if is_local else ray.util.get_node_ip_address()
+        listening = importlib.import_module("mrflight.servers.listening")
         command = {each.name: each for each in (METADATA, DATA)}[kind]
         parsed = command.parser(f"mrflight serve {kind}").parse_args(options)
-        running = self._open.enter_context(module.serving(parsed, f"grpc+tcp://{host}:{port}"))
+        parsed.port = port
+        if credentials is None:
+            at = listening.listening(parsed)
+        else:
+            give(credentials)
+            identity = Identity(given=credentials.name)
+            parsed.host, parsed.verify_client = ray.util.get_node_ip_address(), True
+            at = listening.over_tls(parsed, identity)
+        running = self._open.enter_context(module.serving(parsed, at))
         return running.location, ray.get_runtime_context().get_node_id(), os.getpid()
 
     def stay(self) -> None:

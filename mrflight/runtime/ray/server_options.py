@@ -29,10 +29,9 @@ class ReservedPort:
             stack.pop_all()
         self.number = int(self._socket.getsockname()[1])
 
-    @property
-    def location(self) -> str:
-        """The location of the server that will listen there."""
-        return f"grpc+tcp://{self.host}:{self.number}"
+    def location(self, *, is_encrypted: bool) -> str:
+        """Return the location of the server that will listen there."""
+        return f"grpc+{'tls' if is_encrypted else 'tcp'}://{self.host}:{self.number}"
 
     def close(self) -> None:
         self._socket.close()

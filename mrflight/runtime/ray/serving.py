@@ -6,17 +6,21 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mrflight.errors import JobError, JobFailedError
+from mrflight.runtime.ray.credential_actor import giving
 from mrflight.runtime.ray.losses import describe_loss, first_line
 from mrflight.runtime.ray.server_actor import HostedServer
 from mrflight.runtime.ray.server_options import ReservedPort, ServerOptions
 from mrflight.runtime.supervised_cluster import ClusterOptions
+from mrflight.security.credentials import Credentials
+from mrflight.security.job_certificates import JobAuthority
+from mrflight.security.job_tokens import make_tokens
 from mrflight.shuffle.client.cluster import Cluster, connect
 from mrflight.system.scratch import SocketFolder, temporary_folder
 from mrflight.units import format_bytes, parse_bytes, parse_seconds
@@ -37,9 +41,11 @@ _CALLS = 2
 class MrflightShuffleServer(HostedServer):
     """A server that starts with its actor. Ray restarts the actor if it ends."""
 
-    def __init__(self, kind: str, options: Sequence[str], port: int, is_local: bool) -> None:
+    def __init__(
+        self, kind: str, options: Sequence[str], port: int, credentials: Credentials | None
+    ) -> None:
         super().__init__()
-        self._location, _, _ = self.start(kind, options, port, is_local)
+        self._location, _, _ = self.start(kind, options, port, credentials)
 
     def location(self) -> str:
         return self._location
@@ -61,7 +67,8 @@ def serving(
     declared to Ray. Ray restarts a server that ends. The rows of a data server are then lost,
     unless the shuffle has ``replicas=2``, and `Shuffle.health` returns the maps that have to be
     written again. If Ray has one node, the servers listen on loopback; otherwise they listen on
-    the addresses of their nodes, without TLS.
+    the addresses of their nodes with TLS, and servers and clients show each other certificates that
+    are made for this block and given to tasks by Ray.
 
     Raises JobError if there is no Ray or an option is wrong, and JobFailedError if the servers do
     not start.
@@ -73,17 +80,25 @@ def serving(
     home = ray.get_runtime_context().get_node_id()
     with ExitStack() as stack:
         folder = stack.enter_context(SocketFolder()).path
-        is_local = len(nodes) == 1
-        port = ReservedPort("127.0.0.1" if is_local else nodes[home])
-        stack.callback(port.close)
-        servers = ServerOptions(port.location, folder / "metadata.journal", options)
-        actors = stack.enter_context(_ending_actors())
         here = NodeAffinitySchedulingStrategy(home, soft=False)
-        actors.append(_actor(servers, "metadata", port.number, is_local, here))
-        spread = here if is_local else "SPREAD"
-        actors += [_actor(servers, "data", 0, is_local, spread) for _ in range(count)]
+        authority = None if len(nodes) == 1 else JobAuthority()
+        port = ReservedPort(nodes[home] if authority else "127.0.0.1")
+        stack.callback(port.close)
+        location = port.location(is_encrypted=bool(authority))
+        secured: tuple[str, ...] = ()
+        if authority is None:
+            tokens = make_tokens(folder)
+            secured, identity = tokens.arguments, tokens.of_job
+        else:
+            identity = stack.enter_context(giving(authority.issue("task"), here))
+        servers = ServerOptions(location, folder / "metadata.journal", options)
+        actors = stack.enter_context(_ending_actors())
+        start = _Starter(servers, secured, authority)
+        actors.append(start.actor("metadata", port.number, here))
+        spread = "SPREAD" if authority else here
+        actors += [start.actor("data", 0, spread) for _ in range(count)]
         _wait(actors, options.server_memory_bytes)
-        yield stack.enter_context(connect(port.location))
+        yield stack.enter_context(connect(location, identity=identity))
 
 
 def _nodes() -> dict[str, str]:
@@ -112,19 +127,29 @@ def _cluster_options(
         raise JobError(f"serving: {error}") from error
 
 
-def _actor(servers: ServerOptions, kind: str, port: int, is_local: bool, strategy: Any) -> Any:
-    return (
-        ray.remote(MrflightShuffleServer)
-        .options(
-            num_cpus=0,
-            memory=servers.declared_bytes(kind),
-            max_restarts=_ALWAYS,
-            max_task_retries=0,
-            max_concurrency=_CALLS,
-            scheduling_strategy=strategy,
+class _Starter(NamedTuple):
+    """Starts the actors of servers."""
+
+    servers: ServerOptions
+    secured: tuple[str, ...]
+    """The options of servers that want tokens."""
+    authority: JobAuthority | None
+
+    def actor(self, kind: str, port: int, strategy: Any) -> Any:
+        authority = self.authority
+        credentials = authority.issue(kind, is_server=True) if authority else None
+        return (
+            ray.remote(MrflightShuffleServer)
+            .options(
+                num_cpus=0,
+                memory=self.servers.declared_bytes(kind),
+                max_restarts=_ALWAYS,
+                max_task_retries=0,
+                max_concurrency=_CALLS,
+                scheduling_strategy=strategy,
+            )
+            .remote(kind, (*self.servers.arguments(kind), *self.secured), port, credentials)
         )
-        .remote(kind, servers.arguments(kind), port, is_local)
-    )
 
 
 def _wait(actors: Sequence[Any], server_memory_bytes: int) -> None:

@@ -21,6 +21,8 @@ from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, Connected, WorkerContext
 from mrflight.runtime.ray.shared_paths import exclude_patterns, verify_shared_paths
+from mrflight.security.credentials import give
+from mrflight.security.job_certificates import JobAuthority
 from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
@@ -58,12 +60,16 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
         settings = RunSettings.of(spec, options.folder, _machines(ray))
     # Other machines do not have the job's folder; they make their own below the same root.
     scratch = options.scratch if is_local else settings.spill_root
-    gateway.set_job(WorkerContext(ray.home, str(options.folder), not is_local, tuple(modules)))
+    authority = None if is_local else _authority()
+    credentials = authority.issue("worker") if authority else None
+    gateway.set_job(
+        WorkerContext(ray.home, str(options.folder), not is_local, tuple(modules), credentials)
+    )
     cluster = None
     if settings.data_servers:
         journal = private.path / "metadata.journal"
         embedded = cluster_options(settings, scratch)
-        cluster = RayCluster(gateway, _placement(ray), journal, embedded, options.events)
+        cluster = RayCluster(gateway, _placement(ray, authority), journal, embedded, options.events)
         stack.callback(cluster.close)
         if not options.is_direct:
             cluster.start()
@@ -80,9 +86,16 @@ def _machines(ray: Connected) -> Machines:
     )
 
 
-def _placement(ray: Connected) -> ServerPlacement:
+def _authority() -> JobAuthority:
+    """Return what issues the job's certificates; the driver has one itself."""
+    authority = JobAuthority()
+    give(authority.issue("driver"))
+    return authority
+
+
+def _placement(ray: Connected, authority: JobAuthority | None) -> ServerPlacement:
     (home,) = (node for node in ray.nodes if node.id == ray.home)
-    return ServerPlacement(home.id, home.address, is_local=len(ray.nodes) == 1)
+    return ServerPlacement(home.id, home.address, authority)
 
 
 def _check_installed() -> None:

@@ -62,6 +62,10 @@ def _become_worker(job: WorkerContext) -> _Worker:
         functions.copies[job.folder] = os.getcwd()  # Ray starts workers in the copy
     from mrflight.runtime.worker import become_worker
 
+    if job.credentials is not None:
+        from mrflight.security.credentials import give
+
+        give(job.credentials)
     for module in job.modules:
         importlib.import_module(module)
     # Ray's handler raises SystemExit in the call, which would become its answer.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from mrflight.errors import (
     DeadlineExceededError,
     MapOutputLostError,
@@ -75,12 +73,12 @@ class FetchFailureReporter:
     def await_servers(self, shuffles: Sequence[Shuffle]) -> None:
         """Wait until every partition has a server; NoDataServersError if that takes too long."""
         for shuffle in map(self.clamp, shuffles):
-            retry_for_s = shuffle.timeouts.reconnect_s
+            retry_for_s = shuffle.client.timeouts.reconnect_s
             retry_with_backoff(shuffle.placement, retry_for_s, (NoDataServersError,))
 
     def clamp(self, shuffle: Shuffle) -> Shuffle:
         """Return the shuffle with timeouts that end with the job, for calls that begin now."""
-        return replace(shuffle, timeouts=self._deadline.clamp(shuffle.timeouts))
+        return shuffle.with_timeouts(self._deadline.clamp(shuffle.client.timeouts))
 
 
 def _report(error: MrflightError, shuffle: Shuffle, *, force: bool) -> bool:

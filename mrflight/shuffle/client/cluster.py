@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from mrflight.config.identity import ANONYMOUS, ClientOptions, Identity
 from mrflight.config.locations import parse_location
 from mrflight.config.transport import Transport
 from mrflight.errors import JobError
-from mrflight.ids import new_writer_id
+from mrflight.ids import new_token
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.connections import Connections
@@ -17,15 +18,10 @@ from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 class Cluster(Closeable):
     """A client of the cluster whose metadata server is at ``location``; made by `connect`."""
 
-    def __init__(
-        self,
-        location: str,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        transport: Transport = "auto",
-    ) -> None:
+    def __init__(self, location: str, client: ClientOptions | None = None) -> None:
         self.location = location
-        self._transport: Transport = transport
-        self._connections = Connections(timeouts)
+        self._client = client or ClientOptions()
+        self._connections = Connections(self._client)
         self._metadata = MetadataClient(location, self._connections)
 
     def create_shuffle(
@@ -46,18 +42,21 @@ class Cluster(Closeable):
         Raises ShuffleExistsError if there is a shuffle of this name, and NoDataServersError if
         fewer than ``replicas`` servers are registered.
         """
-        token = token or new_writer_id()
+        token = token or new_token()
         self._metadata.put_shuffle(name, partitions, replicas, token, lease_s, job)
         return self._handle(name, partitions, token)
 
-    def open_shuffle(self, name: str) -> Shuffle:
-        """Return an existing shuffle; raise ShuffleNotFoundError if there is none of this name."""
-        description = self._metadata.describe_shuffle(name)
+    def open_shuffle(self, name: str, token: str = "") -> Shuffle:
+        """Return an existing shuffle; raise ShuffleNotFoundError if there is none of this name.
+
+        A cluster that knows its callers wants the ``token`` of the shuffle, which the handle that
+        created it has, and otherwise raises AccessDeniedError.
+        """
+        description = self._metadata.describe_shuffle(name, token=token)
         return self._handle(name, len(description.placement), description.token)
 
     def _handle(self, name: str, partitions: int, token: str) -> Shuffle:
-        timeouts = self._connections.timeouts
-        return Shuffle(self.location, name, partitions, timeouts, token, self._transport)
+        return Shuffle(self.location, name, partitions, token, self._client)
 
     def status(self) -> StatusResponse:
         """Return the servers and shuffles of the cluster, as its metadata server sees them now."""
@@ -69,9 +68,15 @@ class Cluster(Closeable):
 
 
 def connect(
-    location: str, timeouts: Timeouts = DEFAULT_TIMEOUTS, transport: Transport = "auto"
+    location: str,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    transport: Transport = "auto",
+    identity: Identity = ANONYMOUS,
 ) -> Cluster:
-    """Return a client of the cluster whose metadata server is at ``grpc+tcp://host:port``.
+    """Return a client of the cluster whose metadata server is at ``grpc+tls://host:port``.
+
+    The ``identity`` names the files of certificates, and where the client's token is. A cluster on
+    the loopback address of this machine, at ``grpc+tcp://127.0.0.1:port``, may need none.
 
     Rows go to and from data servers through shared memory where a server is on the same machine,
     and over Flight otherwise; with the ``transport`` ``flight`` always over Flight, and with
@@ -81,6 +86,7 @@ def connect(
     reached. Raises JobError if ``location`` is not a location.
     """
     try:
-        return Cluster(parse_location(location), timeouts, transport)
+        client = ClientOptions(timeouts, transport, identity)
+        return Cluster(parse_location(location), client)
     except ValueError as error:
         raise JobError(str(error)) from error

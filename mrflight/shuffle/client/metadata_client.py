@@ -16,7 +16,7 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
-from mrflight.ids import MapAttempt
+from mrflight.ids import MapAttempt, ShuffleKey
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -152,9 +152,9 @@ class MetadataClient:
         winner = MapAttempt(commit.map_id, answer.attempt, answer.writer)
         return winner, answer.sent_the_same
 
-    def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
+    def commits(self, shuffle_id: str, since: int, token: str = "") -> list[MapCommit]:
         """Return the committed attempts from position ``since`` on, in order of their commits."""
-        request = ListCommits(shuffle_id, since)
+        request = ListCommits(shuffle_id, since, token)
         answer = self.ask(MetadataAction.WINNERS, request, ListCommitsResponse)
         return [
             MapCommit(MapAttempt(map_id, attempt, writer), since, until)
@@ -184,18 +184,18 @@ class MetadataClient:
         return self._retry(lambda: self._call(action, request, answer))
 
     def partitions(
-        self, shuffle_id: str, only: int | None = None
+        self, shuffle_id: str, only: int | None = None, token: str = ""
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
         """Return the shuffle's schema and where to read its partitions, from its flight-info.
 
         The schema has no columns before the first map is committed.
         """
-        return self._retry(lambda: self._flight_info(shuffle_id, only))
+        return self._retry(lambda: self._flight_info(ShuffleKey(shuffle_id, token), only))
 
     def _flight_info(
-        self, shuffle_id: str, only: int | None
+        self, shuffle: ShuffleKey, only: int | None
     ) -> tuple[pa.Schema, list[PartitionInfo]]:
-        path = [shuffle_id] if only is None else [shuffle_id, str(only)]
+        path = [str(shuffle)] if only is None else [str(shuffle), str(only)]
         with from_flight(self.location, "flight-info"):
             client = self._connections.to(self.location)
             descriptor = flight.FlightDescriptor.for_path(*path)

@@ -21,6 +21,7 @@ from mrflight.errors import (
     SpillError,
 )
 from mrflight.events.attempt_counts import COUNTS
+from mrflight.ids import ShuffleKey
 from mrflight.shuffle.wire.block import WIRE_SCHEMA, Block, BlockTag, decode_block
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -51,7 +52,7 @@ _Tagged = tuple[BlockTag, pa.RecordBatch]
 
 
 def read_partition(
-    shuffle_id: str, info: PartitionInfo, connections: Connections
+    shuffle: ShuffleKey, info: PartitionInfo, connections: Connections
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition in input order, block by block.
 
@@ -63,12 +64,12 @@ def read_partition(
     the rows are not those that were committed, CorruptBlockError if a block has changed since it
     was written.
     """
-    for rows in read_partitions(shuffle_id, [info], connections):
+    for rows in read_partitions(shuffle, [info], connections):
         yield from rows
 
 
 def read_slice(
-    shuffle_id: str,
+    shuffle: ShuffleKey,
     info: PartitionInfo,
     partition_slice: PartitionSlice,
     connections: Connections,
@@ -77,13 +78,13 @@ def read_slice(
 
     The caller must compare the number of rows in all slices with what was committed.
     """
-    reading = _Reading(shuffle_id, [info], connections, partition_slice)
+    reading = _Reading(shuffle, [info], connections, partition_slice)
     for _, rows in reading.blocks():
         yield rows
 
 
 def read_partitions(
-    shuffle_id: str,
+    shuffle: ShuffleKey,
     infos: Sequence[PartitionInfo],
     connections: Connections,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
@@ -97,7 +98,7 @@ def read_partitions(
         for start in range(0, len(run), _PARTITIONS_AT_ONCE):
             part = run[start : start + _PARTITIONS_AT_ONCE]
             filled = [info for info in part if info.rows]
-            yield from _read_run(part, _Reading(shuffle_id, filled, connections))
+            yield from _read_run(part, _Reading(shuffle, filled, connections))
 
 
 def _read_run(
@@ -121,12 +122,12 @@ class _Reading:
 
     def __init__(
         self,
-        shuffle_id: str,
+        shuffle: ShuffleKey,
         partitions: Sequence[PartitionInfo],
         connections: Connections,
         partition_slice: PartitionSlice | None = None,
     ) -> None:
-        self._shuffle_id = shuffle_id
+        self._shuffle = shuffle
         self._partitions = partitions
         self._connections = connections
         self._partition_slice = partition_slice
@@ -157,7 +158,7 @@ class _Reading:
                 if (following := next(expected, None)) is None:
                     raise ProtocolError(
                         f"{location} sent partition {tag.partition} of shuffle "
-                        f"{self._shuffle_id!r} for {info.partition}"
+                        f"{self._shuffle.id!r} for {info.partition}"
                     )
                 info, missing = following, following.rows
             missing -= tag.rows
@@ -173,7 +174,7 @@ class _Reading:
             self._check_complete(info, info.rows, location)
 
     def _stream(self, location: str) -> Iterator[tuple[BlockTag, Block]]:
-        with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle_id!r}"):
+        with from_flight(location, f"get of {self._names()} of shuffle {self._shuffle.id!r}"):
             timeouts = self._connections.timeouts
             channel = channel_to(self._connections, location, timeouts.idle_timeout_s)
             with closing(channel.segments) if channel else nullcontext():
@@ -184,7 +185,7 @@ class _Reading:
         first, *others = (info.partition for info in self._partitions)
         epoch, generation = self._partitions[0].epoch, self._partitions[0].generation
         ticket = ReadTicket(
-            *(self._shuffle_id, first, epoch, True, tuple(others), self._partition_slice),
+            *(self._shuffle, first, epoch, True, tuple(others), self._partition_slice),
             generation,
             key,
         )
@@ -204,7 +205,7 @@ class _Reading:
         try:
             return decode_block(block)
         except CorruptBlockError as error:
-            where = f"partition {tag.partition} of shuffle {self._shuffle_id!r}, of {location}"
+            where = f"partition {tag.partition} of shuffle {self._shuffle.id!r}, of {location}"
             raise _about(tag.partition, CorruptBlockError(f"{where}: {error}")) from error
 
     def _check_complete(self, info: PartitionInfo, missing: int, location: str) -> None:
@@ -212,7 +213,7 @@ class _Reading:
             raise _about(
                 info.partition,
                 IncompletePartitionError(
-                    f"partition {info.partition} of shuffle {self._shuffle_id!r}: {location} gave "
+                    f"partition {info.partition} of shuffle {self._shuffle.id!r}: {location} gave "
                     f"{info.rows - missing} rows of the {info.rows} that were committed"
                 ),
             )
@@ -222,7 +223,7 @@ class _Reading:
             raise _about(
                 tag.partition,
                 IncompletePartitionError(
-                    f"partition {tag.partition} of shuffle {self._shuffle_id!r}: {location} has "
+                    f"partition {tag.partition} of shuffle {self._shuffle.id!r}: {location} has "
                     "other blocks than its replica"
                 ),
             )

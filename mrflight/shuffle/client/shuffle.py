@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.compute.layout import decode_dictionaries
-from mrflight.config.transport import Transport
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import (
     CorruptBlockError,
     DeadlineExceededError,
@@ -22,7 +22,7 @@ from mrflight.errors import (
     ServerUnavailableError,
     SpillError,
 )
-from mrflight.ids import MapAttempt, check_attempt, new_writer_id
+from mrflight.ids import MapAttempt, ShuffleKey, check_attempt, new_writer_id
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.partition_buffers import BUFFER_BYTES
 from mrflight.shuffle.client.partitioners import HashPartitioner, Partitioner
@@ -31,8 +31,14 @@ from mrflight.shuffle.client.writer import MapTarget, ShuffleWriter
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleHealth, ShuffleName
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.shuffle.wire.protocol import (
+    DataAction,
+    DiscardAttempt,
+    Message,
+    ShuffleHealth,
+    ShuffleName,
+)
+from mrflight.system.deadlines import Timeouts
 from mrflight.system.shared_payload import SharedPayload
 
 log = logging.getLogger(__name__)
@@ -72,15 +78,24 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
     """The location of the metadata server."""
     id: str
     partitions: int
-    timeouts: Timeouts = DEFAULT_TIMEOUTS
     token: str = ""
-    """The shuffle's id among shuffles of the same name: see `mrflight.ids`."""
-    transport: Transport = "auto"
-    """How its rows go to and from servers: see `connect`."""
+    """The shuffle's id among shuffles of the same name, and the secret without which a secured
+    cluster gives and takes no rows: see `mrflight.ids`."""
+    client: ClientOptions = ClientOptions()
+    """How its users talk to its servers: see `connect`."""
+
+    @property
+    def key(self) -> ShuffleKey:
+        """Its id and token."""
+        return ShuffleKey(self.id, self.token)
 
     def connections(self) -> Connections:
         """Return new connections to its servers, to be used as a context manager."""
-        return Connections(self.timeouts, self.transport)
+        return Connections(self.client)
+
+    def with_timeouts(self, timeouts: Timeouts) -> Shuffle:
+        """Return a handle of the same shuffle with other timeouts."""
+        return msgspec.structs.replace(self, client=self.client.with_timeouts(timeouts))
 
     def writer(
         self,
@@ -130,7 +145,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         """
         with self.connections() as connections:
             _, (info,) = self._layout(self._metadata(connections), maps, partition)
-            yield from map(decode_dictionaries, read_partition(self.id, info, connections))
+            yield from map(decode_dictionaries, read_partition(self.key, info, connections))
 
     def schema(self) -> pa.Schema:
         """Return the schema of the rows; it has no columns before the first map is committed."""
@@ -202,8 +217,8 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
             log.warning(kept, self.id, error)
             return
         for attempt in stale:
-            request = DiscardAttempt(self.id, *attempt)
-            failed = notify(locations, DataAction.DISCARD_ATTEMPT, request)
+            request = DiscardAttempt(self.id, *attempt, self.token)
+            failed = self._notify(locations, DataAction.DISCARD_ATTEMPT, request)
             for failure in failed.values():
                 log.warning(kept, self.id, failure)
             locations = [location for location in locations if location not in failed]
@@ -213,12 +228,14 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
     ) -> tuple[list[MapAttempt], list[str]]:
         """Return the first ``attempts`` attempts without committed ones, and the data servers."""
         with self._connected() as metadata:
-            commits = [c.source for c in metadata.commits(self.id, 0) if c.source.map_id == map_id]
+            commits = [commit.source for commit in metadata.commits(self.id, 0, self.token)]
+            committed = {source for source in commits if source.map_id == map_id}
             tried = (MapAttempt(map_id, number, writer_id) for number in range(attempts))
             # Whichever result the driver saw first, readers read the committed attempts.
-            stale = [attempt for attempt in tried if commits and attempt not in commits]
-            locations = metadata.describe_shuffle(self.id).locations if stale else []
-        return stale, locations
+            stale = [attempt for attempt in tried if committed and attempt not in committed]
+            if not stale:
+                return [], []
+            return stale, metadata.describe_shuffle(self.id, token=self.token).locations
 
     def drop(self) -> None:
         """Drop the shuffle on all servers.
@@ -227,9 +244,15 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         """
         with self._connected() as metadata:
             locations = metadata.drop_shuffle(self.id, self.token)
-        failed = notify(locations, DataAction.DROP_SHUFFLE, ShuffleName(self.id, self.token))
+        request = ShuffleName(self.id, self.token)
+        failed = self._notify(locations, DataAction.DROP_SHUFFLE, request)
         for location, error in failed.items():
             log.warning("%s drops shuffle %s later: %s", location, self.id, error)
+
+    def _notify(
+        self, locations: Sequence[str], action: DataAction, request: Message
+    ) -> dict[str, MrflightError]:
+        return notify(locations, action, request, self.client.identity)
 
     def _layout(
         self, metadata: MetadataClient, maps: int | None, only: int | None = None
@@ -240,7 +263,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
                 f"shuffle {self.id!r}: {found} of {maps} maps are committed, and the rows of the "
                 "others would be missing; read it once all are"
             )
-        schema, infos = metadata.partitions(self.id, only)
+        schema, infos = metadata.partitions(self.id, only, self.token)
         if maps is None and infos[0].epoch == 0:
             raise MapOutputMissingError(
                 f"shuffle {self.id!r}: no map is committed, so that it has no rows yet; read it "
@@ -249,7 +272,7 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         return schema, infos
 
     def _committed_maps(self, metadata: MetadataClient) -> set[int]:
-        return {commit.source.map_id for commit in metadata.commits(self.id, 0)}
+        return {commit.source.map_id for commit in metadata.commits(self.id, 0, self.token)}
 
     @contextmanager
     def _connected(self) -> Iterator[MetadataClient]:
@@ -258,4 +281,4 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
             yield self._metadata(connections)
 
     def _metadata(self, connections: Connections) -> MetadataClient:
-        return MetadataClient(self.metadata, connections, self.timeouts.reconnect_s)
+        return MetadataClient(self.metadata, connections, self.client.timeouts.reconnect_s)

@@ -221,8 +221,10 @@ class ShuffleWriter:
         locations = self._sender.stop()
         if self._state is not _State.OPEN:
             return
-        request = DiscardAttempt(self._target.shuffle.id, *self._target.source)
-        for location, error in notify(locations, DataAction.DISCARD_ATTEMPT, request).items():
+        shuffle, identity = self._target.shuffle, self._connections.identity
+        request = DiscardAttempt(shuffle.id, *self._target.source, shuffle.token)
+        failed = notify(locations, DataAction.DISCARD_ATTEMPT, request, identity)
+        for location, error in failed.items():
             # An attempt that is never committed is never read, so this costs memory only.
             log.info("%s keeps blocks of a discarded attempt: %s", location, error)
 

@@ -6,6 +6,7 @@ the times differ: servers and leases are as fresh as the time at which an event 
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -151,7 +152,7 @@ class ClusterState:
             raise ShuffleNotFoundError(
                 f"no shuffle {shuffle_id!r}: it was never created, or it has been dropped"
             )
-        if token and token != state.token:
+        if token and not hmac.compare_digest(token, state.token):
             raise ShuffleNotFoundError(
                 f"shuffle {shuffle_id!r} has been dropped, and another one has its name now"
             )

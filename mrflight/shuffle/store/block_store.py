@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +71,11 @@ class BlockStore(Closeable):
         """Return the token of the open shuffle of this name; None if none is open."""
         shuffle = self._shuffles.get(shuffle_id)
         return None if shuffle is None else shuffle.token
+
+    def has(self, shuffle_id: str, token: str) -> bool:
+        """Return whether a shuffle is open; with a token, whether it is the one that has it."""
+        found = self.token(shuffle_id)
+        return found is not None and (not token or hmac.compare_digest(token, found))
 
     def put(self, shuffle_id: str, partition: int, source: MapAttempt, block: Block) -> None:
         """Store a block after those that this attempt has put into the partition before.

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 from pyarrow import flight
 
+from mrflight.config.identity import ClientOptions, Endpoint, Identity
 from mrflight.errors import MrflightError, ProtocolError
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -41,7 +42,9 @@ def call(
     return decode(memoryview(results[0].body), answer)
 
 
-def notify(locations: Iterable[str], action: StrEnum, request: Message) -> dict[str, MrflightError]:
+def notify(
+    locations: Iterable[str], action: StrEnum, request: Message, identity: Identity
+) -> dict[str, MrflightError]:
     """Send ``request`` to all servers at once with a short timeout, and return the errors.
 
     It is for news that servers also get in another way, or can do without. Many silent servers
@@ -51,12 +54,15 @@ def notify(locations: Iterable[str], action: StrEnum, request: Message) -> dict[
     if not servers:
         return {}
     with ThreadPoolExecutor(len(servers), "notify") as threads:
-        failures = threads.map(lambda location: _notify(location, action, request), servers)
+        failures = threads.map(
+            lambda location: _notify(Endpoint(location, identity), action, request), servers
+        )
         return {location: error for location, error in zip(servers, failures, strict=True) if error}
 
 
-def _notify(location: str, action: StrEnum, request: Message) -> MrflightError | None:
-    with Connections(NO_RETRY) as connections:  # an existing connection may be what failed
+def _notify(server: Endpoint, action: StrEnum, request: Message) -> MrflightError | None:
+    location, options = server.location, ClientOptions(NO_RETRY, "flight", server.identity)
+    with Connections(options) as connections:  # an existing connection may be what failed
         try:
             call(connections, location, action, request, Done)
         except MrflightError as error:

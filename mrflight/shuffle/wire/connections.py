@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pyarrow import flight
 
-from mrflight.config.transport import Transport
+from mrflight.config.identity import ClientOptions, Identity
 from mrflight.shuffle.wire import idle_connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.idle_connections import Connection
 from mrflight.shuffle.wire.keepalive import Keepalive
+from mrflight.shuffle.wire.secure_client import open_client
 from mrflight.system.closeable import Closeable
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 _MAX_IDLE = 64
 
@@ -33,20 +33,22 @@ _CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
 ]
 
+OVER_FLIGHT = ClientOptions(transport="flight")
+
 _keepalive = Keepalive(_KEEPALIVE_EVERY_S)
 
 
 class Connections(Closeable):
     """Opens a client for a location once, and keeps it until `close`. Not safe for several threads.
 
-    Calls over these connections use ``timeouts``, and streams of blocks use the ``transport``.
+    Calls over these connections use the ``timeouts`` of ``options``, and streams of blocks use the
+    ``transport``.
     """
 
-    def __init__(
-        self, timeouts: Timeouts = DEFAULT_TIMEOUTS, transport: Transport = "flight"
-    ) -> None:
-        self.timeouts = timeouts
-        self.transport = transport
+    def __init__(self, options: ClientOptions = OVER_FLIGHT) -> None:
+        self.timeouts = options.timeouts
+        self.transport = options.transport
+        self.identity = options.identity
         self._connections: dict[str, Connection] = {}
 
     def to(self, location: str) -> flight.FlightClient:
@@ -57,12 +59,10 @@ class Connections(Closeable):
         """Return the connection to a location; raise ServerUnavailableError if it is not valid."""
         connection = self._connections.get(location)
         if connection is None:
-            connection = (
-                idle_connections.kept.pop(location, None) if idle_connections.kept else None
-            )
+            connection = _idle(location, self.identity)
             if connection is None:
                 with from_flight(location, "connect"):
-                    client = flight.FlightClient(location, generic_options=_CHANNEL_OPTIONS)
+                    client = open_client(location, self.identity, _CHANNEL_OPTIONS)
                 connection = Connection(client)
             self._connections[location] = connection
             if not location.startswith(_UNIX):  # a unix socket has no network that could fail
@@ -73,10 +73,10 @@ class Connections(Closeable):
         """Close every client; the connections can be used again afterwards."""
         while self._connections:
             location, connection = self._connections.popitem()
-            kept = idle_connections.kept
-            if kept is not None and location not in kept and len(kept) < _MAX_IDLE:
+            kept, key = idle_connections.kept, (location, self.identity)
+            if kept is not None and key not in kept and len(kept) < _MAX_IDLE:
                 _keepalive.remove(connection.client)
-                kept[location] = connection
+                kept[key] = connection
             else:
                 _keepalive.close_client(connection.client)
 
@@ -93,3 +93,9 @@ class Connections(Closeable):
         """Close every client without keeping it, because one of them may have failed."""
         for location in list(self._connections):
             self.forget(location)
+
+
+def _idle(location: str, identity: Identity) -> Connection | None:
+    """Return an idle connection to a location, which is then in use."""
+    kept = idle_connections.kept
+    return kept.pop((location, identity), None) if kept else None

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight import errors
+from mrflight.config.locations import is_encrypted
 from mrflight.errors import (
     DeadlineExceededError,
     MrflightError,
@@ -47,6 +48,9 @@ _WIRE_NAMES: dict[type[MrflightError], str] = {
 """The errors whose name in the wire contract is not the name of their class."""
 
 _BY_WIRE_NAME = {name: kind for kind, name in _WIRE_NAMES.items()}
+
+_CLOSED = "Socket closed"
+"""What gRPC says if a server ends a connection while it is secured."""
 
 _UNSENT = "Unknown error writing metadata."
 
@@ -144,8 +148,24 @@ def _translate(error: Exception, location: str, operation: str) -> MrflightError
         # The server is being stopped, or the connection broke in the middle of a message.
         return ServerUnavailableError(f"{operation}: the connection to {location} broke: {reason}")
     if isinstance(error, flight.FlightUnavailableError | OSError):
-        return ServerUnavailableError(f"{operation}: {location} cannot be reached: {reason}")
+        return ServerUnavailableError(
+            f"{operation}: {location} cannot be reached: {reason}{_hint(location, reason)}"
+        )
     return ProtocolError(f"{operation}: {location} answered: {reason}")
+
+
+def _hint(location: str, reason: str) -> str:
+    """Return what may be wrong if a connection was refused while it was being secured."""
+    if not is_encrypted(location):
+        return "; does it want grpc+tls://?" if reason == _CLOSED else ""
+    if reason == _CLOSED:
+        return (
+            "; it may want a certificate of its clients (cluster.tls.certificate, or "
+            "--tls-certificate) that its authority has signed"
+        )
+    return "; give the certificate of its authority (cluster.tls.ca, or --tls-ca)" * (
+        "certificate" in reason
+    )
 
 
 def _error_in(error: Exception) -> MrflightError | None:

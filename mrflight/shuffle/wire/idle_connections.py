@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a job without a shuffle loads no Flight
     from pyarrow import flight
 
+    from mrflight.config.identity import Identity
     from mrflight.shuffle.wire.protocol import SharedMemoryOffer
 
 
@@ -19,8 +20,9 @@ class Connection:
     offer: SharedMemoryOffer | None = None
 
 
-kept: dict[str, Connection] | None = None
-"""The idle connections of a worker or a driver, by location; None if they are not kept."""
+kept: dict[tuple[str, Identity], Connection] | None = None
+"""The idle connections of a worker or a driver, by location and identity; None if they are not
+kept."""
 
 
 def keep_idle() -> None:

@@ -238,6 +238,7 @@ class ListCommits(Message, frozen=True):
 
     id: str
     since: int = 0
+    token: str = ""
 
 
 class ListCommitsResponse(Message, frozen=True):
@@ -308,6 +309,7 @@ class DiscardAttempt(Message, frozen=True):
     map_id: int
     attempt: int
     writer: str = ""
+    token: str = ""
 
 
 class PutReceipt(Message, frozen=True):

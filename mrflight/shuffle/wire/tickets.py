@@ -13,6 +13,9 @@ The rows of a map reach a data server in one of two ways:
   stream per partition under the path descriptor
   ``<shuffle>/<partition>/<map>/<attempt>``.
 
+``<shuffle>`` is the id of the shuffle, or ``<id>:<token>``. A cluster that knows its callers wants
+the token. The tickets that it gives contain it.
+
 A ticket is ``<shuffle>/<partition>/<epoch>`` and is answered with record batches.
 With ``/blocks`` at the end it is answered with blocks, and can then name several
 partitions, ``<shuffle>/7,8,9/<epoch>/blocks``, whose blocks come one partition after
@@ -32,12 +35,18 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from mrflight.errors import ProtocolError
-from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
+from mrflight.ids import (
+    MAX_PARTITIONS,
+    MapAttempt,
+    ShuffleKey,
+    check_attempt,
+    check_shuffle_id,
+)
 from mrflight.shuffle.wire.protocol import Message, decode
 
 MAX_SLICES = 2**16
 
-_MAX_BYTES = 320
+_MAX_BYTES = 384
 _OVER = "over-"
 _KEY = re.compile(r"[0-9a-f]{32}")
 
@@ -103,7 +112,7 @@ class PutTarget(msgspec.Struct, frozen=True):
 class ReadTicket(msgspec.Struct, frozen=True):
     """The decoded ticket of a DoGet."""
 
-    shuffle: str
+    shuffle: ShuffleKey
     partition: int
     epoch: int
     blocks: bool = False
@@ -142,9 +151,9 @@ def decode_put_path(path: list[bytes]) -> PutTarget:
     if len(parts) != 4:
         raise ProtocolError("a put descriptor must be <shuffle>/<partition>/<map>/<attempt>")
     map_id, attempt = _number(parts[2]), _number(parts[3])
-    return PutTarget(
-        check_shuffle_id(parts[0]), check_attempt(map_id, attempt), _partition(parts[1])
-    )
+    key = ShuffleKey.parse(parts[0])
+    source = check_attempt(map_id, attempt)
+    return PutTarget(key.id, source, _partition(parts[1]), key.token)
 
 
 def decode_ticket(ticket: bytes) -> ReadTicket:
@@ -166,7 +175,7 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
         raise ProtocolError("a ticket for a slice must name one partition")
     epoch, dot, generation = parts[2].partition(".")
     return ReadTicket(
-        check_shuffle_id(parts[0]),
+        ShuffleKey.parse(parts[0]),
         first,
         _number(epoch),
         blocks,
@@ -177,12 +186,12 @@ def decode_ticket(ticket: bytes) -> ReadTicket:
     )
 
 
-def decode_info_path(path: list[bytes]) -> tuple[str, int | None]:
+def decode_info_path(path: list[bytes]) -> tuple[ShuffleKey, int | None]:
     """Return the shuffle in a flight-info's descriptor, and the partition if it names one."""
     parts = _split(b"/".join(path), "an info descriptor")
     if len(parts) > 2:
         raise ProtocolError("an info descriptor must be <shuffle> or <shuffle>/<partition>")
-    return check_shuffle_id(parts[0]), _partition(parts[1]) if len(parts) == 2 else None
+    return ShuffleKey.parse(parts[0]), _partition(parts[1]) if len(parts) == 2 else None
 
 
 def _split(text: bytes, what: str) -> list[str]:

@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import CommitError, LeaseHeldError, LeaseLostError, MrflightError
 from mrflight.ids import new_writer_id
 from mrflight.shuffle.client.metadata_client import MetadataClient
@@ -29,7 +30,7 @@ from mrflight.shuffle.wire.lease_protocol import (
 )
 from mrflight.shuffle.wire.protocol import Done, MetadataAction
 from mrflight.sinks.commit.commit_guard import MAX_WAIT_S
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Deadline, Timeouts
+from mrflight.system.deadlines import Deadline
 from mrflight.system.retry import retry_with_backoff
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class CommitLock(msgspec.Struct, frozen=True):
     """Acquires leases for commits at a metadata server."""
 
     metadata: str
-    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    client: ClientOptions = ClientOptions()
     lease_s: float = LEASE_S
 
     @contextmanager
@@ -103,7 +104,7 @@ class CommitLock(msgspec.Struct, frozen=True):
         and DeadlineExceededError.
         """
         holder, cancelled = new_writer_id(), threading.Event()
-        with Connections(self.timeouts) as connections:
+        with Connections(self.client) as connections:
             lease = self._handle(table, holder, connections, cancelled)
             try:
                 deadline.run(
@@ -132,7 +133,7 @@ class CommitLock(msgspec.Struct, frozen=True):
     def _handle(
         self, table: str, holder: str, connections: Connections, cancelled: threading.Event
     ) -> LeaseHandle:
-        retry_for_s = self.timeouts.reconnect_s
+        retry_for_s = self.client.timeouts.reconnect_s
         metadata = MetadataClient(self.metadata, connections, retry_for_s, cancelled)
         return LeaseHandle(metadata, table, holder, self.lease_s)
 
@@ -140,7 +141,7 @@ class CommitLock(msgspec.Struct, frozen=True):
         self, table: str, holder: str, number: int, cancelled: threading.Event
     ) -> threading.Thread:
         def renew() -> None:
-            with Connections(self.timeouts) as connections:
+            with Connections(self.client) as connections:
                 lease = self._handle(table, holder, connections, cancelled)
                 lease.number = number
                 while not cancelled.wait(self.lease_s / _RENEWALS):

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from mrflight.config.identity import ClientOptions, Endpoint
 from mrflight.runtime.liveness_probe import LivenessProbe
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
@@ -24,7 +25,7 @@ def test_a_stopped_metadata_server_is_replaced(around: ClusterHarness) -> None:
             "the metadata server has not answered for 3 s and is ended",
             "the metadata server was killed by SIGKILL; it is started again",
         ]
-        until(lambda: alive(cluster.metadata) == {"data0", "data1"})
+        until(lambda: alive(cluster) == {"data0", "data1"})
         assert len(around.servers()) == 3
     assert around.messages.empty()
 
@@ -34,7 +35,7 @@ def test_a_driver_that_was_stopped_itself_ends_no_server(around: ClusterHarness)
     ended: list[str] = []
     with started(around.cluster()) as cluster:
         metadata = around.server("metadata")
-        probe = LivenessProbe(cluster.metadata, list, 2.0, ended.append)
+        probe = LivenessProbe(Endpoint(cluster.metadata, cluster.identity), list, 2.0, ended.append)
         metadata.suspend()
         with closing(probe):
             until(lambda: probe.late_calls == 1)
@@ -53,7 +54,7 @@ def test_stopped_data_servers_are_replaced(around: ClusterHarness) -> None:
         assert messages[1].startswith("the data server data0 was killed by SIGKILL; data")
         assert messages[2] == "the data server data1 has not answered for 3 s and is ended"
         assert messages[3].startswith("the data server data1 was killed by SIGKILL; data")
-        until(lambda: alive(cluster.metadata) == {"data2", "data3"})
+        until(lambda: alive(cluster) == {"data2", "data3"})
         assert len(around.servers()) == 3
     assert around.messages.empty()
 
@@ -94,7 +95,7 @@ def test_a_server_that_is_stopped_before_it_listens_is_replaced(
             f"{calls.format(f'data{number}')} was killed by SIGKILL; {again.format(number + 1)}",
         ]
         expected = {"data1", f"data{number + 1}"} if name == "data0" else {"data0", "data1"}
-        until(lambda: alive(cluster.metadata) == expected)
+        until(lambda: alive(cluster) == expected)
         assert len(around.servers()) == 3
     assert around.messages.empty()
 
@@ -111,9 +112,13 @@ def test_a_data_server_that_was_declared_lost_and_answers_is_not_ended(
         return [around.location("data0"), around.location("nowhere")]
 
     with started(around.cluster()) as cluster:
-        with Connections() as connections:
+        with Connections(ClientOptions(identity=cluster._tokens.of_servers)) as connections:
             client = MetadataClient(cluster.metadata, connections)
-            with closing(LivenessProbe(cluster.metadata, suspects, 2.0, ended.append)) as probe:
+            with closing(
+                LivenessProbe(
+                    Endpoint(cluster.metadata, cluster.identity), suspects, 2.0, ended.append
+                )
+            ) as probe:
                 for _ in range(3):
                     was_asked.clear()
                     client.unregister_server(around.location("data0"))

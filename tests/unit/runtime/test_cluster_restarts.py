@@ -79,7 +79,7 @@ def test_all_servers_end_with_their_fork_server_and_are_replaced(
         assert "the metadata server was killed by SIGKILL; it is started again" in reported
         dead = {line.split()[3] for line in reported if "data server data" in line}
         assert dead == {"data0", "data1"}
-        until(lambda: alive(cluster.metadata) == {"data2", "data3"})
+        until(lambda: alive(cluster) == {"data2", "data3"})
         assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
     assert around.messages.empty()
     until(around.is_empty)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mrflight.config.identity import ClientOptions, Identity
 from mrflight.runtime.local.server_process import ServerProcess
 from mrflight.shuffle.client.cluster import connect
 from mrflight.shuffle.wire.calls import call
@@ -20,22 +21,24 @@ from tests.support.supervised_cluster import ClusterHarness, alive, started, unt
 from tests.support.threads import WAIT_S
 
 
-def stats_of(location: str) -> ServerStats:
-    with Connections() as connections:
+def stats_of(location: str, identity: Identity) -> ServerStats:
+    with Connections(ClientOptions(identity=identity)) as connections:
         return call(connections, location, DataAction.STATS, Done(), ServerStats)
 
 
 def test_a_data_server_that_is_killed_is_replaced(around: ClusterHarness) -> None:
     with started(around.cluster()) as cluster:
-        assert alive(cluster.metadata) == {"data0", "data1"}
+        assert alive(cluster) == {"data0", "data1"}
         reported = around.kill("data0")
         assert reported == "the data server data0 was killed by SIGKILL; data2 takes its place"
-        until(lambda: "data2" in alive(cluster.metadata))
-        assert stats_of(around.location("data2")).blocks == 0
+        until(lambda: "data2" in alive(cluster))
+        assert stats_of(around.location("data2"), cluster.identity).blocks == 0
         reported = around.kill("data2")
         assert reported == "the data server data2 was killed by SIGKILL; data3 takes its place"
-        until(lambda: "data3" in alive(cluster.metadata))
-        assert stats_of(around.location("data1")).blocks == 0  # which nothing happened to
+        until(lambda: "data3" in alive(cluster))
+        assert (
+            stats_of(around.location("data1"), cluster.identity).blocks == 0
+        )  # which nothing happened to
         assert len(around.servers()) == 3
 
 
@@ -45,7 +48,7 @@ def test_the_metadata_server_is_restarted_at_its_location(around: ClusterHarness
         reported = around.kill("metadata")
         assert reported == "the metadata server was killed by SIGKILL; it is started again"
         assert around.server("metadata").pid != before
-        until(lambda: alive(cluster.metadata) == {"data0", "data1"})  # who come by themselves
+        until(lambda: alive(cluster) == {"data0", "data1"})  # who come by themselves
         assert len(around.servers()) == 3
 
 
@@ -64,11 +67,11 @@ def test_a_server_that_is_killed_while_it_starts_is_replaced(
         until(lambda: len(around.fork_server.pids()) > child)
         os.kill(around.fork_server.pids()[child], number)
         cluster.wait()
-        until(lambda: len(alive(cluster.metadata)) == 2)
+        until(lambda: len(alive(cluster)) == 2)
         if number == signal.SIGSTOP:  # or who reads that it was killed would look for who did it
             ended = "the metadata server has not answered for 3 s and is ended"
             assert around.messages.get(timeout=WAIT_S) == ended
-        with connect(cluster.metadata) as client:
+        with connect(cluster.metadata, identity=cluster.identity) as client:
             shuffle = client.create_shuffle("numbers", partitions=4)
             with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
                 out.write(pa.record_batch({"key": np.arange(1000)}))
@@ -90,7 +93,7 @@ def test_all_servers_may_be_killed_at_once(around: ClusterHarness) -> None:
             *(f"data{number} takes its place" for number in range(3, 6)),
             "it is started again",
         }
-        until(lambda: alive(cluster.metadata) == {"data3", "data4", "data5"})
+        until(lambda: alive(cluster) == {"data3", "data4", "data5"})
 
 
 def test_a_replacement_has_the_same_memory_and_spill_folder(
@@ -100,8 +103,8 @@ def test_a_replacement_has_the_same_memory_and_spill_folder(
     with started(around.cluster()) as cluster:
         around.kill("data0")
         around.kill("data1")
-        until(lambda: alive(cluster.metadata) == {"data2", "data3"})
-        with connect(cluster.metadata) as client:
+        until(lambda: alive(cluster) == {"data2", "data3"})
+        with connect(cluster.metadata, identity=cluster.identity) as client:
             shuffle = client.create_shuffle("numbers", partitions=4)
             with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
                 out.write(batch)
@@ -109,7 +112,7 @@ def test_a_replacement_has_the_same_memory_and_spill_folder(
         rows = pa.Table.from_batches(chain.from_iterable(read))
         assert sorted(rows["key"].to_pylist()) == batch["key"].to_pylist()
         for name in ("data2", "data3"):
-            stats = stats_of(around.location(name))
+            stats = stats_of(around.location(name), cluster.identity)
             assert stats.memory_bytes <= 1 << 20
             assert stats.spilled_bytes > 0
         folders = [path for path in around.spill.iterdir() if path.is_dir()]
@@ -142,6 +145,6 @@ def test_a_bug_of_mrflight_costs_one_server_and_is_reported(
         )
         reported = around.kill("data1")
         assert reported == "the data server data1 was killed by SIGKILL; data2 takes its place"
-        until(lambda: alive(cluster.metadata) == {"data2"})
+        until(lambda: alive(cluster) == {"data2"})
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert record.exc_info is not None

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 
 import mrflight
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import ServerUnavailableError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
@@ -129,7 +131,9 @@ def test_requests_wait_for_a_metadata_server_at_the_same_time(tmp_path: Path) ->
     retry_for_s = 1.0
     nowhere = "grpc+tcp://127.0.0.1:1"
     with ScratchFolder("spill", tmp_path) as scratch, BlockStore(2**20, scratch) as store:
-        membership = Membership(store, nowhere, Timeouts(call_s=1.0, reconnect_s=retry_for_s))
+        membership = Membership(
+            store, nowhere, ClientOptions(Timeouts(call_s=1.0, reconnect_s=retry_for_s))
+        )
         raised = []
 
         def ask() -> None:
@@ -152,7 +156,7 @@ def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
     def messages(level: int) -> list[str]:
         return [record.message for record in caplog.records if record.levelno == level]
 
-    server = MetadataServer("grpc+tcp://127.0.0.1:0", registry)
+    server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0"), registry)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     try:
         with near_data_servers(location, 1, tmp_path):
@@ -161,7 +165,7 @@ def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
             (warning,) = messages(logging.WARNING)
             assert warning.startswith("heartbeat: grpc")
             assert messages(logging.INFO) == []
-            server = MetadataServer(location, registry)
+            server = MetadataServer(Listening(location), registry)
             wait_until(lambda: messages(logging.INFO) != [])
             assert messages(logging.INFO) == [f"the metadata server at {location} answers again"]
             assert messages(logging.WARNING) == [warning]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from mrflight.servers.listening import Listening
 from mrflight.servers.metadata import MetadataServer
 from pyarrow import flight
 
@@ -39,7 +40,7 @@ class ServerThatLosesAnAnswer(MetadataServer):
 
 def test_a_drop_whose_answer_was_lost_succeeds(tmp_path: Path) -> None:
     registry = Registry(time.monotonic, 60.0)
-    server = ServerThatLosesAnAnswer("grpc+tcp://127.0.0.1:0", registry)
+    server = ServerThatLosesAnAnswer(Listening("grpc+tcp://127.0.0.1:0"), registry)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     with near_data_servers(location, 1, tmp_path), mrflight.connect(location) as client:
         shuffle = client.create_shuffle("dropped", 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import MrflightError, NoDataServersError, ServerUnavailableError, SpillError
 from mrflight.scheduler.recovery.fetch_failures import MAX_LOSSES, FetchFailureReporter
 from mrflight.system.deadlines import Timeouts
@@ -16,10 +17,13 @@ class RecordingShuffle(msgspec.Struct):
     """Stands for a shuffle."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
-    timeouts: Timeouts = msgspec.field(default_factory=lambda: Timeouts(reconnect_s=0.0))
+    client: ClientOptions = ClientOptions(Timeouts(reconnect_s=0.0))
     is_lost: bool = False
     has_servers: bool = True
     forced: list[bool] = msgspec.field(default_factory=list)
+
+    def with_timeouts(self, timeouts: Timeouts) -> RecordingShuffle:
+        return msgspec.structs.replace(self, client=self.client.with_timeouts(timeouts))
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False

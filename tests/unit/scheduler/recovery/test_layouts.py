@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import InconsistentMapOutputError
 from mrflight.events.recorder import Recorder
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
@@ -15,7 +16,7 @@ from mrflight.scheduler.recovery.writers import RunContext, ShuffleOutput
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import ShuffleHealth
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import Timeouts
 
 SCHEMA = pa.schema([("key", pa.int64())])
 MAPS = 2
@@ -31,7 +32,10 @@ class AnsweringShuffle(msgspec.Struct):
     health_now: ShuffleHealth
     id: str = "answering"
     given: list[str] = msgspec.field(default_factory=list)
-    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    client: ClientOptions = ClientOptions()
+
+    def with_timeouts(self, timeouts: Timeouts) -> AnsweringShuffle:
+        return msgspec.structs.replace(self, client=self.client.with_timeouts(timeouts))
 
     def health(self) -> ShuffleHealth:
         return self.health_now

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import CorruptBlockError, IncompletePartitionError, MrflightError
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
 from mrflight.scheduler.recovery.readers import ReduceRecovery
 from mrflight.scheduler.recovery.writers import RunContext
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
+from mrflight.system.deadlines import Timeouts
 from mrflight.tasks.stage_rows import StagePartition
 
 SERVER = "grpc+tcp://127.0.0.1:1"
@@ -25,8 +26,11 @@ class RecordingShuffle(msgspec.Struct):
     """Stands for a shuffle whose metadata server knows every reported loss already."""
 
     metadata: str = "grpc+tcp://127.0.0.1:2"
-    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    client: ClientOptions = ClientOptions()
     reports: list[list[int] | None] = msgspec.field(default_factory=list)
+
+    def with_timeouts(self, timeouts: Timeouts) -> RecordingShuffle:
+        return msgspec.structs.replace(self, client=self.client.with_timeouts(timeouts))
 
     def report_loss(
         self, location: str, partitions: list[int] | None = None, *, insists: bool = False

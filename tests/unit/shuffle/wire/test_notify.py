@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from mrflight.config.identity import ANONYMOUS
 from mrflight.errors import DeadlineExceededError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.calls import notify
@@ -25,7 +26,7 @@ def test_many_silent_servers_take_as_long_as_one(tmp_path: Path) -> None:
         silent = [f"grpc+tcp://127.0.0.1:{each.getsockname()[1]}" for each in listening]
         began_s = time.monotonic()
         servers = [*silent, heard.location]
-        failed = notify(servers, DataAction.DROP_SHUFFLE, ShuffleName("none"))
+        failed = notify(servers, DataAction.DROP_SHUFFLE, ShuffleName("none"), ANONYMOUS)
         took_s = time.monotonic() - began_s
     assert list(failed) == silent
     assert {type(error) for error in failed.values()} == {DeadlineExceededError}

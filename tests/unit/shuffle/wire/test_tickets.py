@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import ProtocolError
-from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, MapAttempt
+from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, MapAttempt, ShuffleKey
 from mrflight.shuffle.wire.tickets import (
     MAX_SLICES,
     BlockStream,
@@ -43,6 +43,9 @@ plain_sources = sources.map(lambda source: source._replace(writer=""))
 """Attempts of a plain client, which has no writer id."""
 
 
+keys = st.builds(ShuffleKey, ids, st.from_regex(r"[A-Za-z0-9]{0,32}", fullmatch=True))
+CLICKS = ShuffleKey("clicks")
+
 slices = st.builds(
     lambda of, part: PartitionSlice(int(part * (of - 1)), of),
     st.integers(1, MAX_SLICES),
@@ -51,9 +54,9 @@ slices = st.builds(
 
 
 @examples
-@given(ids, st.lists(partitions, min_size=1, max_size=16), epochs, st.booleans(), generations)
+@given(keys, st.lists(partitions, min_size=1, max_size=16), epochs, st.booleans(), generations)
 def test_a_ticket_comes_back(
-    shuffle: str, several: list[int], epoch: int, blocks: bool, generation: int
+    shuffle: ShuffleKey, several: list[int], epoch: int, blocks: bool, generation: int
 ) -> None:
     others = tuple(several[1:]) if blocks else ()
     ticket = ReadTicket(shuffle, several[0], epoch, blocks, others, generation=generation)
@@ -61,9 +64,13 @@ def test_a_ticket_comes_back(
 
 
 @examples
-@given(ids, partitions, epochs, slices, generations)
+@given(keys, partitions, epochs, slices, generations)
 def test_a_ticket_for_a_slice_comes_back(
-    shuffle: str, partition: int, epoch: int, partition_slice: PartitionSlice, generation: int
+    shuffle: ShuffleKey,
+    partition: int,
+    epoch: int,
+    partition_slice: PartitionSlice,
+    generation: int,
 ) -> None:
     ticket = ReadTicket(
         shuffle,
@@ -77,21 +84,22 @@ def test_a_ticket_for_a_slice_comes_back(
 
 
 def test_tickets_are_those_of_the_wire_contract() -> None:
-    assert ReadTicket("clicks", 7, 3).encode() == b"clicks/7/3"
-    assert ReadTicket("clicks", 7, 3, blocks=True).encode() == b"clicks/7/3/blocks"
-    assert ReadTicket("clicks", 7, 3, True, (8, 11)).encode() == b"clicks/7,8,11/3/blocks"
-    assert ReadTicket("clicks", 7, 3, True, partition_slice=PartitionSlice(2, 5)).encode() == (
+    assert ReadTicket(CLICKS, 7, 3).encode() == b"clicks/7/3"
+    assert ReadTicket(ShuffleKey("clicks", "f0"), 7, 3).encode() == b"clicks:f0/7/3"
+    assert ReadTicket(CLICKS, 7, 3, blocks=True).encode() == b"clicks/7/3/blocks"
+    assert ReadTicket(CLICKS, 7, 3, True, (8, 11)).encode() == b"clicks/7,8,11/3/blocks"
+    assert ReadTicket(CLICKS, 7, 3, True, partition_slice=PartitionSlice(2, 5)).encode() == (
         b"clicks/7/3/blocks/2-of-5"
     )
-    assert ReadTicket("clicks", 7, 3, generation=2).encode() == b"clicks/7/3.2"
-    assert ReadTicket("clicks", 7, 3, True, (8,), generation=2).encode() == b"clicks/7,8/3.2/blocks"
+    assert ReadTicket(CLICKS, 7, 3, generation=2).encode() == b"clicks/7/3.2"
+    assert ReadTicket(CLICKS, 7, 3, True, (8,), generation=2).encode() == b"clicks/7,8/3.2/blocks"
 
 
 tickets = st.one_of(
-    st.builds(ReadTicket, ids, partitions, epochs, st.booleans(), generation=generations),
+    st.builds(ReadTicket, keys, partitions, epochs, st.booleans(), generation=generations),
     st.builds(
         ReadTicket,
-        ids,
+        keys,
         partitions,
         epochs,
         st.just(True),
@@ -189,14 +197,16 @@ def test_a_block_stream_comes_back(shuffle: str, source: MapAttempt) -> None:
 
 
 @examples
-@given(ids, st.none() | partitions)
-def test_an_info_path_comes_back(shuffle: str, partition: int | None) -> None:
-    path = [shuffle.encode()] if partition is None else [shuffle.encode(), b"%d" % partition]
+@given(keys, st.none() | partitions)
+def test_an_info_path_comes_back(shuffle: ShuffleKey, partition: int | None) -> None:
+    name = str(shuffle).encode()
+    path = [name] if partition is None else [name, b"%d" % partition]
     assert decode_info_path(path) == (shuffle, partition)
 
 
 def assert_within_bounds(target: PutTarget) -> None:
     assert 1 <= len(target.shuffle) <= 128
+    assert len(target.token) <= 32
     assert 0 <= target.source.map_id < MAX_MAPS
     assert 0 <= target.source.attempt < MAX_ATTEMPTS
     assert len(target.source.writer) <= 32
@@ -230,7 +240,8 @@ def test_any_path_is_an_info_within_bounds_or_refused(path: list[bytes]) -> None
         shuffle, partition = decode_info_path(path)
     except ProtocolError:
         return
-    assert 1 <= len(shuffle) <= 128
+    assert 1 <= len(shuffle.id) <= 128
+    assert len(shuffle.token) <= 32
     assert partition is None or 0 <= partition < MAX_PARTITIONS
 
 

@@ -11,12 +11,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from mrflight.servers.actions import Actions, answer_keepalive
+from mrflight.servers.actions import Actions, Handler, answer_keepalive
+from mrflight.servers.listening import Listening
 from pyarrow import flight
 
+from mrflight.config.identity import ClientOptions
 from mrflight.config.transport import Transport
 from mrflight.errors import DeadlineExceededError, JobError, ServerUnavailableError
 from mrflight.ids import MapAttempt
+from mrflight.security.principal import ALL
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import answer_errors
 from mrflight.shuffle.wire.protocol import DataAction, Done, Message, SharedMemoryOffer
@@ -32,17 +35,18 @@ class Server(flight.FlightServerBase):
     """Says what shared memory there is; None if it is of a version that knows of none."""
 
     def __init__(self, offer: SharedMemoryOffer | None) -> None:
-        super().__init__("grpc+tcp://127.0.0.1:0")
+        self.listening = Listening("grpc+tcp://127.0.0.1:0")
+        super().__init__(self.listening.location, **self.listening.options)
         self.location = f"grpc+tcp://127.0.0.1:{self.port}"
         self.offer = offer
         self.asked = 0
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
-        known: dict[Any, Any] = {DataAction.KEEPALIVE: (Done, answer_keepalive)}
+        known: dict[Any, Any] = {DataAction.KEEPALIVE: Handler(Done, answer_keepalive, ALL)}
         if self.offer is not None:
-            known[DataAction.SHARED_MEMORY] = (Done, self._say)
-        return Actions(known).answer(action)
+            known[DataAction.SHARED_MEMORY] = Handler(Done, self._say, ALL)
+        return Actions(known).answer(action, self.listening.guard, context)
 
     def _say(self, _: Done) -> Message:
         self.asked += 1
@@ -61,7 +65,7 @@ def offer_of(listener: SegmentListener) -> SharedMemoryOffer:
 
 
 def connections(transport: Transport, timeouts: Timeouts | None = None) -> Connections:
-    return Connections(timeouts or Timeouts(call_s=5.0), transport)
+    return Connections(ClientOptions(timeouts or Timeouts(call_s=5.0), transport))
 
 
 def opens(listener: SegmentListener, using: Connections, server: Server) -> bool:

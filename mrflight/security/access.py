@@ -1,0 +1,164 @@
+"""The callers that a server knows: the names in certificates, hashed tokens, and JSON web tokens.
+
+They are in an access file, which is TOML and readable by its owner only::
+
+    [[principals]]
+    name = "data-*"              # in the client's certificate; * stands for any characters
+    roles = ["server"]
+
+    [[principals]]
+    name = "etl"
+    roles = ["job"]
+    token = "sha256:9f86d08..."  # of the token that this caller sends
+
+    [jwt]
+    jwks = "keys.json"           # beside the access file; names are the subjects of web tokens
+
+`mrflight certificates token` adds a token. The hashes are compared in constant time, all of them
+for every call.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+import threading
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from mrflight.errors import AccessDeniedError, JobFileError
+from mrflight.security.hashed_tokens import token_hash
+from mrflight.security.principal import Principal, Role
+from mrflight.security.web_tokens import WebTokens
+
+_MAX_TOKEN = 8192
+"""Characters. A web token with many claims has 2,000, and gRPC takes 8,000 bytes of headers."""
+
+_Hash = Annotated[str, msgspec.Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A caller; with a ``token`` one that sends it, or else one whose certificate has the name."""
+
+    name: str
+    roles: list[Role]
+    token: _Hash | None = None
+
+
+class JwtSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How JSON web tokens are checked."""
+
+    jwks: str
+    """The file of the issuer's public keys, relative to the access file."""
+    issuer: str | None = None
+    audience: str | None = None
+
+
+class AccessFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of an access file."""
+
+    principals: list[Entry]
+    jwt: JwtSection | None = None
+
+
+class Access:
+    """Finds the principal of a call. Safe for many threads. The file is read again if it changes.
+
+    Without a file, every certificate that the server's authority has signed may do everything.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """Raise JobFileError if the file cannot be used."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen: tuple[int, ...] = ()
+        self._entries: list[Entry] = []
+        self._web_tokens: WebTokens | None = None
+        if path is not None:
+            self._read(path)
+
+    def by_token(self, token: str) -> Principal:
+        """Return who sends this token; raise AccessDeniedError if nobody is known to."""
+        entries, web_tokens = self._current()
+        if len(token) <= _MAX_TOKEN:
+            found = _with_token(entries, token)
+            if found is not None:
+                return found
+            if web_tokens is not None and token.count(".") == 2:
+                return _named(entries, web_tokens.subject(token))
+        raise AccessDeniedError("the token is not known to this server; does it have a new one?")
+
+    def by_certificate(self, name: str) -> Principal:
+        """Return whose certificate this is, by its name: its first subject alternative name.
+
+        Raises AccessDeniedError if no entry has the name.
+        """
+        if self._path is None and name:
+            return Principal(name, frozenset(Role))
+        return _named(self._current()[0], name)
+
+    def _current(self) -> tuple[list[Entry], WebTokens | None]:
+        if self._path is not None and _identity_of(self._path) != self._seen:
+            with self._lock:
+                self._read(self._path)
+        return self._entries, self._web_tokens
+
+    def _read(self, path: Path) -> None:
+        seen = _identity_of(path)
+        file = parse_access(path)
+        if file.jwt is None:
+            self._web_tokens = None
+        else:
+            keys = path.parent / file.jwt.jwks
+            self._web_tokens = WebTokens(keys, file.jwt.issuer, file.jwt.audience)
+        self._entries, self._seen = file.principals, seen
+
+
+def parse_access(path: Path) -> AccessFile:
+    """Return the content of an access file.
+
+    Raises JobFileError if it cannot be read, is not one, or is readable by other users.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            document = tomllib.load(file)
+        if mode & 0o077:
+            raise JobFileError(
+                f"{path} can be read by other users (mode {mode:04o}); chmod 600 {path}"
+            )
+        return msgspec.convert(document, AccessFile)
+    except (OSError, ValueError) as error:
+        raise JobFileError(f"the access file {path} cannot be used: {error}") from error
+
+
+def _identity_of(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file is replaced or written to; empty if it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _with_token(entries: list[Entry], token: str) -> Principal | None:
+    hashed = token_hash(token)
+    found = None
+    for entry in entries:
+        if entry.token is not None and hmac.compare_digest(entry.token, hashed):
+            found = entry
+    return None if found is None else Principal(found.name, frozenset(found.roles))
+
+
+def _named(entries: list[Entry], name: str) -> Principal:
+    for entry in entries:
+        if entry.token is None and name and fnmatchcase(name, entry.name):
+            return Principal(name, frozenset(entry.roles))
+    raise AccessDeniedError(
+        f"the caller {name[:128]!r} is not known to this server; add it to the access file"
+    )

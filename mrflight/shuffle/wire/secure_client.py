@@ -1,0 +1,61 @@
+"""Opens Flight clients that show who they are: with a certificate, a bearer token, or both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyarrow import flight
+
+from mrflight.config.identity import ANONYMOUS, Identity
+from mrflight.config.locations import is_encrypted
+from mrflight.security.credentials import Credentials, load
+
+AUTHORIZATION = "authorization"
+BEARER = "Bearer "
+
+
+def open_client(
+    location: str, identity: Identity, channel_options: list[tuple[str, Any]]
+) -> flight.FlightClient:
+    """Return a client of a location. It connects with its first call.
+
+    Raises JobFileError if a file of the identity cannot be read, and Flight's errors.
+    """
+    if identity == ANONYMOUS and not is_encrypted(location):
+        return flight.FlightClient(location, generic_options=channel_options)
+    credentials = load(identity)
+    options: dict[str, Any] = {"generic_options": channel_options}
+    if credentials.token:
+        options["middleware"] = [_TokenSender(credentials.token)]
+    if is_encrypted(location):
+        options |= _certificates(credentials)
+    return flight.FlightClient(location, **options)
+
+
+def _certificates(credentials: Credentials) -> dict[str, Any]:
+    return {
+        "tls_root_certs": credentials.ca,
+        "cert_chain": credentials.certificate,
+        "private_key": credentials.key,
+        "override_hostname": credentials.server_name or None,
+    }
+
+
+class _TokenSender(flight.ClientMiddlewareFactory):
+    """Adds a bearer token to every call."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._headers = {AUTHORIZATION: BEARER + token}
+
+    def start_call(self, info: flight.CallInfo) -> flight.ClientMiddleware:
+        return _Headers(self._headers)
+
+
+class _Headers(flight.ClientMiddleware):
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__()
+        self._headers = headers
+
+    def sending_headers(self) -> dict[str, str]:
+        return self._headers

@@ -1,0 +1,187 @@
+"""A standing cluster that encrypts, and knows its callers by certificates and tokens."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import tomlkit
+from deltalake import DeltaTable
+from msgspec.structs import replace
+
+import mrflight
+from mrflight.config.identity import Identity
+from mrflight.errors import AccessDeniedError, ServerUnavailableError, ShuffleNotFoundError
+from mrflight.ids import MapAttempt, new_token
+from mrflight.security.authority import issue, new_authority
+from mrflight.security.hashed_tokens import access_entry, new_bearer_token
+from mrflight.security.job_tokens import write_private
+from mrflight.security.principal import Role
+from mrflight.shuffle.client.block_sender import BlockSender
+from mrflight.shuffle.client.reader import read_partition
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.wire.block import encode_block, ipc_options
+from mrflight.shuffle.wire.calls import notify
+from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleName
+from mrflight.system.deadlines import NO_RETRY
+from tests.support.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
+from tests.support.cluster import server_process
+from tests.support.driver import drive
+
+ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A cluster, and the identities of its callers by their names."""
+
+    metadata: str
+    folder: Path
+    callers: dict[str, Identity]
+
+    def connect(self, caller: str) -> mrflight.Cluster:
+        return mrflight.connect(self.metadata, identity=self.callers[caller])
+
+    def shuffle(self, name: str) -> Shuffle:
+        """Create a shuffle with rows, as the job."""
+        with self.connect("job") as cluster:
+            shuffle = cluster.create_shuffle(name, partitions=2)
+            with shuffle.writer(0, key=["k"]) as out:
+                out.write(ROWS)
+        return shuffle
+
+
+@pytest.fixture(scope="module", params=["certificates", "tokens"])
+def secured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = new_authority("test", 1)
+    (folder / "ca.pem").write_bytes(authority.certificate_pem)
+    entries = []
+    callers = {"nobody": Identity(str(folder / "ca.pem"))}
+    for name in (*Role, "stranger"):
+        issued = issue(authority, name, ["127.0.0.1"], days=1)
+        (folder / f"{name}.pem").write_bytes(issued.certificate_pem)
+        write_private(folder / f"{name}.key", issued.key_pem.decode())
+        token = new_bearer_token()
+        write_private(folder / f"{name}.token", token)
+        files = [str(folder / f"{name}.{kind}") for kind in ("pem", "key")]
+        if request.param == "certificates":
+            entry = f'[[principals]]\nname = "{name}"\nroles = ["{name}"]\n'
+            callers[name] = Identity(str(folder / "ca.pem"), *files)
+        else:
+            entry = access_entry(name, [Role(name)] if name in [*Role] else [], token)
+            callers[name] = Identity(
+                str(folder / "ca.pem"), token=f"file:{folder / f'{name}.token'}"
+            )
+        entries += [] if name == "stranger" else [entry]
+    write_private(folder / "access.toml", "\n".join(entries))
+    options = ["--tls-ca", "ca.pem", "--tls-certificate", "server.pem", "--tls-key", "server.key"]
+    options = [str(folder / each) if "." in each else each for each in options]
+    options += ["--access", str(folder / "access.toml"), "--port", "0"]
+    options += ["--verify-client"] if request.param == "certificates" else []
+    options += [] if request.param == "certificates" else ["--token", callers["server"].token]
+    with ExitStack() as stack:
+        _, line = stack.enter_context(server_process("metadata", *options))
+        metadata = line.split()[-1]
+        for _ in range(2):
+            _, line = stack.enter_context(server_process("data", "--metadata", metadata, *options))
+            assert line.split()[-1].startswith("grpc+tls://")
+        yield Secured(metadata, folder, callers)
+
+
+def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
+    (tmp_path / "clicks.py").write_text(WEIGH)
+    write_visits(tmp_path / "visits", "csv")
+    caller = secured.callers["job"]
+    own = {"certificate": caller.certificate, "key": caller.key} if caller.key else {}
+    section = {"metadata": secured.metadata, "tls": {"ca": caller.ca, **own}, "workers": 2}
+    section |= {"token": caller.token} if caller.token else {}
+    document = tomllib.loads(JOB) | {"cluster": section}
+    (tmp_path / "job.toml").write_text(tomlkit.dumps(document))
+    done = drive(tmp_path / "job.toml")
+    assert done.code == 0, done.stderr
+    assert done.result["rows_in"] == VISITS.num_rows
+    found = DeltaTable(tmp_path / "out" / "clicks").to_pyarrow_table()
+    expected = expected_clicks(as_read("csv"))
+    assert found.select(expected.column_names).sort_by("url") == expected.sort_by("url")
+    with secured.connect("admin") as client:
+        assert client.status().shuffles == []
+
+
+def test_who_may_do_what(secured: Secured) -> None:
+    shuffle = secured.shuffle("roles")
+    with secured.connect("reader") as client:
+        found = client.open_shuffle("roles", shuffle.token)
+        rows = [batch for partition in range(2) for batch in found.reader(partition)]
+        assert sorted(pa.Table.from_batches(rows)["k"].to_pylist()) == list(range(1000))
+        refused(lambda: found.writer(1, key=["k"]).__enter__().commit(), "reader")
+        refused(found.drop, "reader")
+        refused(lambda: client.create_shuffle("another", 2), "reader")
+    for caller in ("job", "reader"):
+        with secured.connect(caller) as client:
+            refused(lambda: client._metadata.register_server("grpc+tls://127.0.0.1:1"), caller)
+    with secured.connect("admin") as client:
+        client.open_shuffle("roles").drop()
+
+
+def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
+    shuffle = secured.shuffle("secret")
+    for caller in ("job", "reader"):
+        with secured.connect(caller) as client:
+            refused(lambda: client.open_shuffle("secret"), "token of the shuffle")
+            with pytest.raises(ShuffleNotFoundError):
+                client.open_shuffle("secret", new_token())
+    for token, error in (("", AccessDeniedError), (new_token(), ShuffleNotFoundError)):
+        other = replace(shuffle, token=token)
+        _, infos = shuffle.layout()
+        with other.connections() as connections:
+            for info in infos:
+                with pytest.raises(error):
+                    list(read_partition(other.key, info, connections))
+            sender = BlockSender(
+                other.id, MapAttempt(1, 0, "w"), shuffle.placement(), connections, token
+            )
+            sender.send(0, encode_block([ROWS], ipc_options("none")))
+            with pytest.raises(error):
+                sender.finish()
+            sender.stop()
+        for action, request in (
+            (DataAction.DROP_SHUFFLE, ShuffleName(other.id, token)),
+            (DataAction.DISCARD_ATTEMPT, DiscardAttempt(other.id, 0, 0, "", token)),
+        ):
+            failed = notify([infos[0].locations[0]], action, request, shuffle.client.identity)
+            assert {type(each) for each in failed.values()} <= {error}
+        with pytest.raises(error):
+            other.drop()
+    rows = [batch.num_rows for partition in range(2) for batch in shuffle.reader(partition)]
+    assert sum(rows) == ROWS.num_rows
+    shuffle.drop()
+
+
+def test_nobody_else_is_let_in(secured: Secured) -> None:
+    for caller in ("nobody", "stranger"):
+        with (
+            mrflight.connect(
+                secured.metadata, NO_RETRY, identity=secured.callers[caller]
+            ) as client,
+            pytest.raises((AccessDeniedError, ServerUnavailableError)),
+        ):
+            client.status()
+    plain = secured.metadata.replace("grpc+tls", "grpc+tcp")
+    with (
+        mrflight.connect(plain, NO_RETRY) as client,
+        pytest.raises(ServerUnavailableError, match=r"grpc\+tls"),
+    ):
+        client.status()
+
+
+def refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(AccessDeniedError, match=words):
+        call()
