@@ -43,6 +43,85 @@ class MergeCounts(msgspec.Struct, frozen=True):
     """Files that had no other rows."""
 
 
+class StageProfile(msgspec.Struct, frozen=True):
+    """What the tasks of one stage took, with those that ran again because something was lost."""
+
+    name: str
+    tasks: int
+    attempts: int
+    """The attempts that ended, of all kinds."""
+    retried: int
+    """The attempts that were not the first of their task, without speculative ones."""
+    speculative: int
+    seconds: float
+    """The wall time of the stage."""
+    median_seconds: float
+    """The wall time of a task in the middle."""
+    longest_seconds: float
+    longest_task: str
+    cpu_seconds: float
+    rows: int
+    size_bytes: int
+    """The bytes that maps read, or of the files that reduces wrote."""
+    sent_bytes: int
+    """What was sent to data servers, with replicas and what was sent again."""
+    fetched_bytes: int
+    spilled_bytes: int
+    """What workers, and data servers meanwhile, wrote to disk for lack of memory."""
+
+    def __str__(self) -> str:
+        moved = [
+            f"{format_bytes(size)} {done}"
+            for size, done in (
+                (self.size_bytes, "written" if self.fetched_bytes else "read"),
+                (self.sent_bytes, "sent"),
+                (self.fetched_bytes, "fetched"),
+                (self.spilled_bytes, "spilled"),
+            )
+            if size
+        ]
+        retried = [f"{self.retried:,} retried"] if self.retried else []
+        times = f"median {self.median_seconds:.2f} s, longest {self.longest_seconds:.2f} s"
+        tasks = f"{format_count(self.tasks, 'task')} in {self.seconds:.2f} s"
+        return f"{self.name}: {tasks}, {times}; {', '.join([*moved, *retried])}".rstrip("; ")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that stood out in a job, and what may help."""
+
+    kind: str
+    """``skewed_partition``, ``slow_worker`` or ``spilled``."""
+    stage: str
+    message: str
+    setting: str
+    """The key of the job file to change; empty if none helps."""
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.advice}"
+
+
+class JobProfile(msgspec.Struct, frozen=True):
+    """Where the time of a job went."""
+
+    stages: tuple[StageProfile, ...] = ()
+    """In the order in which they began, without what the driver did itself."""
+    findings: tuple[Finding, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return a line for each stage that took longest, at most five, and for each finding."""
+        longest = sorted(self.stages, key=lambda stage: -stage.seconds)[:_STAGE_LINES]
+        shown = [str(stage) for stage in self.stages if stage in longest]
+        others = [stage for stage in self.stages if stage not in longest]
+        if others:
+            seconds = sum(stage.seconds for stage in others)
+            shown.append(f"{format_count(len(others), 'other stage')}: {seconds:.2f} s")
+        return [*shown, *(f"note: {finding}" for finding in self.findings)]
+
+
+_STAGE_LINES = 5
+
+
 def describe_bad_rows(bad_rows: Mapping[str, int]) -> list[str]:
     """Return how many bad rows each input has, without those that have none."""
     return [f"{format_count(rows, 'bad row')} of {name}" for name, rows in bad_rows.items() if rows]
@@ -78,6 +157,7 @@ class JobResult(msgspec.Struct, frozen=True):
     """The most memory that all processes of the job held together, as measured, without the servers
     of a standing cluster. 0 if the rows are read by `Batches`."""
     error: str | None = None
+    profile: JobProfile = JobProfile()
     merged: MergeCounts | msgspec.UnsetType = msgspec.UNSET
     """Only present for a merge that this run committed."""
 
@@ -128,6 +208,7 @@ class JobResult(msgspec.Struct, frozen=True):
         stages = f"start {seconds.start:.2f}, map {seconds.map:.2f}, reduce {seconds.reduce:.2f}"
         version = "" if self.version is None else f", version {self.version}"
         read = "".join(f"{name}, version {v}, " for name, v in self.input_versions.items())
+        profile = "".join(f"{line}\n" for line in self.profile.lines())
         return (
             f"{format_count(self.rows_in, 'row')} in, {self._skipped()}"
             f"{format_count(self.rows_out, 'row')} out, "
@@ -135,6 +216,7 @@ class JobResult(msgspec.Struct, frozen=True):
             f"{format_bytes(self.bytes_shuffled)} shuffled\n"
             f"{seconds.total:.2f} s: {stages}, commit {seconds.commit:.2f}; "
             f"at most {format_bytes(self.peak_memory_bytes)} of memory\n"
+            f"{profile}"
             f"{read and f'read {read}wrote '}{self.table}{version}{self._merged()}"
         )
 

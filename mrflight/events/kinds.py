@@ -73,6 +73,8 @@ class PlannedStage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     partitions: int
     tasks: int = 0
     """The maps that are known before the job runs; 0 if they depend on earlier stages."""
+    adaptive: bool = False
+    """True if small partitions may be coalesced and skewed ones split."""
 
 
 class JobPlanned(Event, frozen=True, tag="job_planned"):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import JobSpec
 from mrflight.events.kinds import Committed
+from mrflight.events.profile import profile
 from mrflight.events.recorder import Recorder
 from mrflight.result import JobResult
 from mrflight.scheduler.job_events import job_planned
@@ -60,6 +61,7 @@ def run_job(
         finally:
             metrics.attempts = job.attempts()
             metrics.peak_memory_bytes = meter.peak_bytes
+            metrics.profile = events.read(profile)
         return metrics.result("committed")
 
 

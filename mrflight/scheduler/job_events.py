@@ -55,7 +55,7 @@ def job_planned(plan: JobPlan, table: str) -> JobPlanned:
         for name, source in plan.sources[stage.name].items()
     )
     stages = (
-        PlannedStage(stage.title, each.partitions, len(each.map_tasks))
+        PlannedStage(stage.title, each.partitions, len(each.map_tasks), each.is_adaptive)
         for stage, each in ((stage, plan.plans[stage.name]) for stage in plan.stages)
     )
     return JobPlanned(table=table, inputs=tuple(inputs), stages=tuple(stages))

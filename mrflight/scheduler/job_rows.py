@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.config.spec import JobSpec
+from mrflight.events.profile import profile
 from mrflight.events.recorder import Recorder
 from mrflight.scheduler.job_events import job_planned
 from mrflight.scheduler.job_run import JobRun, open_job
@@ -49,3 +50,4 @@ def job_rows(
 
 def _note_attempts(job: JobRun) -> None:
     job.metrics.attempts = job.attempts()
+    job.metrics.profile = job.events.read(profile)

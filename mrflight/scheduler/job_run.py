@@ -244,6 +244,7 @@ class JobRun:
             self.deadline,
             self.events,
             is_standing=self.cluster is None,
+            budget_bytes=None if self.cluster is None else self.settings.memory.servers,
         )
 
     def _with_frames_written(self, plan: JobPlan) -> JobPlan:

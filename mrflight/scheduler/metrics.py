@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mrflight.result import Attempts, JobResult, MergeCounts, StageSeconds
+from mrflight.result import Attempts, JobProfile, JobResult, MergeCounts, StageSeconds
 
 
 class PhaseTimer:
@@ -65,6 +65,7 @@ class JobMetrics:
     merged: MergeCounts | None = None
     attempts: Attempts = field(default_factory=Attempts)
     peak_memory_bytes: int = 0
+    profile: JobProfile = field(default_factory=JobProfile)
 
     def result(self, state: str, error: str | None = None) -> JobResult:
         """Return the result of the job, with the time until now."""
@@ -83,5 +84,6 @@ class JobMetrics:
             attempts=self.attempts,
             peak_memory_bytes=self.peak_memory_bytes,
             error=error,
+            profile=self.profile,
             merged=msgspec.UNSET if self.merged is None else self.merged,
         )

@@ -55,10 +55,10 @@ class KillingAServer(ProgressReport):
         """The task sets that run, each within the one before it."""
         run, cancel_pending = StageRunner._run, StageAttempts.cancel_pending
 
-        def running(stages: StageRunner, stage: str, *others: Any) -> list[Any]:
+        def running(stages: StageRunner, stage: str, *others: Any, within: bool) -> list[Any]:
             self._running.append(stage)
             try:
-                return run(stages, stage, *others)
+                return run(stages, stage, *others, within=within)
             finally:
                 self._running.pop()
 

@@ -21,6 +21,7 @@ from mrflight.events.kinds import (
     PartitionsWritten,
     ProcessesSampled,
 )
+from mrflight.events.profile import profile
 from mrflight.result import JobResult
 from tests.support import faulty_job
 from tests.support.driver import DriverRun, drive, write_job
@@ -54,6 +55,8 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow as pa
+
 FOLDER = Path(__file__).parent
 
 def keep(batch):
@@ -65,6 +68,10 @@ def die_once(batch):
     except FileExistsError:
         return batch
     os.kill(os.getpid(), signal.SIGKILL)
+
+def swell(batch):
+    filler = pa.array([os.urandom(2000) for _ in range(batch.num_rows)])
+    return batch.append_column("filler", filler)
 
 def fail(batch):
     raise RuntimeError("no such luck")
@@ -112,6 +119,11 @@ def test_the_numbers_are_those_of_the_result(folder: Path) -> None:
     assert set(view.sent) <= {"worker0", "worker1"}
     assert {server for row in view.sent.values() for server in row} == {"data0", "data1"}
     assert view.workers["driver"].attempts == 1
+    assert profile(view) == result.profile
+    (first, last) = result.profile.stages
+    assert (first.name, first.tasks, first.rows) == ("map", FILES, result.rows_in)
+    assert (last.name, last.fetched_bytes) == ("reduce", result.bytes_shuffled)
+    assert all(line in done.stderr for line in result.profile.lines())
 
 
 def test_a_history_tells_who_ran_and_how_much_memory_they_took(folder: Path) -> None:
@@ -126,6 +138,18 @@ def test_a_history_tells_who_ran_and_how_much_memory_they_took(folder: Path) -> 
     attempts = [each for each in read_history(history_of(folder)) if type(each) is AttemptEnded]
     assert all(each.seconds > 0 for each in attempts)
     assert all(each.memory_bytes > 0 for each in attempts if each.worker != "driver")
+
+
+def test_a_stage_that_spilled_is_named_in_the_summary(folder: Path) -> None:
+    """What maps send is several times what the servers may hold."""
+    options = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:swell")
+    done, view = run(folder, "keep", *(part for each in options for part in ("--set", each)))
+    assert done.code == 0, done.stderr
+    (finding,) = [each for each in view.result.profile.findings if each.kind == "spilled"]  # type: ignore[union-attr]
+    assert finding.setting == "cluster.memory"
+    assert f"note: {finding.message}" in done.stderr
+    maps = next(stage for stage in view.stages.values() if stage.name == "map")
+    assert maps.spilled_bytes > maps.sent_bytes - 2**20 > 2**21
 
 
 def test_a_killed_worker_is_an_incident_with_its_cause_and_what_was_done(folder: Path) -> None:

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import mrflight
+from mrflight.events.history import read_view
+from mrflight.events.profile import profile
 from mrflight.runtime.ray.cluster import RayServer
 from tests.support import faulty_job
 from tests.support.fault_matrix import at_the_moment, rows_of
@@ -63,6 +65,29 @@ def test_callables_of_a_job_in_python_reach_the_workers(
     made = mrflight.read_table(tmp_path / "out").sort_by("k")
     expected = [factor * max(range(key, 3_000, 7)) for key in range(7)]
     assert made["scaled_max"].to_pylist() == expected
+    all_gone(ray_head)
+
+
+def test_workers_on_ray_report_what_they_did(
+    ray_head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"k": range(3_000)}), tmp_path / "in.parquet", row_group_size=1_000)
+    options = dict(option.split("=", 1) for option in ray_head.options)
+    own = {"cluster.workers": 2, "job.events": "history"}
+    rows = (
+        mrflight.read("in.parquet").repartition("k", partitions=4).with_settings({**options, **own})
+    )
+    result = rows.write_parquet("out")
+    (history,) = (tmp_path / "history").iterdir()
+    view = read_view(history)
+    host = os.uname().nodename
+    stages = {stage.name: stage for stage in view.stages.values()}
+    workers = stages["map"].workers.keys() | stages["reduce"].workers.keys()
+    assert {name.partition(":")[0] for name in workers} == {host}
+    assert stages["map"].sent_bytes == stages["reduce"].fetched_bytes == result.bytes_shuffled
+    assert result.profile == profile(view)
+    assert view.processes.keys() >= {"driver", "gateway"}
     all_gone(ray_head)
 
 

@@ -29,7 +29,7 @@ def test_json_has_the_documented_keys() -> None:
     assert set(document) == {
         *("job_id", "state", "rows_in", "rows_out", "partitions", "bytes_shuffled"),
         *("seconds", "table", "version", "attempts", "peak_memory_bytes", "error"),
-        *("input_versions", "bad_rows"),
+        *("input_versions", "bad_rows", "profile"),
     }
     assert set(document["seconds"]) == {"total", "start", "map", "reduce", "commit"}
     assert document["attempts"] == {"map": 7, "reduce": 20, "failed": 1}

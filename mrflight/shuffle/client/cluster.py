@@ -9,8 +9,9 @@ from mrflight.errors import JobError
 from mrflight.ids import new_token
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import StatusResponse
+from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats, StatusResponse
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
@@ -61,6 +62,10 @@ class Cluster(Closeable):
     def status(self) -> StatusResponse:
         """Return the servers and shuffles of the cluster, as its metadata server sees them now."""
         return self._metadata.status()
+
+    def stats(self, location: str) -> ServerStats:
+        """Return what a data server of the cluster holds now."""
+        return call(self._connections, location, DataAction.STATS, Done(), ServerStats)
 
     def close(self) -> None:
         """Close the connections; shuffles continue to exist."""
