@@ -9,6 +9,7 @@ if __name__ == "__main__":
 
 import argparse
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -252,7 +253,7 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _status(self, _: Done) -> Message:
-        return StatusResponse(self._registry.servers(), self._registry.shuffles())
+        return StatusResponse(self._registry.servers(), self._registry.shuffles(), time.time())
 
 
 def _endpoint(shuffle: ShuffleKey, info: PartitionInfo) -> flight.FlightEndpoint:

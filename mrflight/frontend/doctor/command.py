@@ -9,6 +9,9 @@ from pathlib import Path
 import msgspec
 
 from mrflight import driver
+from mrflight.config.identity import ClientOptions, Identity
+from mrflight.config.identity_options import add_identity_arguments, identity_of
+from mrflight.config.locations import parse_location
 from mrflight.errors import MrflightError
 from mrflight.frontend.doctor.finding import Diagnosis, Finding
 from mrflight.system.command_line import Command, quantity
@@ -29,6 +32,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replace a value of the job file, or add one; may be repeated",
     )
     parser.add_argument(
+        "--cluster",
+        type=quantity(parse_location),
+        metavar="LOCATION",
+        help="also look at the cluster of this metadata server, besides that of the job",
+    )
+    parser.add_argument(
         "--timeout",
         type=quantity(parse_seconds),
         default="20 s",
@@ -36,6 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long to wait for each store and server; default 20 s",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, in one line")
+    add_identity_arguments(parser)
 
 
 COMMAND = Command(
@@ -46,6 +56,8 @@ COMMAND = Command(
     "clock. Nothing is written or started.",
     (
         "%(prog)s job.toml",
+        "%(prog)s --cluster grpc+tls://metadata.example.com:5005 --tls-ca ca.pem --tls-certificate "
+        "own.pem --tls-key own.key",
         "%(prog)s job.toml --json | jq -r '.findings[] | select(.state != \"ok\") | .what'",
     ),
     _add_arguments,
@@ -56,30 +68,48 @@ COMMAND = Command(
 def run(options: argparse.Namespace) -> int:
     """Print what was found; return 1 if there is a problem."""
     log_to_stderr("error")
-    diagnosis = Diagnosis.of(list(_findings(options)))
+    try:
+        identity = identity_of(options)
+    except MrflightError as error:
+        return driver.report_error(error)
+    diagnosis = Diagnosis.of(list(_findings(options, identity)))
     text = msgspec.json.encode(diagnosis).decode() if options.json else diagnosis.text()
     return print_answer(text) or (diagnosis.state == "problem")
 
 
-def _findings(options: argparse.Namespace) -> Iterator[Finding]:
+def _findings(options: argparse.Namespace, identity: Identity) -> Iterator[Finding]:
     from mrflight.frontend.doctor.installation import installation
-    from mrflight.frontend.doctor.machine import Folder, Machine, default_folder, machine, scratch
 
     yield from installation()
     if options.job is None:
-        yield from machine(Machine.here())
-        yield scratch(Folder.at(default_folder()), "TMPDIR")
-        return
+        yield from _of_machine(None)
+    else:
+        yield from _of_job(options)
+    if options.cluster is not None:
+        from mrflight.frontend.doctor.cluster import cluster
+
+        yield from cluster(options.cluster, ClientOptions(identity=identity), options.timeout)
+
+
+def _of_machine(spill: Path | None, *, with_ray: bool = False) -> Iterator[Finding]:
+    from mrflight.frontend.doctor.machine import Folder, Machine, machine, scratch
+    from mrflight.system.scratch import temporary_folder
+
+    yield from machine(Machine.here(), with_ray=with_ray)
+    setting = "TMPDIR" if spill is None else "cluster.spill_dir"
+    yield scratch(Folder.at(spill or temporary_folder()), setting)
+
+
+def _of_job(options: argparse.Namespace) -> Iterator[Finding]:
     try:
         spec, folder = driver.requested_job(options)
     except MrflightError as error:
-        yield from machine(Machine.here())
+        yield from _of_machine(None)
         yield Finding(str(options.job), "problem", str(error))
         return
     from mrflight.frontend.doctor.job import job
 
-    yield from machine(Machine.here(), with_ray=spec.cluster.executor == "ray")
     spill = spec.cluster.spill_dir
-    root = default_folder() if spill is None else folder / spill
-    yield scratch(Folder.at(root), "cluster.spill_dir")
+    with_ray = spec.cluster.executor == "ray"
+    yield from _of_machine(None if spill is None else folder / spill, with_ray=with_ray)
     yield from job(spec, folder, options.timeout)

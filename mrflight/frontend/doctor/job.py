@@ -9,11 +9,14 @@ from pathlib import Path
 
 from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
+from mrflight.frontend.doctor.certificates import certificate_files
 from mrflight.frontend.doctor.clock import clock_by_http
+from mrflight.frontend.doctor.cluster import cluster
 from mrflight.frontend.doctor.finding import Finding, checked
 from mrflight.frontend.doctor.machine import memory_of_job
 from mrflight.planner.explain import explain
 from mrflight.storage import Location, locate
+from mrflight.storage.certificates import CA_CHAIN, CLIENT_CERTIFICATE
 from mrflight.storage.failures import read_failure
 from mrflight.storage.option_checks import prepare_storage
 from mrflight.storage.option_names import BUCKETS, ENDPOINT, canonical, scheme_of
@@ -23,7 +26,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def job(spec: JobSpec, folder: Path, timeout_s: float) -> Iterator[Finding]:
-    """Yield what was found of a job: each store that it names, and then its plan.
+    """Yield what was found of a job: its cluster, each store that it names, and then its plan.
 
     The plan reads the schemas of the inputs, imports the user's functions, and looks at the output,
     so it finds whatever would keep the job from its first task.
@@ -32,6 +35,9 @@ def job(spec: JobSpec, folder: Path, timeout_s: float) -> Iterator[Finding]:
     yield from prepared
     if any(finding.state == "problem" for finding in prepared):
         return
+    if spec.cluster.metadata is not None:
+        client = RunSettings.of(spec, folder).client
+        yield from cluster(spec.cluster.metadata, client, timeout_s)
     stores = list(_stores(spec, folder, timeout_s))
     yield from stores
     if not any(finding.state == "problem" for finding in stores):
@@ -41,7 +47,11 @@ def job(spec: JobSpec, folder: Path, timeout_s: float) -> Iterator[Finding]:
 
 def _prepare(spec: JobSpec, folder: Path) -> list[Finding]:
     prepare_storage(spec, folder)
-    return [memory_of_job(RunSettings.of(spec, folder).memory.total, free_memory())]
+    found = [memory_of_job(RunSettings.of(spec, folder).memory.total, free_memory())]
+    if (pems := spec.storage.get("pem_dir")) is not None:
+        names = (CA_CHAIN, CLIENT_CERTIFICATE)
+        found += certificate_files(folder / pems / name for name in names)
+    return found
 
 
 def _plan(spec: JobSpec, folder: Path) -> list[Finding]:

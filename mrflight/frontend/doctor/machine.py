@@ -12,7 +12,6 @@ import msgspec
 
 from mrflight.frontend.doctor.finding import Finding
 from mrflight.system.free_memory import free_memory
-from mrflight.system.scratch import temporary_folder
 from mrflight.units import format_bytes
 
 _GIB = 2**30
@@ -121,11 +120,6 @@ def scratch(found: Folder, setting: str) -> Finding:
             f"free some space, or set {setting} to a folder of a larger disk",
         )
     return Finding(check, "ok", free)
-
-
-def default_folder() -> Path:
-    """Return the folder that jobs spill to if nothing else is set."""
-    return temporary_folder()
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:

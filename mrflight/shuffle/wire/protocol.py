@@ -368,6 +368,8 @@ class StatusResponse(Message, frozen=True):
 
     servers: list[ServerStatus]
     shuffles: list[ShuffleStatus]
+    time_s: float = 0.0
+    """The clock of the metadata server, in seconds since 1970; 0 if it is older and tells none."""
 
 
 M = TypeVar("M", bound=Message)

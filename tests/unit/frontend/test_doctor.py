@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mrflight.errors import StoreError
 from mrflight.frontend import cli
 from mrflight.frontend.doctor import installation as installation_check
+from mrflight.frontend.doctor.certificates import certificate
 from mrflight.frontend.doctor.clock import clock, clock_by_http
 from mrflight.frontend.doctor.finding import Diagnosis, Finding, checked
 from mrflight.frontend.doctor.installation import installation
@@ -124,6 +125,15 @@ def test_a_clock_that_is_wrong_is_found(ahead_s: float, state: str, words: str) 
     finding = clock(ahead_s, "the store")
     assert finding.state == state
     assert words in finding.what
+
+
+@pytest.mark.parametrize(
+    ("days", "state"), [(300, "ok"), (15, "ok"), (13, "warning"), (0, "problem"), (-3, "problem")]
+)
+def test_a_certificate_that_ends_soon_is_found(days: int, state: str) -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    finding = certificate("certificate a.pem", now + timedelta(days=days), now)
+    assert finding.state == state
 
 
 @contextmanager
