@@ -9,7 +9,6 @@ from mrflight import driver
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.security.principal import Role
 from mrflight.system.command_line import Command, CommandParser, quantity
-from mrflight.system.private_file import PRIVATE, PUBLIC, write_new_files
 from mrflight.system.standard_streams import print_answer, say
 
 _FOLDER = Path("certificates")
@@ -192,6 +191,8 @@ def _token(options: argparse.Namespace) -> int:
 
 
 def _write(key: Path, key_pem: bytes, certificate: Path, certificate_pem: bytes) -> None:
+    from mrflight.system.private_file import PRIVATE, PUBLIC, write_new_files
+
     try:
         write_new_files({key: (key_pem, PRIVATE), certificate: (certificate_pem, PUBLIC)})
     except FileExistsError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,11 +14,13 @@ from mrflight.config.identity import ClientOptions, Identity
 from mrflight.config.identity_options import add_identity_arguments, identity_of
 from mrflight.config.locations import parse_location
 from mrflight.errors import MrflightError
-from mrflight.frontend.doctor.finding import Diagnosis, Finding
 from mrflight.system.command_line import Command, quantity
 from mrflight.system.log_output import log_to_stderr
 from mrflight.system.standard_streams import print_answer
 from mrflight.units import parse_seconds
+
+if TYPE_CHECKING:
+    from mrflight.frontend.doctor.finding import Finding
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +70,8 @@ COMMAND = Command(
 
 def run(options: argparse.Namespace) -> int:
     """Print what was found; return 1 if there is a problem."""
+    from mrflight.frontend.doctor.finding import Diagnosis  # other commands need none of it
+
     log_to_stderr("error")
     try:
         identity = identity_of(options)
@@ -101,13 +106,15 @@ def _of_machine(spill: Path | None, *, with_ray: bool = False) -> Iterator[Findi
 
 
 def _of_job(options: argparse.Namespace) -> Iterator[Finding]:
+    from mrflight.frontend.doctor.finding import Finding
+    from mrflight.frontend.doctor.job import job
+
     try:
         spec, folder = driver.requested_job(options)
     except MrflightError as error:
         yield from _of_machine(None)
         yield Finding(str(options.job), "problem", str(error))
         return
-    from mrflight.frontend.doctor.job import job
 
     spill = spec.cluster.spill_dir
     with_ray = spec.cluster.executor == "ray"
