@@ -40,8 +40,8 @@ from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
 from mrflight.storage.environment import conflicting_variables, with_environment  # noqa: E402
 from mrflight.system.command_line import Command  # noqa: E402
 from mrflight.system.debugging import is_debugging  # noqa: E402
-from mrflight.system.log_output import LOG_LEVELS, LogLevel, log_to_stderr  # noqa: E402
-from mrflight.system.progress import progress_for  # noqa: E402
+from mrflight.system.log_output import LOG_FORMATS, LOG_LEVELS, LogLevel, log_to_stderr  # noqa: E402
+from mrflight.system.progress import LoggedProgress, progress_for  # noqa: E402
 from mrflight.system.signals import SignalInterrupts  # noqa: E402
 from mrflight.system.standard_streams import (  # noqa: E402
     EXIT_RESULT_LOST,
@@ -50,7 +50,7 @@ from mrflight.system.standard_streams import (  # noqa: E402
     write,
 )
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mrflight.driver")  # whether it is run as a module or not
 
 EXIT_FAILED = 1
 EXIT_WRONG_JOB = 2
@@ -88,6 +88,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=LOG_LEVELS,
         help="write log messages of this level and above to stderr, those of your functions, too; "
         "by default warning, with -v info, with -vv debug, with -q error",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="json: write nothing to stderr but log messages, each as one JSON object, with its "
+        "job, stage and task; -v adds the progress. By default text",
     )
 
 
@@ -147,8 +154,10 @@ def log_level(options: argparse.Namespace) -> LogLevel:
 
 def drive(options: argparse.Namespace) -> int:
     """Run the job, report its result, and return the exit code."""
-    log_to_stderr(log_level(options))
-    with Recorder(progress_for(None if options.quiet else sys.stderr)) as events:
+    log_to_stderr(log_level(options), format=options.log_format)
+    shown = None if options.quiet else sys.stderr
+    progress = LoggedProgress() if options.log_format == "json" else progress_for(shown)
+    with Recorder(progress) as events:
         return _drive(options, events)
 
 
@@ -168,15 +177,23 @@ def _drive(options: argparse.Namespace, events: Recorder) -> int:
         state, text, code = _describe_failure(error, interrupts)
         if is_debugging():
             traceback.print_exception(error)
-        say(f"mrflight: {text}\n")
+        _tell(options, logging.ERROR, text, prefix="mrflight: ")
         result = metrics.result(state, text)
         events.keep(JobEnded(result=result))
         _print_json(options, result)
         return code
     events.keep(JobEnded(result=result))
     if not options.quiet:
-        say(f"{result.summary()}\n")
+        _tell(options, logging.INFO, result.summary())
     return 0 if _print_json(options, result) else EXIT_RESULT_LOST
+
+
+def _tell(options: argparse.Namespace, level: int, text: str, prefix: str = "") -> None:
+    """Write a text for people to stderr, or log it where only programs read that."""
+    if options.log_format == "json":
+        log.log(level, "%s", text)
+    else:
+        say(f"{prefix}{text}\n")
 
 
 def _describe_failure(error: BaseException, interrupts: SignalInterrupts) -> tuple[str, str, int]:

@@ -109,8 +109,8 @@ def main(
 ) -> None:
     """Run a server command; if it cannot start, print one line to stderr and exit with code 2."""
     open_missing_streams()
-    log_to_stderr("info", with_time=True)
     options = command.parser(f"python -m mrflight.servers.{command.name}").parse_args(arguments)
+    log_to_stderr("info", format=options.log_format, with_time=True)
     if options.parent_lock is not None:
         exit_with_parent(options.parent_lock)
     try:

@@ -12,6 +12,7 @@ from mrflight.config.identity_options import add_identity_arguments
 from mrflight.config.locations import parse_location
 from mrflight.config.secret_reference import is_reference
 from mrflight.system.command_line import Command, quantity
+from mrflight.system.log_output import LOG_FORMATS
 from mrflight.units import parse_bytes, parse_seconds
 
 
@@ -80,6 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> Non
         action="store_true",
         help="listen on --host although calls are neither encrypted nor authenticated: whoever "
         "reaches the port reads and changes all rows",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="json: write each log message to stderr as one JSON object; by default text",
     )
     parser.add_argument("--parent-lock", type=Path, help=argparse.SUPPRESS)
 

@@ -72,7 +72,7 @@ class TaskCall(msgspec.Struct, frozen=True):
             attach_report(error, _report(began, cpu_began))
             raise
         finally:
-            label_process(LogLabel())
+            label_process(LogLabel(self.label.job))
         return Reported(result, _report(began, cpu_began))
 
 

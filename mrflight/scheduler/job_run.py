@@ -34,6 +34,7 @@ from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.storage.option_checks import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.system.fork_server.client import load_here
+from mrflight.system.log_label import LogLabel, label_process
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders
 from mrflight.system.signals import Interrupts
 
@@ -77,6 +78,8 @@ def open_job(
     metrics.job_id = new_job_id()
     history = history_path(spec, folder, metrics.job_id)
     events.record(job_began(metrics.job_id, spec, settings))
+    if owns_process:
+        label_process(LogLabel(metrics.job_id))
     if kernel_language() == "python":
         events.notice("notice", _SLOW_KERNEL)
     is_direct = is_likely_direct(spec, folder)

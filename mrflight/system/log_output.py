@@ -4,25 +4,103 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal, TextIO, get_args
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, TextIO, get_args
+
+import msgspec
+
+from mrflight.system.log_label import current_label
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
 
 
-def log_to_stderr(level: LogLevel, *, with_time: bool = False) -> None:
-    """Write messages of this level and above to stderr.
+class LogSettings(NamedTuple):
+    """What is written, and how."""
+
+    level: LogLevel
+    format: LogFormat = "text"
+    with_time: bool = False
+    """Whether text has the time of day; JSON always has it."""
+
+
+_chosen: LogSettings | None = None
+
+
+def chosen_settings() -> LogSettings | None:
+    """Return the settings of this process, for others that work for it; None if it has none."""
+    return _chosen
+
+
+def log_to_stderr(
+    level: LogLevel, *, format: LogFormat = "text", with_time: bool = False
+) -> LogSettings:
+    """Write messages of this level and above to stderr, each with what it is about.
 
     Nothing is changed where a program has configured logging already: a server of a job is forked
-    from its driver, and logs as that does.
+    from its driver, and logs as that does. Returns the settings.
     """
+    global _chosen
+    settings = LogSettings(level, format, with_time)
+    if not logging.root.handlers:
+        _chosen = settings
+        handler = _StderrHandler()
+        handler.addFilter(_add_label)
+        handler.setFormatter(_formatter(settings))
+        logging.basicConfig(level=level.upper(), handlers=[handler])
+    return settings
+
+
+def message_of(line: str) -> str:
+    """Return the message of a line of a log, if it is a JSON object; or else the line."""
+    try:
+        return msgspec.json.decode(line, type=_Line).message
+    except (msgspec.MsgspecError, UnicodeError):
+        return line
+
+
+def _formatter(settings: LogSettings) -> logging.Formatter:
+    if settings.format == "json":
+        return _JsonFormatter()
     form = "%(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(
-        level=level.upper(),
-        format=f"%(asctime)s {form}" if with_time else form,
-        handlers=[_StderrHandler()],
-    )
+    return logging.Formatter(f"%(asctime)s {form}" if settings.with_time else form)
+
+
+def _add_label(record: logging.LogRecord) -> bool:
+    """Add what runs in the thread that logs: ``job``, ``stage``, ``task`` and ``attempt``."""
+    vars(record).update(current_label()._asdict())
+    return True
+
+
+class _Line(msgspec.Struct):
+    message: str
+
+
+class _JsonFormatter(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # it escapes whatever a message has
+
+        values: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+            "thread": record.threadName,
+        }
+        for name in ("job", "stage", "task"):
+            if value := getattr(record, name, ""):
+                values[name] = value
+        if "task" in values:
+            values["attempt"] = getattr(record, "attempt", 0)
+        if record.exc_info:
+            values["exception"] = self.formatException(record.exc_info)
+        return json.dumps(values)
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

@@ -24,6 +24,7 @@ from mrflight.events.kinds import (
 from mrflight.events.profile import profile
 from mrflight.result import JobResult
 from tests.support import faulty_job
+from tests.support.cluster import server_process
 from tests.support.driver import DriverRun, drive, write_job
 from tests.support.faults import faulty_run, kill
 from tests.support.gated_job import GatedJob, gated_job
@@ -51,6 +52,7 @@ data_servers = 2
 """
 
 FUNCTIONS = """
+import logging
 import os
 import signal
 from pathlib import Path
@@ -68,6 +70,10 @@ def die_once(batch):
     except FileExistsError:
         return batch
     os.kill(os.getpid(), signal.SIGKILL)
+
+def warn(batch):
+    logging.getLogger("functions").warning("careful")
+    return batch
 
 def swell(batch):
     filler = pa.array([os.urandom(2000) for _ in range(batch.num_rows)])
@@ -263,6 +269,45 @@ def test_a_history_needs_a_folder(folder: Path, value: str, message: str) -> Non
     assert done.code == 2
     assert done.message.startswith("job.events: ")
     assert message in done.message
+
+
+def test_logs_in_json_have_the_job_the_stage_and_the_task(folder: Path) -> None:
+    done, _ = run(folder, "warn", "--log-format=json", "-v")
+    assert done.code == 0, done.stderr
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    careful = [record for record in records if record["message"] == "careful"]
+    job = done.result["job_id"]
+    assert {record["task"].partition(",")[0] for record in careful} == {
+        f"map {number} (rows" for number in range(FILES)
+    }
+    assert {(each["job"], each["stage"], each["logger"], each["level"]) for each in careful} == {
+        (job, "map", "functions", "warning")
+    }
+    assert len({record["pid"] for record in careful} - {records[-1]["pid"]}) >= 1
+    messages = [record["message"] for record in records if record.get("job") == job]
+    assert f"map: {FILES} tasks" in messages
+    assert any(message.startswith("3,000 rows in") for message in messages)
+
+
+def test_a_server_logs_in_json(tmp_path: Path) -> None:
+    path = tmp_path / "stderr"
+    with (
+        path.open("wb") as stderr,
+        server_process("metadata", "--port=0", "--log-format=json", stderr=stderr) as (_, ready),
+    ):
+        pass
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    location = ready.split()[-1]
+    assert records[-1]["message"] == f"{location}: stopping"
+    assert {record["level"] for record in records} == {"info"}
+
+
+def test_a_failure_is_a_record_where_logs_are_json(folder: Path) -> None:
+    done, _ = run(folder, "fail", "--log-format=json")
+    assert done.code == 2
+    *_, last = (json.loads(line) for line in done.stderr.splitlines())
+    assert (last["level"], last["logger"]) == ("error", "mrflight.driver")
+    assert "no such luck" in last["message"]
 
 
 def test_python_jobs_have_histories_too(folder: Path) -> None:

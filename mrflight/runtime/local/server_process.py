@@ -15,6 +15,7 @@ from typing import NamedTuple
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.system.fork_server.child import Streams, WaitLimit
 from mrflight.system.fork_server.client import ForkServer
+from mrflight.system.log_output import message_of
 from mrflight.system.process_info import signal_name
 
 START_TIMEOUT_S = 60.0
@@ -120,7 +121,7 @@ class ServerProcess:
         return f"ended with code {code}"
 
     def last_log_line(self) -> str:
-        return self._log_tail().splitlines()[-1][:_MAX_LINE]
+        return message_of(self._log_tail().splitlines()[-1])[:_MAX_LINE]
 
     def close(self) -> None:
         self.kill()

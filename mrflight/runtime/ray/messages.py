@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from mrflight.security.credentials import Credentials
+from mrflight.system.log_output import LogSettings
 
 
 class Connect(msgspec.Struct, frozen=True):
@@ -66,6 +67,8 @@ class WorkerContext(msgspec.Struct, frozen=True):
     """The modules to load before the first call."""
     credentials: Credentials | None = None
     """For the job's servers, on several nodes."""
+    logs: LogSettings | None = None
+    """What workers write to their stderr, which Ray keeps; None if the driver has not chosen."""
 
 
 class StartWorkers(NamedTuple):

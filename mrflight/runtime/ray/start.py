@@ -25,6 +25,7 @@ from mrflight.security.credentials import give
 from mrflight.security.job_certificates import JobAuthority
 from mrflight.shuffle.wire.idle_connections import keep_idle
 from mrflight.system.fork_server.client import load_here
+from mrflight.system.log_output import chosen_settings
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
 from mrflight.system.signals import run_interruptibly
 
@@ -63,7 +64,14 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     authority = None if is_local else _authority()
     credentials = authority.issue("worker") if authority else None
     gateway.set_job(
-        WorkerContext(ray.home, str(options.folder), not is_local, tuple(modules), credentials)
+        WorkerContext(
+            ray.home,
+            str(options.folder),
+            not is_local,
+            tuple(modules),
+            credentials,
+            chosen_settings(),
+        )
     )
     cluster = None
     if settings.data_servers:

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mrflight.runtime.ray.messages import WorkerContext
+from mrflight.system.log_output import log_to_stderr
 
 if TYPE_CHECKING:
     from mrflight.runtime.worker import StageSwitch
@@ -66,6 +67,8 @@ def _become_worker(job: WorkerContext) -> _Worker:
         from mrflight.security.credentials import give
 
         give(job.credentials)
+    if job.logs is not None:
+        log_to_stderr(job.logs.level, format=job.logs.format, with_time=True)
     for module in job.modules:
         importlib.import_module(module)
     # Ray's handler raises SystemExit in the call, which would become its answer.

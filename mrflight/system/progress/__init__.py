@@ -4,6 +4,7 @@ One `ProgressReport` is made for a job and handed to everything that has somethi
 """
 
 from mrflight.system.progress.choice import progress_for, progress_here
+from mrflight.system.progress.logged import LoggedProgress
 from mrflight.system.progress.report import (
     NO_WORK,
     ProgressReport,
@@ -11,4 +12,12 @@ from mrflight.system.progress.report import (
     Work,
 )
 
-__all__ = ["NO_WORK", "ProgressReport", "QuietProgress", "Work", "progress_for", "progress_here"]
+__all__ = [
+    "NO_WORK",
+    "LoggedProgress",
+    "ProgressReport",
+    "QuietProgress",
+    "Work",
+    "progress_for",
+    "progress_here",
+]
