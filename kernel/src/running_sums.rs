@@ -178,11 +178,19 @@ struct Groups {
     bits: u32,
     /// One more than the first word of a group; 0 in a free slot.
     slots: Vec<u32>,
+    /// The words of half as many groups as there are slots.
+    max_words: usize,
 }
 
 impl Groups {
     fn new(stride: usize) -> Self {
-        Self { stride, words: Vec::new(), bits: MIN_BITS, slots: vec![0; 1 << MIN_BITS] }
+        Self {
+            stride,
+            words: Vec::new(),
+            bits: MIN_BITS,
+            slots: vec![0; 1 << MIN_BITS],
+            max_words: stride << (MIN_BITS - 1),
+        }
     }
 
     fn count(&self) -> usize {
@@ -215,8 +223,9 @@ impl Groups {
     }
 
     fn find_or_begin(&mut self, key: u64) -> u32 {
-        match self.slots[self.slot(key)] {
-            0 => self.begin(key),
+        let slot = self.slot(key);
+        match self.slots[slot] {
+            0 => self.begin(key, slot),
             known => known - 1,
         }
     }
@@ -234,17 +243,16 @@ impl Groups {
         }
     }
 
-    /// Begin a group of a key, to which the rows belong that come later. Return its first word.
+    /// Begin a group of the key of a slot, to which the rows belong that come later. Return its
+    /// first word.
     #[allow(clippy::cast_possible_truncation)] // there are less than 2^32 words: see `check`
-    fn begin(&mut self, key: u64) -> u32 {
+    fn begin(&mut self, key: u64, slot: usize) -> u32 {
         let place = self.words.len() as u32;
         self.words.push(key);
         self.words.resize(self.words.len() + self.stride - 1, 0);
-        if self.count() * 2 > self.slots.len() {
+        self.slots[slot] = place + 1;
+        if self.words.len() > self.max_words {
             self.grow();
-        } else {
-            let slot = self.slot(key);
-            self.slots[slot] = place + 1;
         }
         place
     }
@@ -253,6 +261,7 @@ impl Groups {
     #[allow(clippy::cast_possible_truncation)]
     fn grow(&mut self) {
         self.bits += 1;
+        self.max_words *= 2;
         self.slots = vec![0; 1 << self.bits];
         for place in (0..self.words.len()).step_by(self.stride) {
             let slot = self.slot(self.words[place]);
@@ -263,7 +272,8 @@ impl Groups {
     /// Begin another group of the same key. Return its first word.
     #[cold]
     fn begin_again(&mut self, place: u32) -> usize {
-        self.begin(self.words[place as usize]) as usize
+        let key = self.words[place as usize];
+        self.begin(key, self.slot(key)) as usize
     }
 
     /// Add values to the sums in word `at` of the groups in `places`.
