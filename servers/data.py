@@ -65,6 +65,7 @@ from .http_port import http_port
 from .listening import Listening, listening
 from .membership import Membership
 from .observed import ObservedData
+from .rotating import RotatingServer
 from .shared_memory import SharedMemory
 
 _MESSAGE_BYTES = 2 * 2**20
@@ -118,6 +119,8 @@ class DataServer(flight.FlightServerBase):
         # A writer learns of a refusal from its channel, too, which may not hold what it sends.
         with self._memory.channel(target.channel) as channel:
             self._membership.open(target.shuffle, target.token)
+            if target.wants_answer:
+                writer.write(b"")
             for partition, block in (
                 _blocks(reader, channel)
                 if target.partition is None
@@ -276,8 +279,8 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         SharedMemory() as memory,
     ):
         membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
-        server = DataServer(at, store, membership, memory)
-        location = process.public_location(server, at.location, options.advertise)
+        server = RotatingServer(at, lambda at: DataServer(at, store, membership, memory))
+        location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
 
         def drain() -> None:
@@ -287,7 +290,8 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
             store.close()  # puts that wait for memory fail
             server.shutdown()
 
-        yield process.Running(location, drain, scratch.close, ObservedData(store, membership))
+        observed = ObservedData(store, membership)
+        yield process.Running(location, drain, server.reload, scratch.close, observed)
 
 
 def _spill_folder(root: Path) -> ScratchFolder:

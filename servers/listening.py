@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mrflight.config.identity import ANONYMOUS, Identity
@@ -17,6 +17,9 @@ from mrflight.security.credentials import Credentials, load
 from .guard import MIDDLEWARE, Guard
 
 log = logging.getLogger(__name__)
+
+
+_ALL_ADDRESSES = {"0.0.0.0", "::", "[::]"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,18 @@ class Listening:
     certificates: dict[str, Any] = field(default_factory=dict)
     """The options of a Flight server that encrypts."""
 
+    def with_port(self, port: int) -> Listening:
+        """Return the same with the port that was taken in place of port 0."""
+        if self.location.startswith("grpc+unix:"):
+            return self
+        return replace(self, location=f"{self.location.rpartition(':')[0]}:{port}")
+
+    def renewed(self) -> Listening:
+        """Return the same with the certificates that are in the files now."""
+        verifies = bool(self.certificates["verify_client"])
+        certificates = _certificates(load(self.identity), verifies=verifies)
+        return replace(self, certificates=certificates)
+
     @property
     def options(self) -> dict[str, Any]:
         """The options of a Flight server."""
@@ -44,6 +59,11 @@ def listening(options: argparse.Namespace) -> Listening:
     would not know who calls, unless --insecure-network says so.
     """
     identity = identity_of(options)
+    if options.host in _ALL_ADDRESSES and options.advertise is None and options.socket is None:
+        raise JobFileError(
+            f"--host {options.host} is every address of this machine, and clients have to be told "
+            "one: add --advertise grpc+tls://HOST:PORT"
+        )
     access = None if options.access is None else Access(options.access)
     if options.socket is not None:
         return Listening(f"grpc+unix://{options.socket}", Guard(access), identity)

@@ -84,6 +84,7 @@ from .guard import check_token
 from .http_port import http_port
 from .listening import Listening, listening
 from .observed import ObservedMetadata
+from .rotating import RotatingServer
 
 log = logging.getLogger(__name__)
 
@@ -281,10 +282,10 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
     process.raise_open_file_limit()
     totals = MetadataTotals()
     with _registry(options, totals.count) as registry:
-        server = MetadataServer(at, registry)
-        location = process.public_location(server, at.location, options.advertise)
+        server = RotatingServer(at, lambda at: MetadataServer(at, registry))
+        location = process.public_location(server.port, at.location, options.advertise)
         observed = ObservedMetadata(registry, totals)
-        yield process.Running(location, server.shutdown, observed=observed)
+        yield process.Running(location, server.shutdown, server.reload, observed=observed)
 
 
 @contextmanager

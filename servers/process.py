@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyarrow import flight
 
 from mrflight.errors import MrflightError
 from mrflight.system.command_line import Command
@@ -31,25 +30,26 @@ MAX_OPEN_FILES = 65_536
 server would refuse the connections of more workers."""
 
 
-def public_location(server: flight.FlightServerBase, listen: str, advertise: str | None) -> str:
+def public_location(port: int, listen: str, advertise: str | None) -> str:
     """Return the location for clients: the advertised one, or the one that the server has taken."""
     if advertise is not None:
         return advertise
     if listen.startswith("grpc+unix:"):
         return listen
-    return f"{listen.rpartition(':')[0]}:{server.port}"
+    return f"{listen.rpartition(':')[0]}:{port}"
 
 
 @dataclass(frozen=True)
 class Running:
     """A server that answers at ``location`` until ``drain`` is called or its process ends.
 
-    ``clean_up`` removes the server's files in a process that ends without ``drain``. ``observed``
-    is what the server tells about itself.
+    ``reload`` reads its certificates again. ``clean_up`` removes the server's files in a process
+    that ends without ``drain``. ``observed`` is what the server tells about itself.
     """
 
     location: str
     drain: Callable[[], None]
+    reload: Callable[[], None] = lambda: None
     clean_up: Callable[[], None] = lambda: None
     observed: Observed | None = None
 
@@ -57,18 +57,21 @@ class Running:
 def run_until_stopped(name: str, running: Running, drain_timeout_s: float) -> None:
     """Print the ready line, wait for SIGTERM or SIGINT, and drain the server.
 
+    At SIGHUP it reads its certificates again.
+
     If that takes longer than the timeout, the process calls ``clean_up`` and ends with code 1.
     """
     location = running.location
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     # The signal may reach one of gRPC's threads, which would not wake this one from a lock.
     signal.set_wakeup_fd(wake)
     sys.stdout.write(f"mrflight {name} server ready at {location}\n")
     sys.stdout.flush()
-    os.read(woken, 1)
+    while os.read(woken, 1)[0] == signal.SIGHUP:
+        running.reload()
     log.info("%s: stopping", location)
 
     def end() -> None:  # for example because a client never ends its call

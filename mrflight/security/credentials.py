@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,10 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"{type(self).__name__}(...)"
 
 
+_REPLACING_S = 1.0
+_LOOK_AGAIN_S = 0.02
+"""How long, and how often, a certificate and a key that do not belong together are read again."""
+
 _given: dict[str, Credentials] = {}
 
 
@@ -41,12 +46,9 @@ def load(identity: Identity) -> Credentials:
     """Return the credentials of an identity; raise JobFileError if a file cannot be read."""
     if identity.given:
         return _given_or_fetched(identity)
-    return Credentials(
-        _read(identity.ca, "ca"),
-        _read(identity.certificate, "certificate"),
-        _read(identity.key, "key"),
-        resolve(identity.token, "cluster.token") if identity.token else "",
-    )
+    certificate, key = _read_pair(identity) if identity.certificate else (None, None)
+    token = resolve(identity.token, "cluster.token") if identity.token else ""
+    return Credentials(_read(identity.ca, "ca") if identity.ca else None, certificate, key, token)
 
 
 def _given_or_fetched(identity: Identity) -> Credentials:
@@ -63,9 +65,34 @@ def _given_or_fetched(identity: Identity) -> Credentials:
     return found
 
 
-def _read(path: str, key: str) -> bytes | None:
-    if not path:
-        return None
+def _read_pair(identity: Identity) -> tuple[bytes, bytes]:
+    """Return a certificate and its key. Both may be replaced while they are read, one by one."""
+    import ssl  # 10 ms, which only certificates cost
+
+    until = time.monotonic() + _REPLACING_S
+    while True:
+        pair = _both(identity)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                identity.certificate, identity.key
+            )
+        except (ssl.SSLError, OSError) as error:
+            if time.monotonic() >= until:
+                raise JobFileError(
+                    f"tls.key: {identity.key} is not the key of {identity.certificate}, or one of "
+                    f"them is none: {error}"
+                ) from error
+        else:
+            if _both(identity) == pair:
+                return pair
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _both(identity: Identity) -> tuple[bytes, bytes]:
+    return _read(identity.certificate, "certificate"), _read(identity.key, "key")
+
+
+def _read(path: str, key: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import ssl
+import threading
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +36,7 @@ from mrflight.system.deadlines import NO_RETRY
 from tests.support.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
 from tests.support.cluster import server_process
 from tests.support.driver import drive
+from tests.support.faults import await_that
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 
@@ -185,3 +190,68 @@ def test_nobody_else_is_let_in(secured: Secured) -> None:
 def refused(call: Callable[[], object], words: str) -> None:
     with pytest.raises(AccessDeniedError, match=words):
         call()
+
+
+@pytest.mark.slow
+def test_certificates_change_every_second_under_load(tmp_path: Path) -> None:
+    """No call of our own clients fails, and puts have their rows once."""
+    authority = new_authority("test", 1)
+    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem)
+
+    def renew(name: str) -> None:
+        issued = issue(authority, name, ["127.0.0.1"], days=1)
+        for kind, content in (("key", issued.key_pem), ("pem", issued.certificate_pem)):
+            (tmp_path / "new").write_bytes(content)
+            (tmp_path / "new").rename(tmp_path / f"{name}.{kind}")
+
+    for name in ("servers", "job"):
+        renew(name)
+    files = [str(tmp_path / each) for each in ("ca.pem", "servers.pem", "servers.key")]
+    options = ["--tls-ca", files[0], "--tls-certificate", files[1], "--tls-key", files[2]]
+    options += ["--verify-client", "--port", "0"]
+    job = Identity(files[0], str(tmp_path / "job.pem"), str(tmp_path / "job.key"))
+    ended = threading.Event()
+    written: list[int] = []
+
+    def shuffle_again(number: int) -> None:
+        with mrflight.connect(metadata, identity=job) as client:
+            while not ended.is_set():
+                shuffle = client.create_shuffle(f"s{number}-{len(written)}", 4)
+                with shuffle.writer(0, key=["k"]) as out:
+                    out.write(ROWS)
+                rows = [batch.num_rows for part in range(4) for batch in shuffle.reader(part)]
+                assert sum(rows) == ROWS.num_rows
+                shuffle.drop()
+                written.append(number)
+
+    with ExitStack() as stack:
+        process, line = stack.enter_context(server_process("metadata", *options))
+        metadata = line.split()[-1]
+        servers = [process]
+        for _ in range(2):
+            each, _ = stack.enter_context(server_process("data", "--metadata", metadata, *options))
+            servers.append(each)
+        threads = stack.enter_context(ThreadPoolExecutor(4))
+        stack.callback(ended.set)
+        running = [threads.submit(shuffle_again, number) for number in range(4)]
+        for _ in range(10):
+            renew("servers")
+            renew("job")
+            for each in servers:
+                each.send_signal(signal.SIGHUP)
+            done, _ = wait(running, 1.0, return_when=FIRST_EXCEPTION)
+            assert not done, [each.result() for each in done]
+            await_that(
+                lambda: served(metadata) == (tmp_path / "servers.pem").read_text(),
+                "new certificates",
+            )
+        ended.set()
+        for each in running:
+            each.result()
+    assert len(written) > 10
+
+
+def served(location: str) -> str:
+    """Return the certificate with which a server answers now."""
+    host, _, port = location.rpartition("/")[2].partition(":")
+    return ssl.get_server_certificate((host, int(port)))

@@ -7,9 +7,11 @@ import threading
 import time
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import flight
 
-from mrflight.errors import ProtocolError
+from mrflight.config.locations import is_encrypted
+from mrflight.errors import ProtocolError, ServerUnavailableError
 from mrflight.shuffle.wire.block import (
     PACKED_BYTES,
     WIRE_SCHEMA,
@@ -20,6 +22,7 @@ from mrflight.shuffle.wire.block import (
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import PutReceipt, decode
+from mrflight.shuffle.wire.secure_client import FIRST_PAUSE_S, RETRIES
 from mrflight.shuffle.wire.shared_blocks import MAX_TAGS, NO_ROWS, SharedTag, encode_tags
 from mrflight.shuffle.wire.tickets import BlockStream
 from mrflight.shuffle.wire.transport import StreamChannel
@@ -45,10 +48,30 @@ class PutStream:
         self._blocks = 0
         self._rows = 0
         self._ending: threading.Thread | None = None
+        self._open(connections, command)
+
+    def _open(self, connections: Connections, command: BlockStream) -> None:
+        """Begin the put; where certificates may change, several times until the server takes it."""
+        if not is_encrypted(self._location):
+            self._begin(connections, command)
+            return
+        command = replace(command, wants_answer=True)
+        for number in range(RETRIES + 1):
+            try:
+                self._begin(connections, command)
+                with from_flight(self._location, self._operation):
+                    self._reader.read()
+                return
+            except ServerUnavailableError:
+                if number == RETRIES:
+                    raise
+                time.sleep(FIRST_PAUSE_S * 2**number)
+
+    def _begin(self, connections: Connections, command: BlockStream) -> None:
         descriptor = flight.FlightDescriptor.for_command(command.encode())
         options = flight.FlightCallOptions(timeout=connections.timeouts.stream_s)
-        with from_flight(location, self._operation):
-            client = connections.to(location)
+        with from_flight(self._location, self._operation):
+            client = connections.to(self._location)
             self._writer, self._reader = client.do_put(descriptor, WIRE_SCHEMA, options)
 
     def send(self, partition: int, block: Block) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pyarrow import flight
@@ -9,6 +10,39 @@ from pyarrow import flight
 from mrflight.config.identity import ANONYMOUS, Identity
 from mrflight.config.locations import is_encrypted
 from mrflight.security.credentials import Credentials, load
+
+RETRIES = 4
+FIRST_PAUSE_S = 0.02
+"""Twice as long before each further retry. A server that takes new certificates does not listen for
+2 to 50 ms, and refuses calls that come while it ends."""
+
+_SERVICE = "arrow.flight.protocol.FlightService"
+_RETRIED = ("DoAction", "GetFlightInfo", "DoGet")
+"""Methods that may be called again: no answer has come, and all our requests may be repeated. A put
+is not among them, because gRPC would send rows again that the server has: see `PutStream`."""
+
+_AGAIN_IF_REFUSED = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    (
+        "grpc.service_config",
+        json.dumps(
+            {
+                "methodConfig": [
+                    {
+                        "name": [{"service": _SERVICE, "method": each} for each in _RETRIED],
+                        "retryPolicy": {
+                            "maxAttempts": 1 + RETRIES,
+                            "initialBackoff": f"{FIRST_PAUSE_S}s",
+                            "maxBackoff": "1s",
+                            "backoffMultiplier": 2,
+                            "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
+                        },
+                    }
+                ]
+            }
+        ),
+    ),
+]
 
 AUTHORIZATION = "authorization"
 BEARER = "Bearer "
@@ -24,6 +58,8 @@ def open_client(
     if identity == ANONYMOUS and not is_encrypted(location):
         return flight.FlightClient(location, generic_options=channel_options)
     credentials = load(identity)
+    if is_encrypted(location):
+        channel_options = [*channel_options, *_AGAIN_IF_REFUSED]
     options: dict[str, Any] = {"generic_options": channel_options}
     if credentials.token:
         options["middleware"] = [_TokenSender(credentials.token)]

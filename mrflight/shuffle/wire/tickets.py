@@ -94,6 +94,9 @@ class BlockStream(Message, frozen=True, omit_defaults=True):
     token: str = ""
     """The shuffle's token: see `mrflight.ids`."""
     channel: ChannelKey = ""
+    wants_answer: bool = False
+    """Whether the server sends an empty message before it takes the first block. A put that ends
+    before that may be begun again."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -107,6 +110,7 @@ class PutTarget(msgspec.Struct, frozen=True):
     partition: int | None
     token: str = ""
     channel: ChannelKey = ""
+    wants_answer: bool = False
 
 
 class ReadTicket(msgspec.Struct, frozen=True):
@@ -142,6 +146,7 @@ def decode_block_stream(command: bytes) -> PutTarget:
         None,
         stream.token,
         stream.channel,
+        stream.wants_answer,
     )
 
 
