@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import mrflight
+from mrflight.config.identity import ClientOptions
 from mrflight.errors import ServerUnavailableError
 from mrflight.scheduler.attempts import Attempt, StageAttempts
 from mrflight.scheduler.shuffles import JobShuffles
@@ -40,12 +41,13 @@ class KillingAServer(ProgressReport):
         self.committed_bytes = 0
         """The bytes of committed attempts. Any others were sent without need."""
         self._metadata = ""
+        self._client = ClientOptions()
         monkeypatch.setattr("mrflight.frontend.api.progress_here", lambda shown: self)
         make = JobShuffles.create
 
         def made(shuffles: JobShuffles, name: str, partitions: int) -> Shuffle:
             shuffle = make(shuffles, name, partitions)
-            self._metadata = shuffle.metadata
+            self._metadata, self._client = shuffle.metadata, shuffle.client
             return shuffle
 
         monkeypatch.setattr(JobShuffles, "create", made)
@@ -114,14 +116,17 @@ class KillingAServer(ProgressReport):
         assert counted == (attempts, 0), self.lines
         assert self.held_bytes == self.committed_bytes > 0
 
+    def _connect(self) -> mrflight.Cluster:
+        return mrflight.connect(self._metadata, identity=self._client.identity)
+
     def _second_server(self) -> psutil.Process:
         """Return a server with partitions of every shuffle that has more than one."""
-        with mrflight.connect(self._metadata) as cluster:
+        with self._connect() as cluster:
             status = cluster.status()
         return fault_place.PLACE.server_at(status.servers[1].location)
 
     def _look(self) -> None:
-        with mrflight.connect(self._metadata) as cluster, Connections() as connections:
+        with self._connect() as cluster, Connections(self._client) as connections:
             status = cluster.status()
             self.committed_bytes = sum(each.size_bytes for each in status.shuffles)
             for server in status.servers:

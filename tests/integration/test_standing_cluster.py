@@ -220,6 +220,8 @@ def test_a_server_refuses_an_address_that_others_reach() -> None:
         "0.0.0.0",
         "--port",
         "0",
+        "--advertise",
+        "grpc+tcp://localhost:5005",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
