@@ -72,6 +72,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the result on stdout, as one JSON object"
     )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="show a page of the job in a browser while it runs; stderr says where it is",
+    )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="write the page of the job into this one file when the job has ended",
+    )
     how_much = parser.add_mutually_exclusive_group()
     how_much.add_argument(
         "-v",
@@ -158,7 +169,10 @@ def drive(options: argparse.Namespace) -> int:
     shown = None if options.quiet else sys.stderr
     progress = LoggedProgress() if options.log_format == "json" else progress_for(shown)
     with Recorder(progress) as events:
-        return _drive(options, events)
+        code = _drive(options, events)
+        if options.report is not None:
+            _write_report(options, events)
+        return code
 
 
 def _drive(options: argparse.Namespace, events: Recorder) -> int:
@@ -169,6 +183,9 @@ def _drive(options: argparse.Namespace, events: Recorder) -> int:
         with events.progress, ExitStack() as stack:
             stack.callback(interrupts.job_ends)  # even if the job does not begin
             spec, folder = requested_job(options)
+            if options.page and spec.cluster.page is False:
+                cluster = msgspec.structs.replace(spec.cluster, page=True)
+                spec = msgspec.structs.replace(spec, cluster=cluster)
             result = run_job(
                 spec, folder, events, metrics, interrupts=interrupts, owns_process=True
             )
@@ -194,6 +211,20 @@ def _tell(options: argparse.Namespace, level: int, text: str, prefix: str = "") 
         log.log(level, "%s", text)
     else:
         say(f"{prefix}{text}\n")
+
+
+def _write_report(options: argparse.Namespace, events: Recorder) -> None:
+    """Write the page of the job; say so if that fails, which changes nothing about the job."""
+    from mrflight.page.job_page import LiveJob
+    from mrflight.page.report import report
+
+    if events.read(lambda view: view.began is None):
+        return  # the job file is wrong
+    try:
+        options.report.write_text(report(LiveJob(events)), encoding="utf-8")
+    except OSError as error:
+        text = f"--report {options.report}: it cannot be written: {error.strerror}"
+        _tell(options, logging.ERROR, text, "mrflight: ")
 
 
 def _describe_failure(error: BaseException, interrupts: SignalInterrupts) -> tuple[str, str, int]:

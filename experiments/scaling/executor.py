@@ -54,6 +54,9 @@ class SimulatedExecutor:
         self._calls.put(_Call(encoded, parts, future))
         return future
 
+    def worker_of(self, future: Future[Any]) -> str:
+        return ""
+
     def stop(self, future: Future[Any]) -> None:
         """Do not stop a running call: it ends in a moment, and then answers."""
         future.cancel()

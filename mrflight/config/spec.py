@@ -258,6 +258,8 @@ class ClusterSection(_Section, frozen=True):
     """How rows go to and from data servers: "auto" through shared memory where both are on one
     machine and over Flight otherwise, "flight" always over Flight; with "shared" a job fails if
     there is no shared memory."""
+    page: bool | int = False
+    """True to serve a page of the job on a free loopback port while it runs, or the port."""
     metadata: str | None = None
     """The location of a running metadata server. Without it the job runs an embedded cluster."""
     tls: TlsSection | None = None

@@ -44,11 +44,17 @@ class _Sums:
         self.fetched.update(attempt.fetched)
 
 
+_COARSER_EVERY = 50_000
+"""After so many events the interval doubles, so that a job of weeks has some 100,000 of them."""
+
+
 class Bins:
     """Attempts that are not recorded one by one."""
 
     def __init__(self, every_s: float = 1.0) -> None:
         self._every_s = every_s
+        self._coarser_at = _COARSER_EVERY
+        self._taken = 0
         self._sums: dict[tuple[int, str, Outcome], _Sums] = {}
         self._since = 0.0
 
@@ -68,6 +74,10 @@ class Bins:
     def take(self) -> Iterator[AttemptsBinned]:
         """Yield what there is, and forget it."""
         sums, self._sums = self._sums, {}
+        self._taken += len(sums)
+        if self._taken >= self._coarser_at:
+            self._coarser_at += _COARSER_EVERY
+            self._every_s *= 2
         for (stage, worker, outcome), each in sums.items():
             yield AttemptsBinned(
                 since=self._since,

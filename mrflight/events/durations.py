@@ -52,12 +52,14 @@ class Durations:
 
     def median(self) -> float:
         """Return the median, exactly unless there are buckets; 0 without times."""
+        if not self._buckets:  # in a tenth of the time
+            ordered = sorted(self._exact)
+            middle = len(ordered) // 2
+            return (ordered[middle] + ordered[~middle]) / 2 if ordered else 0.0
         counts = [(seconds, 1) for seconds in self._exact]
         counts += [(middle_of(bucket), count) for bucket, count in self._buckets.items()]
         counts.sort()
         size = len(self)
-        if not size:
-            return 0.0
         return (_at(counts, (size - 1) // 2) + _at(counts, size // 2)) / 2
 
 

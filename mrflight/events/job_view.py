@@ -89,7 +89,7 @@ class JobView(msgspec.Struct):
     committed: Committed | None = None
     spans: Spans = msgspec.field(default_factory=Spans)
     binned: int = 0
-    """The attempts that are in no span: those after the first 100,000."""
+    """The attempts that share a span with others: those after the first 100,000."""
     workers: dict[str, WorkerView] = {}
     sent: Traffic = {}
     """What each worker has sent to each data server."""
@@ -139,6 +139,7 @@ class JobView(msgspec.Struct):
 
     def _add_binned(self, event: AttemptsBinned) -> None:
         self.binned += event.count
+        self.spans.add_binned(event)
         self.stages[event.stage].add_binned(event)
         self._add_work(event, event.count)
 

@@ -67,6 +67,7 @@ class Recorder(Closeable):
         self._stages = 0
         self._history: HistoryWriter | None = None
         self._is_closed = False
+        self._followers: list[Closeable] = []
         self.driver = DriverStages(self)
         """What the driver itself works on."""
 
@@ -136,14 +137,20 @@ class Recorder(Closeable):
             events = list(self._ring)[max(0, since - first) :]
             return News(events, self._count, max(0, first - since))
 
+    def closes_with(self, follower: Closeable) -> None:
+        """Close something that follows the stream when this is closed, after the last event."""
+        self._followers.append(follower)
+
     def close(self) -> None:
-        """Write what is left, and end the history."""
+        """Write what is left, and end the history and whatever follows the stream."""
         with self._changed:
             self._flush_bins()
             self._is_closed = True
             if self._history is not None:
                 self._history.close()
             self._changed.notify_all()
+        while self._followers:
+            self._followers.pop().close()
 
     def _take(self, event: AnyEvent) -> None:
         if isinstance(event, AttemptEnded):

@@ -164,8 +164,9 @@ class StageView(msgspec.Struct):
         """Count tasks as done."""
         self.done += tasks
         self.last_done_at = event.at
-        self.rows += event.rows
-        self.done_bytes += event.size_bytes
+        if tasks:  # what is done again counts once
+            self.rows += event.rows
+            self.done_bytes += event.size_bytes
         share = self._share(event.worker)
         share.tasks += tasks
         share.seconds += event.seconds

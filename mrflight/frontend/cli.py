@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from mrflight import driver
 from mrflight.config import server_options
-from mrflight.frontend import certificates, clean, completion, explain, maintain, status
+from mrflight.frontend import certificates, clean, completion, explain, maintain, page, status
 from mrflight.frontend.doctor import command as doctor
 from mrflight.frontend.installation import PrintVersion
 from mrflight.frontend.tune import command as tune
@@ -91,6 +91,7 @@ _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (tune.COMMAND, tune.run),
     (_SERVE, _serve),
     (status.COMMAND, status.run),
+    (page.COMMAND, page.run),
     (clean.COMMAND, clean.run),
     (maintain.COMMAND, maintain.run),
     (certificates.COMMAND, certificates.run),

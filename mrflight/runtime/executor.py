@@ -27,5 +27,8 @@ class Executor(Protocol):
         Its future is cancelled, or ends with WorkerLostError when nothing of it runs any more.
         """
 
+    def worker_of(self, future: Future[R]) -> str:
+        """Return the worker that runs a call; empty if none does, or if it is not known."""
+
     def close(self) -> None:
         """End all workers now. May be called twice."""

@@ -103,6 +103,12 @@ def open_job(
             runtime = open_runtime(stack, options)
         finally:  # not before, as processes that are forked would write what is buffered, too
             begin_history(events, history)
+        if spec.cluster.page is not False:
+            from mrflight.page.live_page import open_job_page
+
+            open_job_page(
+                events, 0 if spec.cluster.page is True else spec.cluster.page, scratch.path
+            )
         yield JobRun(options, runtime, metrics)
 
 

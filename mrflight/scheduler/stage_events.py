@@ -39,6 +39,8 @@ class StageEvents:
         self._job = job
         self._stage = stage
         self.number = recorder.next_stage()
+        self._workers: dict[Attempt, str] = {}
+        """Those of attempts that were seen running."""
 
     def begin(self, tasks: int, size_bytes: int, at_once: int, *, within: bool) -> None:
         self._recorder.record(
@@ -61,13 +63,15 @@ class StageEvents:
         with labelled(LogLabel(self._job, self._stage, of.name, of.attempt.number)):
             yield
 
-    def running(self, of: TaskAttempt) -> None:
-        """An attempt was seen running, for the first time."""
+    def running(self, of: TaskAttempt, worker: str) -> None:
+        """An attempt was seen running, for the first time; ``worker`` may be empty."""
+        self._workers[of.attempt] = worker
         self._recorder.record(
             AttemptRunning(
                 stage=self.number,
                 task=of.attempt.task,
                 name=of.name,
+                worker=worker,
                 attempt=of.attempt.number,
                 speculative=of.is_speculative,
             )
@@ -138,6 +142,7 @@ class StageEvents:
         again: bool = False,
         error: str = "",
     ) -> None:
+        seen_at = self._workers.pop(of.attempt, "")
         self._recorder.record(
             AttemptEnded(
                 stage=self.number,
@@ -145,7 +150,7 @@ class StageEvents:
                 name=of.name,
                 attempt=of.attempt.number,
                 outcome=outcome,
-                worker=report.worker,
+                worker=report.worker or seen_at,
                 seconds=report.seconds,
                 cpu_seconds=report.cpu_seconds,
                 rows=work.rows,

@@ -251,7 +251,8 @@ class TaskSet(Generic[T, R]):
         for attempt in running:
             if attempt not in self._began_s:
                 self._began_s[attempt] = now
-                self._events.running(self._of(attempt))
+                worker = self._executor.worker_of(self._futures[attempt])
+                self._events.running(self._of(attempt), worker)
         return running
 
     def _seconds(self, attempt: Attempt) -> float:

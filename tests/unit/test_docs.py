@@ -114,7 +114,7 @@ EXPLAIN = ["explain", "explain_input", "explain_stage"]
 COMMANDS = [
     *("run", "explain", "tune", "serve metadata", "serve data", "status", "clean", "maintain"),
     *("certificates init", "certificates issue", "certificates token"),
-    *("doctor", "completion"),
+    *("page", "doctor", "completion"),
 ]
 
 

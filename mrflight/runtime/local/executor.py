@@ -98,6 +98,10 @@ class LocalExecutor(Closeable):
             if (worker := self._running.get(future)) is not None:
                 worker.kill()
 
+    def worker_of(self, future: Future[R]) -> str:
+        worker = self._running.get(future)
+        return "" if worker is None else worker.name
+
     def close(self) -> None:
         with self._changing:  # no worker is added any more
             self._closing.set()

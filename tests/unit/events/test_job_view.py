@@ -128,6 +128,8 @@ def test_a_view_is_json_with_spans_in_columns_and_names_as_text() -> None:
         "speculative": [0],
         "began": [12.5],
         "seconds": [0.5],
+        "count": [1],
+        "busy": [0.5],
     }
     stage = decoded["stages"]["0"]
     assert stage["durations"] == {"count": 1, "total": 0.5, "median": 0.5, "longest": 0.5}

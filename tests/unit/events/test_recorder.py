@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import InputError
+from mrflight.events import bins
 from mrflight.events.history import HistoryWriter, read_history, read_view
 from mrflight.events.job_view import JobView, encode_view, fold
 from mrflight.events.kinds import (
@@ -16,10 +17,13 @@ from mrflight.events.kinds import (
     AttemptsBinned,
     Incident,
     JobBegan,
+    JobEnded,
     StageBegan,
     StageEnded,
 )
 from mrflight.events.recorder import RING_EVENTS, Recorder
+from mrflight.result import JobResult
+from mrflight.system.closeable import Closeable
 from tests.support.recorded_progress import RecordedProgress
 
 BEGAN = JobBegan(job_id="j", name="job", version="1", host="here", pid=1)
@@ -49,13 +53,44 @@ def test_the_state_is_that_of_the_history(tmp_path: Path) -> None:
         recorder.record(StageEnded(stage=0, note="all done"))
     assert view_of(recorder) == encode_view(read_view(path))
     view = read_view(path)
-    assert (view.stages[0].done, view.binned, len(view.spans)) == (10, 7, 3)
+    assert (view.stages[0].done, view.binned, len(view.spans)) == (10, 7, 5)
+    assert sum(view.spans.count) == 10
     assert view.stages[0].sent_bytes == sum(range(10))
     binned = [event for event in read_history(path) if isinstance(event, AttemptsBinned)]
     assert [(each.worker, each.count, each.tasks) for each in binned] == [
         ("worker1", 4, 4),
         ("worker0", 3, 3),
     ]
+
+
+def test_bins_are_recorded_less_often_in_a_job_without_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bins, "_COARSER_EVERY", 10)
+    recorder = Recorder(max_attempts=0)
+    recorder.record(stage(tasks=10_000))
+    for at in range(2_000):
+        recorder.record(AttemptEnded(at=float(at), stage=0, task=at, seconds=0.1))
+    recorder.close()
+    spans = recorder.read(lambda view: list(view.spans.count))
+    assert sum(spans) == 2_000
+    assert len(spans) < 100
+    assert spans == sorted(spans[:-1]) + spans[-1:]
+
+
+def test_what_follows_the_stream_is_closed_after_the_last_event() -> None:
+    seen: list[bool] = []
+    recorder = Recorder()
+
+    class Follower(Closeable):
+        def close(self) -> None:
+            seen.append(recorder.read(lambda view: view.ended_at is not None))
+
+    recorder.closes_with(Follower())
+    with recorder:
+        recorder.record(BEGAN)
+        recorder.record(JobEnded(result=JobResult("j", "committed")))
+    assert seen == [True]
 
 
 def test_bins_are_recorded_every_second_and_at_the_end() -> None:

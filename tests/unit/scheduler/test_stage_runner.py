@@ -34,6 +34,9 @@ class NoExecutor:
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         raise AssertionError
 
+    def worker_of(self, future: Future[Any]) -> str:
+        return ""
+
     def stop(self, future: Future[Any]) -> None:
         raise AssertionError
 
@@ -161,6 +164,9 @@ class IgnoringStops(NoExecutor):
 
     def __init__(self) -> None:
         self.stopped: list[Future[Any]] = []
+
+    def worker_of(self, future: Future[Any]) -> str:
+        return ""
 
     def stop(self, future: Future[Any]) -> None:
         self.stopped.append(future)
