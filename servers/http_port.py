@@ -6,11 +6,15 @@ import argparse
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from mrflight.config.secret_reference import resolve
 from mrflight.errors import JobFileError
 from mrflight.page.measured import Measured
+
+if TYPE_CHECKING:
+    from mrflight.page.http_server import ListenAt
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +43,12 @@ def http_port(options: argparse.Namespace, observed: Observed | None) -> Iterato
             "--http-port needs --http-token file:PATH or env:NAME, which says where the token is "
             "that Prometheus and people show; make one with: openssl rand -hex 32"
         )
-    from mrflight.page.access import TokenAccess
     from mrflight.page.health import health_routes
-    from mrflight.page.http_server import HttpServer, ListenAt
+    from mrflight.page.http_server import HttpServer
     from mrflight.page.prometheus import metrics_route
 
     routes = {**health_routes(observed.not_ready), "/metrics": metrics_route(observed.measured)}
-    access = TokenAccess(resolve(options.http_token, "--http-token"))
-    listen = ListenAt(access, options.host, options.http_port)
+    listen = _listen_at(options)
     try:
         server = HttpServer(listen, routes)
     except (OSError, OverflowError) as error:
@@ -57,3 +59,18 @@ def http_port(options: argparse.Namespace, observed: Observed | None) -> Iterato
     with server:
         log.info("metrics and health at %s", server.location)
         yield
+
+
+def _listen_at(options: argparse.Namespace) -> ListenAt:
+    """Return where the port is, and for whom; it is encrypted if the server has a certificate."""
+    from mrflight.page.access import HostNames, TokenAccess
+    from mrflight.page.http_server import ListenAt
+    from mrflight.page.https import ServerCertificate
+
+    access = TokenAccess(resolve(options.http_token, "--http-token"))
+    own_name = urlsplit(options.advertise or f"grpc://{options.host}").hostname
+    encryption = None
+    if options.tls_certificate is not None:
+        encryption = ServerCertificate(str(options.tls_certificate), str(options.tls_key))
+    names = HostNames(frozenset({own_name} if own_name else ()))
+    return ListenAt(access, options.host, options.http_port, names, encryption)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import logging
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 
 from mrflight.page.access import Authorize, HostNames
+from mrflight.page.https import Encryption
 from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class ListenAt(msgspec.Struct, frozen=True):
     port: int = 0
     """0 takes a free one."""
     names: HostNames = HostNames()
-    tls: ssl.SSLContext | None = None
+    tls: Encryption | None = None
 
 
 class HttpServer(Closeable):

@@ -72,7 +72,7 @@ def places_of(hosts: NamedHosts, service: str) -> dict[str, str]:
         "/var/lib/mrflight": f"{hosts.folder}/state/{service}",
     }
     address = hosts.address(service) if service in hosts.names else ""
-    return places | {"0.0.0.0": address, "127.0.0.1": address}
+    return places | {"0.0.0.0": address, "socket.gethostname()": repr(service)}
 
 
 def words_of(service: str) -> list[str]:
@@ -128,13 +128,18 @@ def test_the_cluster_of_compose_runs_a_job(compose: NamedHosts) -> None:
         own = {"ca": "ca.pem", "certificate": "own.pem", "key": "own.key"}
         files = {kind: f"tls/client/{name}" for kind, name in own.items()}
         check_job(compose, metadata="grpc+tls://metadata:5005", **files)
-        for name in SERVERS:
-            (kind, *check) = SERVICES[name]["healthcheck"]["test"]
-            assert kind == "CMD"
-            healthy = compose.run(*placed(check, places_of(compose, name)))
-            assert healthy.returncode == 0, healthy.stdout
+        check_health(compose)
         check_callers(compose)
         stop(servers)
+
+
+def check_health(hosts: NamedHosts) -> None:
+    """The checks of Compose find the servers healthy, over TLS."""
+    for name in SERVERS:
+        (kind, *check) = SERVICES[name]["healthcheck"]["test"]
+        assert kind == "CMD"
+        healthy = hosts.run(*placed(check, places_of(hosts, name)))
+        assert healthy.returncode == 0, healthy.stdout
 
 
 def check_callers(hosts: NamedHosts) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import mrflight
+from mrflight.security.authority import Authority, issue, new_authority
 from tests.support.cluster import server_process
 from tests.support.faults import await_that
-from tests.support.http import get
+from tests.support.http import get, received, send
 from tests.support.numbered_rows import batch
 
 TOKEN = "planted-token-of-the-http-port"
@@ -56,7 +60,7 @@ def serving(
             ready,
         ),
     ):
-        found = re.search(r"health at http://127\.0\.0\.1:(\d+)", log.read_text())
+        found = re.search(r"health at https?://127\.0\.0\.1:(\d+)", log.read_text())
         assert found is not None, log.read_text()
         yield process, ready.split()[-1], Port(int(found[1]))
     assert TOKEN not in log.read_text()
@@ -156,6 +160,54 @@ def test_a_data_server_is_not_ready_without_its_metadata_server(tmp_path: Path) 
         assert get(port.number, "/readyz").body.startswith(b"not ready: the metadata server ")
         assert get(port.number, "/healthz").status == 200
         assert port.value("mrflight_data_member") == 0
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The files of a server, which are replaced by those of another certificate."""
+
+    folder: Path
+    authority: Authority
+
+    def replace(self, days: int) -> None:
+        issued = issue(self.authority, "server", ["metadata.test"], days=days)
+        for name, pem in (("own.pem", issued.certificate_pem), ("own.key", issued.key_pem)):
+            (self.folder / "new").write_bytes(pem)
+            (self.folder / "new").rename(self.folder / name)
+
+    @property
+    def options(self) -> list[str]:
+        (self.folder / "ca.pem").write_bytes(self.authority.certificate_pem)
+        files = {"ca": "ca.pem", "certificate": "own.pem", "key": "own.key"}
+        return [x for kind, name in files.items() for x in (f"--tls-{kind}", self.folder / name)]
+
+    def shown_at(self, port: int) -> float:
+        """When the certificate ends that the port shows to a client that believes the authority."""
+        context = ssl.create_default_context(cadata=self.authority.certificate_pem.decode())
+        with (
+            socket.create_connection(("127.0.0.1", port), 20) as plain,
+            context.wrap_socket(plain, server_hostname="metadata.test") as encrypted,
+        ):
+            shown = encrypted.getpeercert()
+            encrypted.sendall(b"GET /healthz HTTP/1.1\r\nHost: metadata.test:8005\r\n\r\n")
+            assert received(encrypted).endswith(b"ok\n")
+        assert shown is not None
+        return ssl.cert_time_to_seconds(str(shown["notAfter"]))
+
+
+def test_the_port_of_a_server_with_a_certificate_is_encrypted(tmp_path: Path) -> None:
+    """By the host of --advertise, and with the certificate that is in the file now."""
+    certificates = Certificates(tmp_path, new_authority("trial", days=30))
+    certificates.replace(days=1)
+    options = [*map(str, certificates.options), "--verify-client"]
+    options += ["--advertise", "grpc+tls://metadata.test:5005"]
+    with serving(tmp_path / "m.log", "metadata", *options) as (_, _, port):
+        before = certificates.shown_at(port.number)
+        assert send(port.number, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
+        certificates.replace(days=2)
+        assert certificates.shown_at(port.number) == pytest.approx(before + 86400, abs=60)
+        (tmp_path / "own.pem").write_bytes(b"half of a new one")
+        assert certificates.shown_at(port.number) == pytest.approx(before + 86400, abs=60)
 
 
 @pytest.mark.parametrize(
