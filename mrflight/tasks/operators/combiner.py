@@ -187,7 +187,7 @@ class _AdaptiveCombiner:
 
     def _judge_sums(self, sums: kernel.RunningSums) -> Iterator[pa.RecordBatch]:
         """Send the sums if they take their memory, or if combining does not pay any more."""
-        is_full = sums.used_bytes > self._max_bytes // 2  # they are copied to be sent
+        is_full = sums.used_bytes > self._max_bytes  # as copies, they take the half of the rows
         rows = self._rows_since_sample
         if is_full or (rows >= GATHER_ROWS and self._bytes_since_sample >= GATHER_BYTES):
             self._pays = sums.groups - self._known_groups <= rows * MAX_GROUPS_PER_ROW
