@@ -22,6 +22,7 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.config.locations import is_encrypted
 from mrflight.errors import (
+    AccessDeniedError,
     DeadlineExceededError,
     MrflightError,
     ProtocolError,
@@ -115,14 +116,16 @@ def answer_stream(items: Iterator[R]) -> Iterator[R]:
         raise
 
 
-def to_flight(error: MrflightError) -> flight.FlightServerError:
+def to_flight(error: MrflightError) -> flight.FlightError:
     """Return the Flight error that carries ours."""
     message = str(error)
     if len(message) > _MAX_MESSAGE:
         message = f"{message[: _MAX_MESSAGE // 2]} ... {message[-_MAX_MESSAGE // 2 :]}"
     name = _WIRE_NAMES.get(type(error), type(error).__name__)
     body = _WireError(name, message, error.location)
-    return flight.FlightServerError(message, extra_info=msgspec.json.encode(body))
+    is_refused = isinstance(error, AccessDeniedError)
+    kind = flight.FlightUnauthorizedError if is_refused else flight.FlightServerError
+    return kind(message, extra_info=msgspec.json.encode(body))
 
 
 @contextmanager

@@ -1,0 +1,151 @@
+"""No call of anybody unknown reaches a handler, whatever it calls; raw gRPC, as an attacker's."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from mrflight.servers.data import DataServer
+from mrflight.servers.guard import Guard
+from mrflight.servers.listening import Listening
+from mrflight.servers.membership import Membership
+from mrflight.servers.metadata import MetadataServer
+from mrflight.servers.shared_memory import SharedMemory
+from pyarrow import flight
+
+from mrflight.security.access import Access
+from mrflight.security.authority import issue, new_authority
+from mrflight.security.hashed_tokens import access_entry, new_bearer_token
+from mrflight.security.job_tokens import write_private
+from mrflight.security.principal import Role
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.system.scratch import ScratchFolder
+from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
+
+UNKNOWN = {
+    f"/{SERVICE}/DropEverything": "unary_unary",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": "stream_stream",
+    "/grpc.health.v1.Health/Check": "unary_unary",
+}
+HANDLERS = (
+    *("do_action", "do_get", "do_put", "do_exchange", "get_flight_info", "get_schema"),
+    *("list_actions", "list_flights"),
+)
+
+
+def counting(server: type[flight.FlightServerBase], reached: Counter[str]) -> type[Any]:
+    """Return the class with handlers that count their calls."""
+
+    def counted(name: str) -> Any:
+        handler = getattr(server, name)
+
+        def counted_call(self: Any, *arguments: Any) -> Any:
+            reached[name] += 1
+            return handler(self, *arguments)
+
+        return counted_call
+
+    return type(f"Counting{server.__name__}", (server,), {name: counted(name) for name in HANDLERS})
+
+
+class Target:
+    """A server that knows one caller, and how often its handlers were called."""
+
+    def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
+        self.reached: Counter[str] = Counter()
+        self.token = new_bearer_token()
+        write_private(folder / "access.toml", access_entry("all", [*Role], self.token))
+        at = Listening("grpc+tcp://127.0.0.1:0", Guard(Access(folder / "access.toml")))
+        if kind == "metadata":
+            registry = Registry(time.monotonic, 60.0)
+            self.server = counting(MetadataServer, self.reached)(at, registry)
+        else:
+            scratch = stack.enter_context(ScratchFolder("spill", folder))
+            store = stack.enter_context(BlockStore(2**20, scratch))
+            membership = Membership(store, "grpc+tcp://127.0.0.1:1")
+            memory = stack.enter_context(SharedMemory())
+            self.server = counting(DataServer, self.reached)(at, store, membership, memory)
+        stack.callback(self.server.shutdown)
+
+    def call(self, path: str, kind: str, headers: tuple[tuple[str, Any], ...]) -> Any:
+        return call(f"127.0.0.1:{self.server.port}", path, kind, headers)
+
+
+@pytest.fixture(params=["metadata", "data"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    with ExitStack() as stack:
+        yield Target(request.param, tmp_path, stack)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (("authorization", f"Bearer {'0' * 64}"),),
+        (("authorization", "Basic YWxsOmFsbA=="),),
+        (("authorization", "Bearer "),),
+        (("authorization", f"Bearer {'x' * 4000}"),),
+        (("authorization", "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGwifQ."),),
+        (("auth-token-bin", "\x00"),),
+    ],
+    ids=["nothing", "another token", "basic", "empty", "long", "unsigned web token", "handshake's"],
+)
+def test_no_handler_is_reached_without_the_token(
+    target: Target, headers: tuple[tuple[str, str], ...]
+) -> None:
+    headers = tuple((name, value.encode() if "bin" in name else value) for name, value in headers)  # type: ignore[misc]
+    ends = {
+        name: target.call(f"/{SERVICE}/{name}", kind, headers) for name, kind in METHODS.items()
+    }
+    assert {name for name, end in ends.items() if end not in REFUSED} <= {"PollFlightInfo"}
+    assert ends["PollFlightInfo"] in REFUSED | NOT_THERE
+    assert {target.call(path, kind, headers) for path, kind in UNKNOWN.items()} == NOT_THERE
+    assert target.reached == Counter()
+
+
+def test_with_the_token_handlers_are_reached(target: Target) -> None:
+    """Or the test above would show nothing."""
+    headers = (("authorization", f"Bearer {target.token}"),)
+    for name, kind in METHODS.items():
+        target.call(f"/{SERVICE}/{name}", kind, headers)
+    assert {"do_action", "list_actions", "do_get"} <= target.reached.keys()
+
+
+def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> None:
+    reached: Counter[str] = Counter()
+    authority, another = new_authority("test", 1), new_authority("another", 1)
+    issued = issue(authority, "server", ["127.0.0.1"], days=1)
+    certificates = {
+        "tls_certificates": [(issued.certificate_pem, issued.key_pem)],
+        "verify_client": True,
+        "root_certificates": authority.certificate_pem,
+    }
+    guard = Guard(Access(None), trusts_certificates=True)
+    at = Listening("grpc+tls://127.0.0.1:0", guard, certificates=certificates)
+    server = counting(MetadataServer, reached)(at, Registry(time.monotonic, 60.0))
+    try:
+        stranger = issue(another, "server", days=1)
+        for own in ((None, None), (stranger.key_pem, stranger.certificate_pem)):
+            credentials = grpc.ssl_channel_credentials(authority.certificate_pem, *own)
+            with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
+                for name in METHODS:
+                    with pytest.raises(grpc.RpcError) as failed:
+                        channel.unary_unary(f"/{SERVICE}/{name}", None, None)(b"", timeout=10)
+                    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert reached == Counter()
+        known = issue(authority, "job", days=1)
+        credentials = grpc.ssl_channel_credentials(
+            authority.certificate_pem, known.key_pem, known.certificate_pem
+        )
+        with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
+            list(channel.unary_stream(f"/{SERVICE}/ListActions", None, None)(b"", timeout=10))
+        assert reached == Counter({"list_actions": 1})
+    finally:
+        server.shutdown()
