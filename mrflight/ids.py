@@ -41,6 +41,7 @@ a shuffle and for a server, and are both random.
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 from datetime import UTC, datetime
@@ -125,6 +126,11 @@ def new_writer_id() -> str:
 def new_token() -> str:
     """Return a new token of a shuffle: 128 random bits, which nobody guesses."""
     return os.urandom(16).hex()
+
+
+def same_token(one: str, other: str) -> bool:
+    """Return whether two tokens are equal, in a time that does not tell how many letters are."""
+    return hmac.compare_digest(one.encode(), other.encode())
 
 
 def check_attempt(map_id: int, attempt: int, writer: str = "") -> MapAttempt:

@@ -28,6 +28,7 @@ from mrflight.security.principal import ALL, JOBS, JOBS_AND_SERVERS, READERS
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.canonical_slices import canonical_slices
+from mrflight.shuffle.store.received_batch import check_received
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
@@ -83,7 +84,10 @@ class DataServer(flight.FlightServerBase):
         store: BlockStore,
         membership: Membership,
         memory: SharedMemory,
+        *,
+        takes_compressed: bool = False,
     ) -> None:
+        self._takes_compressed = takes_compressed
         self._guard = listening.guard
         self._store = store
         self._membership = membership
@@ -124,7 +128,7 @@ class DataServer(flight.FlightServerBase):
             for partition, block in (
                 _blocks(reader, channel)
                 if target.partition is None
-                else _batches(reader, target.partition)
+                else _batches(reader, target.partition, takes_compressed=self._takes_compressed)
             ):
                 self._store.put(target.shuffle, partition, target.source, block)
                 stored += 1
@@ -232,7 +236,7 @@ def _blocks(
 
 
 def _batches(
-    reader: flight.MetadataRecordBatchReader, partition: int
+    reader: flight.MetadataRecordBatchReader, partition: int, *, takes_compressed: bool
 ) -> Iterator[tuple[int, Block]]:
     """Yield the blocks of a plain client's stream of record batches, all for one partition.
 
@@ -241,7 +245,7 @@ def _batches(
     """
     options = ipc_options("none")
     for message in _received(reader):
-        message.data.validate(full=True)
+        check_received(message.data, takes_compressed=takes_compressed)
         for piece in canonical_slices(message.data):
             yield partition, encode_block([piece], options)
 
@@ -279,7 +283,12 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         SharedMemory() as memory,
     ):
         membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
-        server = RotatingServer(at, lambda at: DataServer(at, store, membership, memory))
+        takes = bool(options.compressed_puts)
+
+        def make(at: Listening) -> DataServer:
+            return DataServer(at, store, membership, memory, takes_compressed=takes)
+
+        server = RotatingServer(at, make)
         location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
 

@@ -136,6 +136,12 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder to spill to, on a disk with room; default the system's temporary folder",
     )
+    parser.add_argument(
+        "--compressed-puts",
+        action="store_true",
+        help="take compressed record batches from plain Flight clients; a small one may inflate to "
+        "any size, so that all clients must be trusted",
+    )
     add_arguments(parser)
 
 

@@ -52,7 +52,7 @@ class WebTokens:
                 audience=self._audience,
                 options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
             )
-        except (jwt.PyJWTError, StopIteration) as error:
+        except (jwt.PyJWTError, StopIteration, ValueError) as error:
             why = str(error) or "no key of the file has signed it"
             raise AccessDeniedError(f"the web token is not valid: {why}") from None
         return str(claims["sub"]), float(claims["exp"])

@@ -12,6 +12,8 @@ import pytest
 from pyarrow import flight
 
 import mrflight
+from mrflight.errors import ProtocolError
+from mrflight.shuffle.wire.flight_errors import from_flight
 from tests.support.numbered_rows import batch
 
 
@@ -110,4 +112,20 @@ def test_our_writers_rows_are_read_by_a_plain_client(cluster: mrflight.Cluster) 
         with flight.FlightClient(endpoint.locations[0]) as data:
             seen += data.do_get(endpoint.ticket).read_all()["n"].to_pylist()
     assert sorted(seen) == list(range(1_000))
+    shuffle.drop()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_rows_are_refused(cluster: mrflight.Cluster, codec: str) -> None:
+    """They may inflate without a limit."""
+    shuffle = cluster.create_shuffle("compressed", partitions=1)
+    ((location,),) = shuffle.placement()
+    options = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression=codec))
+    descriptor = flight.FlightDescriptor.for_path("compressed", "0", "0", "0")
+    with flight.FlightClient(location) as data:
+        writer, _ = data.do_put(descriptor, batch(0).schema, options)
+        writer.write_batch(batch(0))
+        writer.done_writing()
+        with pytest.raises(ProtocolError, match="--compressed-puts"), from_flight(location, "put"):
+            writer.close()
     shuffle.drop()

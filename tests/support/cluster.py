@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +65,12 @@ def standing_cluster(
     journal: Path | None = None,
     stderr: IO[bytes] | None = None,
     sockets: Path | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[StandingCluster]:
     """Servers on free loopback ports, started by their commands and stopped by SIGTERM.
 
-    They listen on unix sockets in the folder ``sockets`` if there is one. Each must end by itself
+    They listen on unix sockets in the folder ``sockets`` if there is one. Data servers get
+    ``options``. Each must end by itself
     with code 0, unless the test kills it.
     """
     started: list[subprocess.Popen[str]] = []
@@ -87,7 +89,7 @@ def standing_cluster(
         kept = () if journal is None else ("--journal", str(journal))
         metadata, location = start("metadata", *listening("metadata"), *kept)
         data = [
-            start("data", "--metadata", location, *listening(f"data{number}"))[0]
+            start("data", "--metadata", location, *listening(f"data{number}"), *options)[0]
             for number in range(data_servers)
         ]
         yield StandingCluster(location, metadata, data)

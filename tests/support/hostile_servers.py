@@ -68,7 +68,7 @@ def logging_servers(log: Path) -> Iterator[Servers]:
     """They end well, and have logged no surprise then either."""
     with (
         log.open("wb") as stderr,
-        standing_cluster(data_servers=1, stderr=stderr) as standing,
+        standing_cluster(data_servers=1, stderr=stderr, options=["--compressed-puts"]) as standing,
         mrflight.connect(standing.metadata) as client,
     ):
         (data,) = client.status().servers

@@ -6,12 +6,11 @@ the times differ: servers and leases are as fresh as the time at which an event 
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from mrflight.errors import ShuffleNotFoundError
-from mrflight.ids import check_shuffle_id
+from mrflight.ids import check_shuffle_id, same_token
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
     CommitLeaseEnded,
@@ -152,7 +151,7 @@ class ClusterState:
             raise ShuffleNotFoundError(
                 f"no shuffle {shuffle_id!r}: it was never created, or it has been dropped"
             )
-        if token and not hmac.compare_digest(token, state.token):
+        if token and not same_token(token, state.token):
             raise ShuffleNotFoundError(
                 f"shuffle {shuffle_id!r} has been dropped, and another one has its name now"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,7 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
-from mrflight.ids import MapAttempt
+from mrflight.ids import MapAttempt, same_token
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.store.partition_reader import PartitionReader
 from mrflight.shuffle.store.spiller import Spiller
@@ -75,7 +74,7 @@ class BlockStore(Closeable):
     def has(self, shuffle_id: str, token: str) -> bool:
         """Return whether a shuffle is open; with a token, whether it is the one that has it."""
         found = self.token(shuffle_id)
-        return found is not None and (not token or hmac.compare_digest(token, found))
+        return found is not None and (not token or same_token(token, found))
 
     def put(self, shuffle_id: str, partition: int, source: MapAttempt, block: Block) -> None:
         """Store a block after those that this attempt has put into the partition before.
