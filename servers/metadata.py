@@ -254,7 +254,9 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _status(self, _: Done) -> Message:
-        return StatusResponse(self._registry.servers(), self._registry.shuffles(), time.time())
+        registry = self._registry
+        servers = registry.servers()  # which notices that some are lost
+        return StatusResponse(servers, registry.shuffles(), time.time(), registry.lost_servers())
 
 
 def _endpoint(shuffle: ShuffleKey, info: PartitionInfo) -> flight.FlightEndpoint:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class AttemptCounts:
-    """The bytes that were moved since the counts were taken last.
+    """The bytes that were moved since the counts began.
 
     Each of them is added to by one thread at a time.
     """
@@ -23,11 +23,11 @@ class AttemptCounts:
     """The bytes of blocks, by the location that they came from."""
     spilled_bytes: int = 0
 
-    def take(self) -> AttemptCounts:
-        """Return the counts, and begin again."""
-        taken = AttemptCounts(self.sent, self.fetched, self.spilled_bytes)
-        self.sent, self.fetched, self.spilled_bytes = Counter(), Counter(), 0
-        return taken
+    def begin(self) -> None:
+        """Count from 0 on."""
+        self.sent.clear()
+        self.fetched.clear()
+        self.spilled_bytes = 0
 
 
 COUNTS = AttemptCounts()

@@ -22,7 +22,6 @@ from mrflight.events.kinds import (
     PartitionsWritten,
     PlannedStage,
     ProcessesSampled,
-    ServerJoined,
     ServerLeft,
     ServersSampled,
     ServerUse,
@@ -97,9 +96,8 @@ class JobView(msgspec.Struct):
     """What each worker has fetched from each data server."""
     processes: dict[str, ProcessView] = {}
     servers: dict[str, ServerView] = {}
-    registered: dict[str, str] = {}
-    """The data servers by location: empty while one is there, or else why it is gone. Only a
-    metadata server records this."""
+    lost_servers: dict[str, str] = {}
+    """Why data servers are gone, by location."""
     incidents: list[Incident] = []
     incident_counts: dict[str, int] = {}
     """All incidents, by kind."""
@@ -190,11 +188,8 @@ class JobView(msgspec.Struct):
         if len(self.incidents) < MAX_INCIDENTS:
             self.incidents.append(event)
 
-    def _join(self, event: ServerJoined) -> None:
-        self.registered[event.location] = ""
-
     def _leave(self, event: ServerLeft) -> None:
-        self.registered[event.location] = event.cause or "gone"
+        self.lost_servers[event.location] = event.cause
 
     def _commit(self, event: Committed) -> None:
         self.committed = event
@@ -218,7 +213,6 @@ _HANDLERS: dict[type, Callable[[JobView, Any], None]] = {
     ProcessesSampled: JobView._sample,
     ServersSampled: JobView._sample_servers,
     Incident: JobView._note,
-    ServerJoined: JobView._join,
     ServerLeft: JobView._leave,
     Committed: JobView._commit,
     JobEnded: JobView._end,

@@ -284,14 +284,8 @@ class Incident(Event, frozen=True, tag="incident"):
     """What was done about it."""
 
 
-class ServerJoined(Event, frozen=True, tag="server_joined"):
-    """A data server has registered at the metadata server that records this."""
-
-    location: str
-
-
 class ServerLeft(Event, frozen=True, tag="server_left"):
-    """A data server is gone, or counts as lost."""
+    """A data server is gone, or counts as lost, as its metadata server tells."""
 
     location: str
     cause: str
@@ -324,7 +318,6 @@ AnyEvent = (
     | ProcessesSampled
     | ServersSampled
     | Incident
-    | ServerJoined
     | ServerLeft
     | Committed
     | JobEnded

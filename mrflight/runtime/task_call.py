@@ -64,7 +64,7 @@ class TaskCall(msgspec.Struct, frozen=True):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Reported[Any]:
         label_process(self.label)
-        COUNTS.take()
+        COUNTS.begin()
         began, cpu_began = time.monotonic(), time.process_time()
         try:
             result = self.function(*args, **kwargs)
@@ -77,13 +77,12 @@ class TaskCall(msgspec.Struct, frozen=True):
 
 
 def _report(began: float, cpu_began: float) -> TaskReport:
-    counts = COUNTS.take()
     return TaskReport(
         worker_name(),
         round(time.monotonic() - began, 4),
         round(time.process_time() - cpu_began, 4),
-        {server_name(location): size for location, size in counts.sent.items()},
-        {server_name(location): size for location, size in counts.fetched.items()},
-        counts.spilled_bytes,
+        {server_name(location): size for location, size in COUNTS.sent.items()},
+        {server_name(location): size for location, size in COUNTS.fetched.items()},
+        COUNTS.spilled_bytes,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT,
     )

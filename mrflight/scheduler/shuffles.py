@@ -15,10 +15,9 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
-from mrflight.events.kinds import ServersSampled, ServerUse
 from mrflight.events.recorder import Recorder
-from mrflight.events.task_report import server_name
 from mrflight.ids import new_token, shown_job_name
+from mrflight.scheduler.server_samples import ServerSamples
 from mrflight.scheduler.shuffle_monitor import LEASE_S, ShuffleMonitor
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import NO_RETRY, Deadline
@@ -28,12 +27,8 @@ from mrflight.units import format_count
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.shuffle.client.cluster import Cluster
     from mrflight.shuffle.client.shuffle import Shuffle
-    from mrflight.shuffle.wire.protocol import ServerStats, ServerStatus
 
 log = logging.getLogger(__name__)
-
-_MAX_ASKED = 64
-"""So many data servers are asked at the end of the maps; each takes half a millisecond."""
 
 
 class JobShuffles(Closeable):
@@ -53,7 +48,7 @@ class JobShuffles(Closeable):
         is_standing: bool,
         budget_bytes: int | None = None,
     ) -> None:
-        """``budget_bytes`` is what the data servers hold before they spill, if it is known."""
+        """``budget_bytes`` is what the servers of an embedded cluster hold before they spill."""
         self._metadata = metadata
         self._replicas = spec.shuffle.replicas
         self._job = shown_job_name(spec.job.name)
@@ -61,9 +56,9 @@ class JobShuffles(Closeable):
         self._deadline = deadline
         self._events = events
         self._is_standing = is_standing
-        self._budget_bytes = budget_bytes
         self._created: list[Shuffle] = []
-        self.monitor = ShuffleMonitor(self.sample_servers)
+        self.samples = ServerSamples(metadata, client, events, budget_bytes)
+        self.monitor = ShuffleMonitor(self.samples.take)
         """Watches all shuffles; to be closed once no task reads them any more."""
 
     def create(self, name: str, partitions: int) -> Shuffle:
@@ -81,32 +76,6 @@ class JobShuffles(Closeable):
         self._created.append(shuffle)
         self.monitor.add(shuffle)
         return shuffle
-
-    def sample_servers(self) -> None:
-        """Record what the data servers hold, as they last told their metadata server."""
-        self._sample(asks_servers=False)
-
-    def sample_end_of_maps(self, size_bytes: int) -> None:
-        """Record what the data servers hold, once all maps have sent so many bytes together.
-
-        If they may have spilled, they are asked themselves, as the end of the job may be near.
-        """
-        if self._budget_bytes is None or size_bytes > self._budget_bytes // 2:
-            self._sample(asks_servers=True)
-
-    def _sample(self, *, asks_servers: bool) -> None:
-        from mrflight.shuffle.client.cluster import Cluster
-
-        try:
-            with Cluster(self._metadata, self._client.with_timeouts(NO_RETRY)) as client:
-                servers = client.status().servers
-                asked = servers[:_MAX_ASKED] if asks_servers else []
-                stats = {each.location: client.stats(each.location) for each in asked}
-        except MrflightError as error:  # polling the shuffles tells what is wrong
-            log.debug("%s and its servers do not tell what they hold: %s", self._metadata, error)
-            return
-        uses = (_use(each, stats.get(each.location)) for each in servers)
-        self._events.record(ServersSampled(servers=tuple(uses)))
 
     def drop(self) -> None:
         """Drop all shuffles, because the job runs all stages again or needs the memory."""
@@ -156,15 +125,6 @@ class JobShuffles(Closeable):
             if self._is_standing:
                 error.add_note("the cluster of cluster.metadata: are its servers started?")
             raise
-
-
-def _use(server: ServerStatus, now: ServerStats | None) -> ServerUse:
-    """Return what a data server holds: as it was asked ``now``, or as of its last heartbeat."""
-    held, spilled = server.use.held_bytes, server.use.spilled_bytes
-    if now is not None:
-        held, spilled = now.memory_bytes, now.spilled_bytes + now.dead_bytes
-    name, budget = server_name(server.location), server.use.budget_bytes
-    return ServerUse(name, held, budget, spilled, server.partitions)
 
 
 def _drop(shuffle: Shuffle) -> None:

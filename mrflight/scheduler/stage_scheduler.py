@@ -165,7 +165,7 @@ class _StagesRun:
         def note(results: list[MapResult]) -> str:
             size = output.clamped.health().size_bytes
             self._counts.add(output.tasks, results, size)
-            self._context.shuffles.sample_end_of_maps(size)
+            self._context.shuffles.samples.take_after_maps(size)
             read = sum(result.rows_in for result in results)
             return f"{format_count(read, 'row')} read, {format_bytes(size)} shuffled"
 

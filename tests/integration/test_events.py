@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 import mrflight
+from mrflight.config.identity import ClientOptions
 from mrflight.events.history import read_history, read_view
-from mrflight.events.job_view import JobView
+from mrflight.events.job_view import JobView, fold
 from mrflight.events.kinds import (
     AttemptEnded,
     Incident,
@@ -22,9 +23,12 @@ from mrflight.events.kinds import (
     ProcessesSampled,
 )
 from mrflight.events.profile import profile
+from mrflight.events.recorder import Recorder
+from mrflight.events.task_report import server_name
 from mrflight.result import JobResult
+from mrflight.scheduler.server_samples import ServerSamples
 from tests.support import faulty_job
-from tests.support.cluster import server_process
+from tests.support.cluster import server_process, standing_cluster
 from tests.support.driver import DriverRun, drive, write_job
 from tests.support.faults import faulty_run, kill
 from tests.support.gated_job import GatedJob, gated_job
@@ -196,6 +200,26 @@ def test_a_killed_server_is_an_incident_and_so_is_what_it_held(tmp_path: Path) -
     (repair,) = (each for each in view.stages.values() if each.within and each.name == "map")
     assert repair.done == repair.retried > 0
     assert view.result == msgspec.convert(done.result, JobResult)
+
+
+def test_a_job_on_a_standing_cluster_learns_why_a_server_is_gone() -> None:
+    with standing_cluster(data_servers=2) as cluster:
+        events = Recorder()
+        samples = ServerSamples(cluster.metadata, ClientOptions(), events, None)
+        samples.take()
+        first, second = sorted(events.read(lambda view: list(view.servers)))
+        cluster.data_processes[0].terminate()
+        cluster.data_processes[0].wait(60)
+        samples.take()
+        samples.take()
+    view = fold(event for event in events.news(0).events)
+    ((location, cause),) = view.lost_servers.items()
+    assert server_name(location) in {first, second}
+    assert cause == "it has stopped"
+    (incident,) = view.incidents
+    assert (incident.kind, incident.cause) == ("server_lost", "it has stopped")
+    assert incident.subject == f"the data server {server_name(location)}"
+    assert all(server.last.budget_bytes == 2 * 2**30 for server in view.servers.values())
 
 
 def test_the_history_of_a_failed_job_has_its_error(folder: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.events import AnyEvent, ServerGone, ShuffleDropped
 from mrflight.shuffle.metadata.reassignment import Loss, plan_reassignment, plan_recovery
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
+from mrflight.shuffle.wire.protocol import LostServer
 
 log = logging.getLogger(__name__)
+
+_MAX_LOST = 100
 
 
 class JournaledCluster:
@@ -28,6 +32,9 @@ class JournaledCluster:
         self._state = state
         self._clock = clock
         self._record = record
+        self.lost: deque[LostServer] = deque(maxlen=_MAX_LOST)
+        """The last servers that were removed, since this process was started."""
+        self._removed = 0
 
     def replay(self, events: Iterable[AnyEvent]) -> None:
         """Apply events that were recorded before."""
@@ -65,6 +72,8 @@ class JournaledCluster:
         for shuffle in self._state.shuffles.values():
             self.recover(shuffle, Loss(location, is_leaving=True))
         self.apply(ServerGone(location))
+        self.lost.append(LostServer(self._removed, location, reason))
+        self._removed += 1
 
     def recover(self, shuffle: ShuffleState, loss: Loss) -> bool:
         """Give partitions that are lost other locations; return whether anything was to be done."""

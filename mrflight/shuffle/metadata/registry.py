@@ -42,6 +42,7 @@ from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import (
     NOTHING_HELD,
     CommitMap,
+    LostServer,
     ServerStatus,
     ShuffleDescription,
     ShuffleHealth,
@@ -159,6 +160,11 @@ class Registry:
                 ServerStatus(location, load[location], server.stored_bytes, server.use)
                 for location, server in sorted(self._state.servers.items())
             ]
+
+    def lost_servers(self) -> list[LostServer]:
+        """Return the last servers that are gone, and why, the oldest first."""
+        with self._lock:
+            return list(self._cluster.lost)
 
     # Shuffles
 

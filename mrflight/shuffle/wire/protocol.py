@@ -363,6 +363,15 @@ class ShuffleStatus(Message, frozen=True):
     job: str = ""
 
 
+class LostServer(Message, frozen=True):
+    """A data server that is gone, or counts as lost."""
+
+    number: int
+    """From 0 on, since the metadata server was started."""
+    location: str
+    cause: str
+
+
 class StatusResponse(Message, frozen=True):
     """The servers and shuffles of a cluster."""
 
@@ -370,6 +379,8 @@ class StatusResponse(Message, frozen=True):
     shuffles: list[ShuffleStatus]
     time_s: float = 0.0
     """The clock of the metadata server, in seconds since 1970; 0 if it is older and tells none."""
+    lost: list[LostServer] = []
+    """The last data servers that are gone, the oldest first."""
 
 
 M = TypeVar("M", bound=Message)

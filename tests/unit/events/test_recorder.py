@@ -203,9 +203,9 @@ def test_a_missing_history_is_an_error_of_the_input(tmp_path: Path) -> None:
 def test_what_a_later_version_adds_is_left_out(lines: list[bytes], tmp_path: Path) -> None:
     path = tmp_path / "later.jsonl"
     unknown = b'{"event":"volcano","at":3.0,"lava":1}\n'
-    known = b'{"event":"server_joined","at":3.0,"location":"x","hue":1}\n'
+    known = b'{"event":"server_left","at":3.0,"location":"x","cause":"y","hue":1}\n'
     path.write_bytes(lines[0] + unknown + known)
-    assert [type(event).__name__ for event in read_history(path)] == ["JobBegan", "ServerJoined"]
+    assert [type(event).__name__ for event in read_history(path)] == ["JobBegan", "ServerLeft"]
 
 
 def test_a_full_disk_ends_the_history_and_not_the_job(caplog: pytest.LogCaptureFixture) -> None:
