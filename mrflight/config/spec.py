@@ -234,6 +234,9 @@ class ClusterSection(_Section, frozen=True):
     ray_address: str | None = None
     """A running Ray cluster, as host:port or "auto". Without it the job starts a Ray of its own on
     this machine, and ends it."""
+    insecure_ray: bool = False
+    """Whether the job may use a Ray that other machines reach and that asks for no token, so that
+    whoever reaches it runs code there."""
     workers: int | None = None
     """The number of worker processes; by default that of the cores of this process, or of Ray."""
     data_servers: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,13 +10,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cryptography import x509
 from deltalake import DeltaTable
 
 from tests.support.driver import RUN_TIMEOUT_S, DriverRun, driver_command, write_job
 from tests.support.faults import await_that
+from tests.support.open_ports import SERVICE, call, tcp_ports
 from tests.support.ray_head import RayHead, a_head
 from tests.support.ray_run import EMPTY_MIB, TITLES, all_gone
 
@@ -120,6 +124,7 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
         there = {process.pid for process in node.children(recursive=True)}
         assert len(here & there) == 1
         check_spread(head, node)
+        check_certificates(head, node)
         kill_all_of(node)
         (places / "go").touch()
         stdout, stderr = driver.communicate(timeout=RUN_TIMEOUT_S)
@@ -142,6 +147,29 @@ def await_both_maps(driver: subprocess.Popen[bytes], places: Path) -> None:
         driver.kill()
         error.add_note(str(driver.communicate()))
         raise
+
+
+def check_certificates(head: RayHead, node: psutil.Process) -> None:
+    """Assert that the servers of the job show certificates, and want one of their callers."""
+    names = []
+    for place in (head, replace(head, process=node)):
+        for address, port in sorted(tcp_ports(place.workers("ray::Mrflight"))):
+            try:
+                shown = ssl.get_server_certificate((address, port), timeout=5)
+            except OSError:
+                continue  # a port of Ray's own
+            assert call(f"{address}:{port}", f"/{SERVICE}/ListActions", "unary_stream") is (
+                grpc.StatusCode.UNAVAILABLE
+            )
+            names.append(names_in(shown.encode()))
+    server = "mrflight-server"
+    assert sorted(names) == [["data0", server], ["data1", server], ["metadata", server]]
+
+
+def names_in(certificate: bytes) -> list[str]:
+    found = x509.load_pem_x509_certificate(certificate).extensions
+    names = found.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.DNSName)
 
 
 def check_spread(head: RayHead, node: psutil.Process) -> None:

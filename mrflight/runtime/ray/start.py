@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import socket
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -9,6 +11,7 @@ from importlib.util import find_spec
 from msgspec.structs import replace
 
 from mrflight.config.settings import Machines, RunSettings
+from mrflight.config.spec import ClusterSection
 from mrflight.errors import JobFailedError, JobFileError
 from mrflight.runtime.job_runtime import (
     JobRuntime,
@@ -56,6 +59,7 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     if options.owns_process:
         load_here(modules + driver_modules(spec))  # while Ray starts
     ray = _wait_connected(gateway, spec.cluster.ray_address, settings.timeout_s)
+    _check_token(spec.cluster, ray)
     is_local = len(ray.nodes) == 1
     if not is_local:
         settings = RunSettings.of(spec, options.folder, _machines(ray))
@@ -85,6 +89,27 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     if not is_local:
         verify_shared_paths(spec, options.folder, settings.spill_root, ray, executor)
     return JobRuntime(settings, executor, cluster, gateway.processes, scratch)
+
+
+def _check_token(cluster: ClusterSection, ray: Connected) -> None:
+    """Raise JobFileError for a Ray that runs anybody's code (CVE-2023-48022), unless told."""
+    if cluster.ray_address is None or os.environ.get("RAY_AUTH_MODE") == "token":
+        return  # a Ray of the job's own has a token
+    reached = [node.address for node in ray.nodes if not _is_loopback(node.address)]
+    if reached and not cluster.insecure_ray:
+        raise JobFileError(
+            f"cluster.ray_address: this Ray listens at {reached[0]} and asks for no token, so that "
+            "whoever reaches it runs code there and gets the certificates of this job; start it "
+            "and this job with RAY_AUTH_MODE=token and a RAY_AUTH_TOKEN, or set "
+            "cluster.insecure_ray = true if nobody else reaches that network"
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _machines(ray: Connected) -> Machines:
