@@ -299,7 +299,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
             store.close()  # puts that wait for memory fail
             server.shutdown()
 
-        observed = ObservedData(store, membership)
+        observed = ObservedData(store, membership, server)
         yield process.Running(location, drain, server.reload, scratch.close, observed)
 
 

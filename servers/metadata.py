@@ -286,7 +286,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
     with _registry(options, totals.count) as registry:
         server = RotatingServer(at, lambda at: MetadataServer(at, registry))
         location = process.public_location(server.port, at.location, options.advertise)
-        observed = ObservedMetadata(registry, totals)
+        observed = ObservedMetadata(registry, totals, server)
         yield process.Running(location, server.shutdown, server.reload, observed=observed)
 
 

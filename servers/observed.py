@@ -10,12 +10,14 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 
 from .membership import Membership
+from .rotating import RotatingServer
 
 
 class ObservedData:
     """A data server."""
 
-    def __init__(self, store: BlockStore, membership: Membership) -> None:
+    def __init__(self, store: BlockStore, membership: Membership, server: RotatingServer) -> None:
+        self._server = server
         self._store = store
         self._membership = membership
 
@@ -23,6 +25,7 @@ class ObservedData:
         return self._membership.why_no_member()
 
     def measured(self) -> Iterator[Measured]:
+        yield from _certificate(self._server)
         yield from self._held()
         yield from self._done()
 
@@ -65,7 +68,8 @@ class ObservedData:
 class ObservedMetadata:
     """A metadata server."""
 
-    def __init__(self, registry: Registry, totals: MetadataTotals) -> None:
+    def __init__(self, registry: Registry, totals: MetadataTotals, server: RotatingServer) -> None:
+        self._server = server
         self._registry = registry
         self._totals = totals
 
@@ -73,6 +77,7 @@ class ObservedMetadata:
         return ""  # it answers from when it listens until it ends
 
     def measured(self) -> Iterator[Measured]:
+        yield from _certificate(self._server)
         yield from self._known()
         yield from self._done()
 
@@ -120,3 +125,12 @@ class ObservedMetadata:
             ),
         ):
             yield Measured(f"metadata_{name}", about, value, kind="counter")
+
+
+def _certificate(server: RotatingServer) -> Iterator[Measured]:
+    if (ends_at := server.certificate_ends_at) is not None:
+        yield Measured(
+            "certificate_ends_timestamp_seconds",
+            "When the certificate of the server ends, in seconds since 1970.",
+            ends_at,
+        )

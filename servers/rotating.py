@@ -116,6 +116,7 @@ class RotatingServer(Closeable):
                 time.sleep(_RETRY_S)
 
     def _watch(self) -> None:
+        self._expiry.warn_once()
         while not self._stopping.wait(_LOOK_EVERY_S):
             self._expiry.warn_once()
             if self._look() != self._seen:

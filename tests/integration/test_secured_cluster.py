@@ -255,3 +255,31 @@ def served(location: str) -> str:
     """Return the certificate with which a server answers now."""
     host, _, port = location.rpartition("/")[2].partition(":")
     return ssl.get_server_certificate((host, int(port)))
+
+
+def test_a_certificate_that_ends_soon_is_warned_of(tmp_path: Path) -> None:
+    authority = new_authority("test", 60)
+    warned = {}
+    for days in (13, 20):
+        issued = issue(authority, "server", ["127.0.0.1"], days=days)
+        paths = {
+            "pem": issued.certificate_pem,
+            "key": issued.key_pem,
+            "ca": authority.certificate_pem,
+        }
+        for kind, content in paths.items():
+            (tmp_path / kind).write_bytes(content)
+        options = ["--tls-certificate", "pem", "--tls-key", "key", "--tls-ca", "ca"]
+        options = [str(tmp_path / each) if each in paths else each for each in options]
+        log = tmp_path / f"{days}.log"
+        with (
+            log.open("wb") as stderr,
+            server_process(
+                "metadata", *options, "--verify-client", "--port", "0", stderr=stderr
+            ) as (_, line),
+        ):
+            assert "grpc+tls://" in line
+            if days == 13:
+                await_that(lambda log=log: "ends on" in log.read_text(), "a warning")  # type: ignore[misc]
+        warned[days] = "ends on" in log.read_text()
+    assert warned == {13: True, 20: False}
