@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight import _kernel
 from mrflight.compute import kernel
-from mrflight.compute.kernel.native import Column
+
+if TYPE_CHECKING:  # without Rust there is none
+    from mrflight import _kernel
+    from mrflight.compute.kernel.native import Column
 
 pytestmark = pytest.mark.usefixtures("needs_kernel")
 
@@ -156,32 +158,50 @@ def test_other_types_are_not_summed(types: list[pa.DataType]) -> None:
     assert kernel.running_sums(pa.schema([(str(i), kind) for i, kind in enumerate(types)])) is None
 
 
-def described(values: list[int], width: int = 8, rows: int | None = None) -> Column:
-    data = pa.py_buffer(np.array(values, f"i{width}"))
-    return Column("signed", width, len(values) if rows is None else rows, 0, [None, data], [])
+class Given(NamedTuple):
+    """A column of integers, of which as many are said to be there as ``rows``."""
+
+    values: list[int]
+    width: int = 8
+    rows: int | None = None
+
+    def described(self) -> Column:
+        from mrflight.compute.kernel.native import Column
+
+        rows = len(self.values) if self.rows is None else self.rows
+        data = pa.py_buffer(np.array(self.values, f"i{self.width}"))
+        return Column("signed", self.width, rows, 0, [None, data], [])
+
+
+@pytest.fixture
+def integers() -> _kernel.RunningSums:
+    """Sums of one column of 64 bits by a key of 64 bits."""
+    from mrflight import _kernel
+
+    return _kernel.RunningSums(("signed", 8), [("signed", 8)])
 
 
 @pytest.mark.parametrize(
     ("key", "values"),
     [
-        (described([1, 2]), []),
-        (described([1, 2]), [described([1])]),
-        (described([1, 2]), [described([1, 2], 4)]),
-        (described([1, 2], 4), [described([1, 2])]),
-        (described([1, 2], rows=3), [described([1, 2, 3])]),
-        (described([1, 2]), [described([1], rows=2)]),
+        (Given([1, 2]), []),
+        (Given([1, 2]), [Given([1])]),
+        (Given([1, 2]), [Given([1, 2], 4)]),
+        (Given([1, 2], 4), [Given([1, 2])]),
+        (Given([1, 2], rows=3), [Given([1, 2, 3])]),
+        (Given([1, 2]), [Given([1], rows=2)]),
     ],
 )
-def test_nothing_is_added_of_malformed_columns(key: Column, values: list[Column]) -> None:
-    sums = _kernel.RunningSums(("signed", 8), [("signed", 8)])
+def test_nothing_is_added_of_malformed_columns(
+    integers: _kernel.RunningSums, key: Given, values: list[Given]
+) -> None:
     with pytest.raises(ValueError, match="malformed"):
-        sums.add(key, values)
-    assert sums.groups == 0
+        integers.add(key.described(), [each.described() for each in values])
+    assert integers.groups == 0
 
 
-def test_buffers_of_a_wrong_size_are_refused() -> None:
-    sums = _kernel.RunningSums(("signed", 8), [("signed", 8)])
-    sums.add(described([1]), [described([5])])
+def test_buffers_of_a_wrong_size_are_refused(integers: _kernel.RunningSums) -> None:
+    integers.add(Given([1]).described(), [Given([5]).described()])
     with pytest.raises(ValueError, match="wrong size"):
-        sums.take(pa.allocate_buffer(8), [pa.allocate_buffer(16)])
-    assert sums.groups == 1
+        integers.take(pa.allocate_buffer(8), [pa.allocate_buffer(16)])
+    assert integers.groups == 1
