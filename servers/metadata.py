@@ -80,6 +80,7 @@ from mrflight.system.deadlines import Timeouts
 from . import process
 from .actions import Actions, Handler, answer_keepalive, of_shuffle
 from .active_clock import ActiveClock
+from .cluster_log import ClusterLog
 from .guard import check_token
 from .http_port import http_port
 from .listening import Listening, listening
@@ -282,11 +283,16 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
     """
     tune_malloc()  # or the memory of large requests and answers would be kept
     process.raise_open_file_limit()
-    totals = MetadataTotals()
-    with _registry(options, totals.count) as registry:
+    totals, log_of_cluster = MetadataTotals(), ClusterLog()
+
+    def note(event: AnyEvent) -> None:
+        totals.count(event)
+        log_of_cluster.note(event)
+
+    with _registry(options, note) as registry:
         server = RotatingServer(at, lambda at: MetadataServer(at, registry))
         location = process.public_location(server.port, at.location, options.advertise)
-        observed = ObservedMetadata(registry, totals, server)
+        observed = ObservedMetadata(registry, totals, log_of_cluster, server)
         yield process.Running(location, server.shutdown, server.reload, observed=observed)
 
 

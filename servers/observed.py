@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from mrflight.page.measured import Measured
 from mrflight.shuffle.metadata.metadata_totals import MetadataTotals
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 
+from .cluster_log import ClusterLog
 from .membership import Membership
 from .rotating import RotatingServer
+
+if TYPE_CHECKING:  # a server without an HTTP port loads no pages
+    from mrflight.page.messages import Source
 
 
 class ObservedData:
@@ -23,6 +28,9 @@ class ObservedData:
 
     def not_ready(self) -> str:
         return self._membership.why_no_member()
+
+    def page(self) -> None:
+        """A data server has none: that of the metadata server shows all of them."""
 
     def measured(self) -> Iterator[Measured]:
         yield from _certificate(self._server)
@@ -68,13 +76,21 @@ class ObservedData:
 class ObservedMetadata:
     """A metadata server."""
 
-    def __init__(self, registry: Registry, totals: MetadataTotals, server: RotatingServer) -> None:
+    def __init__(
+        self, registry: Registry, totals: MetadataTotals, log: ClusterLog, server: RotatingServer
+    ) -> None:
         self._server = server
         self._registry = registry
         self._totals = totals
+        self._log = log
 
     def not_ready(self) -> str:
         return ""  # it answers from when it listens until it ends
+
+    def page(self) -> Source:
+        from .cluster_page import ClusterPage
+
+        return ClusterPage(self._registry, self._totals, self._log)
 
     def measured(self) -> Iterator[Measured]:
         yield from _certificate(self._server)

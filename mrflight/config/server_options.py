@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser, default_port: int = 0) -> Non
         "--http-port",
         type=int,
         metavar="N",
-        help="also answer HTTP on this port: /metrics for Prometheus, /healthz and /readyz; 0 "
-        "takes a free one; by default there is none",
+        help="also answer HTTP on this port: /metrics for Prometheus, /healthz, /readyz, and the "
+        "page of the metadata server; 0 takes a free one; by default there is none",
     )
     parser.add_argument(
         "--http-token",

@@ -34,10 +34,21 @@ class TokenAccess:
         self._digest = _digest(token)
 
     def __call__(self, headers: Mapping[str, str]) -> bool:
-        given = headers.get("authorization", "")
-        if not given.lower().startswith(_BEARER):
-            return False
-        return hmac.compare_digest(self._digest, _digest(given[len(_BEARER) :].strip()))
+        token = bearer_token(headers)
+        return token is not None and hmac.compare_digest(self._digest, _digest(token))
+
+
+def any_of(*ways: Authorize) -> Authorize:
+    """Return what admits requests that one of the ways admits."""
+    return lambda headers: any(admits(headers) for admits in ways)
+
+
+def bearer_token(headers: Mapping[str, str]) -> str | None:
+    """Return the bearer token of a request, if it has one."""
+    given = headers.get("authorization", "")
+    if not given.lower().startswith(_BEARER):
+        return None
+    return given[len(_BEARER) :].strip()
 
 
 def new_token() -> str:

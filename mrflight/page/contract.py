@@ -151,3 +151,6 @@ class AttemptColumns(msgspec.Struct, frozen=True):
     seconds: bytes  # float32
     attempts: bytes  # uint32: how many attempts an entry stands for
     busy: bytes  # float32: how many seconds these took; a bar of several is filled by that much
+
+
+NO_ATTEMPTS = AttemptColumns(0, 0, 0.0, *[b""] * 10)

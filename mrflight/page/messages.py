@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -42,18 +43,24 @@ class Source(Protocol):
         """Whether nothing will change any more."""
 
 
-def stream_route(source: Source, closing: threading.Event) -> Route:
-    """Return the route of the stream; it ends when the source is over or ``closing`` is set."""
-    return Route(lambda: Answer(MEDIA_TYPE, parts=messages(source, closing)))
+def stream_route(source: Source, closing: threading.Event, lifetime_s: float = math.inf) -> Route:
+    """Return the route of the stream; see `messages`."""
+    return Route(lambda: Answer(MEDIA_TYPE, parts=messages(source, closing, lifetime_s)))
 
 
-def messages(source: Source, closing: threading.Event) -> Iterator[bytes]:
-    """Yield the messages of one page; the last one of a source that is over is ``end``."""
+def messages(
+    source: Source, closing: threading.Event, lifetime_s: float = math.inf
+) -> Iterator[bytes]:
+    """Yield the messages of one page, until the source is over: the last one is ``end``.
+
+    They stop without it when ``closing`` is set, or the lifetime is over. The page asks again then.
+    """
+    until = time.monotonic() + lifetime_s
     seen = position = 0
     parts = _Parts(source)
     while True:
         is_over = source.is_over  # before what is read below
-        is_last = is_over or closing.is_set()
+        is_last = is_over or closing.is_set() or time.monotonic() >= until
         while (columns := source.attempts(seen, MAX_ATTEMPTS)).count:
             yield message("attempts", columns)
             seen += columns.count

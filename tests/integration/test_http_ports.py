@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 import mrflight
 from mrflight.security.authority import Authority, issue, new_authority
+from mrflight.security.hashed_tokens import access_entry
+from mrflight.security.principal import Role
+from tests.support.browser import browser_page, figures, launched_browser, table
 from tests.support.cluster import server_process
 from tests.support.faults import await_that
 from tests.support.http import get, received, send
@@ -208,6 +212,56 @@ def test_the_port_of_a_server_with_a_certificate_is_encrypted(tmp_path: Path) ->
         assert certificates.shown_at(port.number) == pytest.approx(before + 86400, abs=60)
         (tmp_path / "own.pem").write_bytes(b"half of a new one")
         assert certificates.shown_at(port.number) == pytest.approx(before + 86400, abs=60)
+
+
+def test_readers_of_the_access_file_are_let_in_by_their_tokens(tmp_path: Path) -> None:
+    access, log = tmp_path / "access.toml", tmp_path / "log"
+    access.touch(0o600)
+    readers, servers = "planted-token-of-readers", "planted-token-of-servers"
+    access.write_text(
+        access_entry("monitor", [Role.READER], readers)
+        + access_entry("data-1", [Role.SERVER], servers)
+    )
+    options = ("--port", "0", "--http-port", "0", "--access", str(access))
+    with log.open("wb") as stderr, server_process("metadata", *options, stderr=stderr):
+        found = re.search(r"health at http://127\.0\.0\.1:(\d+)", log.read_text())
+        assert found is not None, log.read_text()
+        for path in ("/metrics", "/events"):
+            for token in (None, TOKEN, servers):
+                assert get(int(found[1]), path, token).status == 401
+        assert get(int(found[1]), "/metrics", readers).status == 200
+    assert readers not in log.read_text()
+    assert servers not in log.read_text()
+
+
+def test_a_page_shows_the_servers_and_shuffles_of_a_cluster(chromium: str, tmp_path: Path) -> None:
+    with (
+        ExitStack() as stack,
+        launched_browser(chromium) as launched,
+        browser_page(launched) as browser,
+    ):
+        _, location, port = stack.enter_context(serving(tmp_path / "m.log", "metadata"))
+        options = ("--metadata", location, "--spill-dir", str(tmp_path))
+        lost, _, _ = stack.enter_context(serving(tmp_path / "1.log", "data", *options))
+        stack.enter_context(serving(tmp_path / "2.log", "data", *options))
+        browser.goto(f"http://127.0.0.1:{port.number}/#{TOKEN}")
+        expect(browser.locator("#state")).to_have_text("running")
+        with mrflight.connect(location) as connected:
+            shuffle = connected.create_shuffle("seen", partitions=4)
+            with shuffle.writer(map_id=0, key=["url"]) as out:
+                out.write(batch(0))
+            expect(browser.locator(".figure b").nth(3)).to_have_text("1,000")
+            expect(browser.locator("#partitions-note")).to_contain_text("4 partitions")
+            size = port.value("mrflight_metadata_committed_bytes")
+            shown = figures(browser)
+            assert (shown["Data servers"], shown["Shuffles"]) == ("2", "1")
+            assert shown["Bytes held"] == f"{size / 1024:.{2 if size < 10 * 1024 else 1}f} KiB"
+            assert len(table(browser, "#processes")) == 2
+            lost.terminate()  # and it gives its partitions to the other one
+            expect(browser.locator(".figure b").nth(0)).to_have_text("1")
+            expect(browser.locator("#incidents")).to_contain_text("is about to stop")
+            shuffle.drop()
+            expect(browser.locator(".figure b").nth(1)).to_have_text("0")
 
 
 @pytest.mark.parametrize(

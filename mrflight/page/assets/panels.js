@@ -4,12 +4,12 @@ function figuresOf(state) {
   const { figures } = state;
   if (state.kind === "cluster") {
     return [
-      ["Data servers", count(figures.servers), figures.draining ? `${figures.draining} stopping` : ""],
+      ["Data servers", count(figures.servers), figures.left ? `${count(figures.left)} stopped or lost` : ""],
       ["Shuffles", count(figures.shuffles), plural(figures.partitions, "partition")],
-      ["Maps committed", count(figures.maps), ""],
-      ["Rows held", count(figures.rows), ""],
+      ["Maps committed", count(figures.maps), "since the server began"],
+      ["Rows held", count(figures.rows), "in all shuffles"],
       ["Bytes held", bytes(figures.bytes), "without replicas"],
-      ["Servers lost", count(figures.lost), "", figures.lost > 0],
+      ["Partitions lost", count(figures.lost), figures.lost ? "and written again" : "", figures.lost > 0],
     ];
   }
   const { attempts, seconds } = figures;

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from mrflight.shuffle.metadata.commit_rules import (
 )
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
+    Counts,
     ServerDraining,
     ServerJoined,
     ShuffleCreated,
@@ -53,6 +55,16 @@ from mrflight.shuffle.wire.protocol import (
 MAX_SHUFFLE_LEASE_S = 24 * 3600.0
 """Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
 back, and a longer lease would keep the memory of its shuffle from others."""
+
+
+class PartitionSizes(NamedTuple):
+    """What is committed in each partition of a shuffle."""
+
+    id: str
+    job: str
+    maps: int
+    rows: Counts
+    size_bytes: Counts
 
 
 class Registry:
@@ -240,6 +252,24 @@ class Registry:
                     state.job,
                 )
                 for state in self._state.shuffles.values()
+            ]
+
+    def partition_sizes(self, newest: int) -> list[PartitionSizes]:
+        """Return what is in each partition of the newest shuffles, in the order of their creation.
+
+        Nothing expires because of this: whoever looks at a cluster does not change it.
+        """
+        with self._lock:
+            states = list(self._state.shuffles.values())[-newest:]
+            return [
+                PartitionSizes(
+                    state.id,
+                    state.job,
+                    len(state.log.latest),
+                    state.log.rows.copy(),
+                    state.log.size_bytes.copy(),
+                )
+                for state in states
             ]
 
     def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
