@@ -7,6 +7,7 @@ message, log or process list.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from mrflight.errors import JobFileError
@@ -27,6 +28,14 @@ def check_reference(text: str, key: str) -> None:
             f"{key} must say where the secret is, env:NAME or file:PATH, and not be the secret "
             "itself, which would be read by whoever reads the job file"
         )
+
+
+def resolved(options: Mapping[str, str], section: str) -> dict[str, str]:
+    """Return the options of a section with secrets in place of references; raises JobFileError."""
+    return {
+        name: resolve(value, f"{section}.{name}") if is_reference(value) else value
+        for name, value in options.items()
+    }
 
 
 def resolve(reference: str, key: str) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from mrflight.config.secret_reference import resolved
 from mrflight.errors import CommitError, InputError, MrflightError, OutputError
 from mrflight.storage import hopsfs
 from mrflight.storage.failures import failure_of, is_store_failure, reason
@@ -247,7 +248,7 @@ def with_table_url(entry: bytes, uri: str) -> bytes:
 
 def storage_options(location: Location) -> dict[str, str] | None:
     """Return deltalake's options for reaching the store."""
-    return dict(location.options) or None
+    return resolved(location.options, "storage") or None
 
 
 def as_store_error(location: Location, error: OSError) -> OSError:

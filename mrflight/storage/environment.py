@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from mrflight.config.secret_reference import ENV
 from mrflight.storage import hopsfs
 from mrflight.storage.option_names import BUCKETS, ENDPOINT, canonical, scheme_of
 
@@ -23,18 +24,24 @@ option the first one counts."""
 
 
 def with_environment(
-    options: Mapping[str, str], paths: Iterable[str], environment: Mapping[str, str]
+    options: Mapping[str, str],
+    paths: Iterable[str],
+    environment: Mapping[str, str],
+    *,
+    by_name: bool = False,
 ) -> dict[str, str]:
     """Return ``[storage]`` with the missing options of these paths' stores from the environment.
 
-    The credentials of a bucket belong together: if the job sets any of them, none are added.
+    The credentials of a bucket belong together: if the job sets any of them, none are added. With
+    ``by_name`` they are added as references to the variables, for processes that have the same
+    environment.
     """
     schemes = {scheme_of(path) for path in paths}
     found: dict[str, str] = {}
     if "hopsfs" in schemes:
         found |= _of_hopsfs(environment)
     if schemes & BUCKETS:
-        found |= _of_bucket(options, environment)
+        found |= _of_bucket(options, environment, by_name=by_name)
     return {**found, **options}
 
 
@@ -48,11 +55,14 @@ def _of_hopsfs(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _of_bucket(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+def _of_bucket(
+    options: Mapping[str, str], environment: Mapping[str, str], *, by_name: bool
+) -> dict[str, str]:
     found: dict[str, str] = {}
     for variable in _VARIABLES:
         if value := environment.get(variable):
-            found.setdefault(canonical(variable), value)
+            is_secret = by_name and _is_credential(variable)
+            found.setdefault(canonical(variable), f"{ENV}{variable}" if is_secret else value)
     given = {canonical(name) for name in options}
     has_credentials = any(map(_is_credential, options))
     return {
@@ -77,10 +87,12 @@ def conflicting_variables(
         return []
     has_key = any("access_key" in name.lower() for name in options)
     has_endpoint = any(canonical(name) == ENDPOINT for name in options)
+    referred = {value.removeprefix(ENV) for value in options.values() if value.startswith(ENV)}
     return [
         variable
         for variable in environment
         if variable.startswith("AWS_")
+        and variable not in referred
         and (
             (has_key and _is_credential(variable))
             or (has_endpoint and canonical(variable) == ENDPOINT)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from mrflight.config.secret_reference import resolved
 from mrflight.errors import JobError
 from mrflight.storage.failures import failure_of, is_forbidden, reason
 from mrflight.storage.option_names import DELTALAKE_ONLY
@@ -224,7 +225,8 @@ def _refusal(name: str, given: Mapping[str, str]) -> str | None:
 def _new_client(name: str, given: Mapping[str, str]) -> S3Store:
     from obstore.store import S3Store
 
-    options: Any = {key: value for key, value in given.items() if not _is_not_ours(key)}
+    known = {key: value for key, value in given.items() if not _is_not_ours(key)}
+    options: Any = resolved(known, "storage")
     client: Any = {key: options.pop(key) for key in ("allow_http", "timeout") if key in options}
     if options.get("aws_allow_http", "").lower() == "true":
         client["allow_http"] = True

@@ -27,6 +27,24 @@ logging.basicConfig(level=logging.NOTSET)
 from mrflight.driver import leave, main
 leave(main(sys.argv[1:]))
 """
+NOTING_CALLS = """
+import sys
+
+if "mrflight.driver" in " ".join(sys.orig_argv):
+    from pathlib import Path
+
+    from mrflight.runtime import calls
+
+    encode = calls.encode_call
+
+    def noting(*arguments, **options):
+        encoded = encode(*arguments, **options)
+        with (Path(__file__).parent / "calls").open("ab") as file:
+            file.write(encoded)
+        return encoded
+
+    calls.encode_call = noting
+"""
 WAITING = """
 from pathlib import Path
 
@@ -80,6 +98,32 @@ def test_a_job_tells_no_secret(bucket: Bucket, tmp_path: Path, format: str) -> N
     small = [table.at(info.path) for info in table.walk() if info.base_name.endswith(".json")]
     assert small
     assert_none_in("\n".join(str(file.read_bytes()) for file in small), secrets_of(bucket))
+
+
+def test_a_job_finds_secrets_where_its_file_says_that_they_are(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """They are in no file that it leaves, and not in what it sends to its workers."""
+    (tmp_path / "key").write_text(bucket.minio.password)
+    references = {
+        "aws_access_key_id": "env:BACKUP_KEY",
+        "aws_secret_access_key": f"file:{tmp_path / 'key'}",
+    }
+    place = locate(bucket.url, tmp_path, bucket.options)
+    put_inputs(place.child("in"))
+    named = locate(f"{bucket.url}/table", tmp_path, {**bucket.options, **references})
+    job = job_file(tmp_path, place.child("in").url, named)
+    (tmp_path / "sitecustomize.py").write_text(NOTING_CALLS)
+    variables = {"BACKUP_KEY": bucket.minio.user, "PYTHONPATH": str(tmp_path)}
+    done = drive(job, "--set=job.events=history", environment=variables)
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == KEYS
+    (tmp_path / "key").unlink()
+    assert list((tmp_path / "history").iterdir())
+    assert (tmp_path / "calls").stat().st_size > 1000
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    texts = [path.read_bytes().decode(errors="replace") for path in left]
+    assert_none_in("\n".join([done.stdout, done.stderr, *texts]), secrets_of(bucket))
 
 
 @pytest.mark.parametrize("format", ["delta", "csv"])

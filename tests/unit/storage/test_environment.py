@@ -26,6 +26,18 @@ def test_a_buckets_options_come_from_the_environment() -> None:
     assert first["aws_region"] == "first"
 
 
+def test_secrets_of_the_environment_can_stay_there() -> None:
+    """A job of local processes sends their names to its workers, which have the same ones."""
+    named = {key: f"env:{key.upper()}" for key in IDENTITY}
+    found = with_environment({}, BUCKET, ENVIRONMENT, by_name=True)
+    assert found == LOCATION | named
+    assert conflicting_variables(found, BUCKET, ENVIRONMENT) == [
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_SESSION_TOKEN",
+    ]
+
+
 def test_the_jobs_options_take_precedence() -> None:
     options = {"aws_region": "mine", "timeout": "5s"}
     assert with_environment(options, BUCKET, ENVIRONMENT) == LOCATION | IDENTITY | options
