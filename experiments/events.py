@@ -31,9 +31,8 @@ from mrflight.events.recorder import Recorder
 
 TIMEOUT_S = 600.0
 FILES = 8
-ATTEMPTS = 100_000
-BEYOND = 300_000
-TASKS = 20_000
+_BEYOND = 3
+"""So many times as many attempts as are recorded one by one are added up."""
 
 JOB = """
 [job]
@@ -66,7 +65,7 @@ StageRunner.submit = lambda stages, call, *words, **named: stages._executor.subm
 
 _RUN = "import sys; from mrflight.driver import leave, main; leave(main(sys.argv[1:]))"
 
-_TASKS = f"""
+_TASKS = """
 import math
 from typing import NamedTuple
 
@@ -79,15 +78,16 @@ from mrflight.system.scratch import SocketFolder
 class Task(NamedTuple):
     name: str
 
-tasks = [Task(f"map {{number}} (visits, visits/{{number}}.parquet)") for number in range({TASKS})]
+count = int(sys.argv[1])
+tasks = [Task(f"map {number} (visits, visits/{number}.parquet)") for number in range(count)]
 with ForkServer() as server, SocketFolder() as folder, Recorder() as events:
     events.record(JobBegan(job_id="j", name="n", version="1", host="h", pid=1))
-    if len(sys.argv) > 1:
-        events.write_to(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        events.write_to(Path(sys.argv[2]))
     with LocalExecutor(2, server, folder.parent_watch.path) as executor:
         stages = StageRunner(executor, events)
         spec = TaskSetSpec(tasks, lambda task, attempt: stages.submit(math.sqrt, 2.0))
-        assert len(stages.run("map", spec)) == {TASKS}
+        assert len(stages.run("map", spec)) == count
 """
 _IMPORTS = """
 import sys
@@ -119,7 +119,7 @@ def write_job(folder: Path, rows: int, partitions: int) -> Path:
 
 
 def measure(
-    rounds: int, rows: int, partitions: int
+    rounds: int, rows: int, partitions: int, tasks: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Return the core-seconds of each way by round, after one round that is not counted.
 
@@ -140,29 +140,36 @@ def measure(
                 path = Path(name) / f"{number}.jsonl"
                 words = [str(path)] if options else []
                 without = _WITHOUT if way == "no events" else ""
-                command = [sys.executable, "-c", f"{_IMPORTS}\n{without}\n{_TASKS}", *words]
+                command = [
+                    sys.executable,
+                    "-c",
+                    f"{_IMPORTS}\n{without}\n{_TASKS}",
+                    str(tasks),
+                    *words,
+                ]
                 nothing = timed_process.run(command, TIMEOUT_S)
                 if number:
                     seconds[way].append(timed.cpu_s)
                     of_tasks[way].append(nothing.cpu_s)
                 if options:
-                    assert read_view(path).stages[0].done == TASKS
+                    assert read_view(path).stages[0].done == tasks
     return seconds, of_tasks
 
 
-def measure_stream() -> dict[str, float]:
+def measure_stream(attempts: int) -> dict[str, float]:
     """Return what so many attempts cost one process: core-seconds, and bytes of the history."""
+    beyond = attempts * _BEYOND
     with tempfile.TemporaryDirectory(dir=WORK) as name:
         path = Path(name) / "job.jsonl"
         began = time.process_time()
-        with Recorder() as recorder:
+        with Recorder(max_attempts=attempts) as recorder:
             recorder.record(JobBegan(job_id="j", name="n", version="1", host="h", pid=1))
-            recorder.record(StageBegan(stage=0, name="map", tasks=ATTEMPTS + BEYOND))
+            recorder.record(StageBegan(stage=0, name="map", tasks=attempts + beyond))
             recorder.write_to(path)
-            _record(recorder, 0, ATTEMPTS)
+            _record(recorder, 0, attempts)
             first_s = time.process_time() - began
             first_bytes = path.stat().st_size
-            _record(recorder, ATTEMPTS, BEYOND)
+            _record(recorder, attempts, beyond)
             beyond_s = time.process_time() - began - first_s
             recorder.record(StageEnded(stage=0))
             began = time.process_time()
@@ -171,12 +178,13 @@ def measure_stream() -> dict[str, float]:
         began = time.process_time()
         view = read_view(path)
         read_s = time.process_time() - began
-        assert (view.stages[0].done, len(view.spans)) == (ATTEMPTS + BEYOND, ATTEMPTS)
+        assert (view.stages[0].done, view.binned) == (attempts + beyond, beyond)
         return {
-            "first_us": first_s / ATTEMPTS * 1e6,
-            "beyond_us": beyond_s / BEYOND * 1e6,
-            "first_bytes": first_bytes / ATTEMPTS,
-            "beyond_bytes": (path.stat().st_size - first_bytes) / BEYOND,
+            "attempts": attempts,
+            "first_us": first_s / attempts * 1e6,
+            "beyond_us": beyond_s / beyond * 1e6,
+            "first_bytes": first_bytes / attempts,
+            "beyond_bytes": (path.stat().st_size - first_bytes) / beyond,
             "read_s": read_s,
             "snapshot_s": snapshot_s,
             "snapshot_bytes": size,
@@ -218,21 +226,22 @@ def page(
     seconds: Mapping[str, Sequence[float]],
     of_tasks: Mapping[str, Sequence[float]],
     stream: Mapping[str, float],
+    tasks: int,
 ) -> str:
     """Return the report in Markdown."""
     extra = statistics.median(of_tasks["with a history"]) - statistics.median(of_tasks["no events"])
     lines = ["# What the events of a job cost", "", *table(seconds), ""]
     lines += [
-        f"{TASKS:,} tasks that do nothing, in two workers, where a task with all of its events "
-        f"takes {extra / TASKS * 1e6:.0f} us more:",
+        f"{tasks:,} tasks that do nothing, in two workers, where a task with all of its events "
+        f"takes {extra / tasks * 1e6:.0f} us more:",
         "",
         *table(of_tasks),
         "",
-        f"Of {ATTEMPTS:,} attempts each took {stream['first_us']:.1f} us and "
-        f"{stream['first_bytes']:.0f} bytes of the history; of {BEYOND:,} more, which are added "
-        f"up, {stream['beyond_us']:.1f} us and {stream['beyond_bytes']:.1f} bytes. To read the "
-        f"history takes {stream['read_s']:.2f} s, and a snapshot {stream['snapshot_s']:.2f} s "
-        f"and {stream['snapshot_bytes'] / 2**20:.1f} MiB.",
+        f"Of {stream['attempts']:,} attempts each took {stream['first_us']:.1f} us and "
+        f"{stream['first_bytes']:.0f} bytes of the history; of {_BEYOND} times as many more, "
+        f"which are added up, {stream['beyond_us']:.1f} us and {stream['beyond_bytes']:.1f} bytes. "
+        f"To read the history takes {stream['read_s']:.2f} s, and a snapshot "
+        f"{stream['snapshot_s']:.2f} s and {stream['snapshot_bytes'] / 2**20:.1f} MiB.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -242,18 +251,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--partitions", type=int, default=1000)
+    parser.add_argument("--tasks", type=int, default=20_000)
+    parser.add_argument("--attempts", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=WORK / "events")
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
-    stream = measure_stream()
-    seconds, of_tasks = measure(options.rounds, options.rows, options.partitions)
+    stream = measure_stream(options.attempts)
+    seconds, of_tasks = measure(options.rounds, options.rows, options.partitions, options.tasks)
     figures = {
         "rounds": options.rounds,
         "core_seconds": seconds,
         "core_seconds_of_tasks": of_tasks,
         "stream": stream,
     }
-    report.write(options.out, "events", figures, page(seconds, of_tasks, stream))
+    report.write(options.out, "events", figures, page(seconds, of_tasks, stream, options.tasks))
 
 
 if __name__ == "__main__":

@@ -7,21 +7,20 @@ Other processes count as well, and nobody asks them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 
-@dataclass
 class AttemptCounts:
     """The bytes that were moved since the counts began.
 
     Each of them is added to by one thread at a time.
     """
 
-    sent: Counter[str] = field(default_factory=Counter)
-    """The bytes of blocks, by the location of the data server that they were sent to."""
-    fetched: Counter[str] = field(default_factory=Counter)
-    """The bytes of blocks, by the location that they came from."""
-    spilled_bytes: int = 0
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()
+        """The bytes of blocks, by the location of the data server that they were sent to."""
+        self.fetched: Counter[str] = Counter()
+        """The bytes of blocks, by the location that they came from."""
+        self.spilled_bytes = 0
 
     def begin(self) -> None:
         """Count from 0 on."""

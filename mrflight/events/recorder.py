@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from mrflight.events.bins import Bins
+import msgspec
+
 from mrflight.events.driver_stages import DriverStages
-from mrflight.events.history import HistoryWriter
 from mrflight.events.job_view import JobView, encode_view
 from mrflight.events.kinds import (
     AnyEvent,
@@ -24,6 +24,10 @@ from mrflight.events.shown import ShownProgress
 from mrflight.system.closeable import Closeable
 from mrflight.system.progress import ProgressReport
 
+if TYPE_CHECKING:
+    from mrflight.events.bins import Bins
+    from mrflight.events.history import HistoryWriter
+
 MAX_ATTEMPTS = 100_000
 """Further attempts of a job are recorded in bins."""
 
@@ -33,7 +37,7 @@ RING_EVENTS = 8192
 T = TypeVar("T")
 
 
-class News(NamedTuple):
+class News(msgspec.Struct, frozen=True):
     """The events from a position on."""
 
     events: list[AnyEvent]
@@ -63,7 +67,7 @@ class Recorder(Closeable):
         self._ring: deque[AnyEvent] = deque(maxlen=RING_EVENTS)
         self._count = 0
         self._attempts = 0
-        self._bins = Bins()
+        self._bins: Bins | None = None
         self._stages = 0
         self._history: HistoryWriter | None = None
         self._is_closed = False
@@ -111,6 +115,8 @@ class Recorder(Closeable):
         with self._changed:
             if self._count > len(self._ring):
                 raise ValueError("a history must begin with the first event")
+            from mrflight.events.history import HistoryWriter
+
             history = HistoryWriter.create(path)
             for event in self._ring:
                 history.write(event)
@@ -156,17 +162,25 @@ class Recorder(Closeable):
         if isinstance(event, AttemptEnded):
             self._attempts += 1
             if self._attempts > self._max_attempts:
-                self._bins.add(event)
-                if self._bins.is_due(event.at):
-                    self._flush_bins()
+                self._bin(event)
                 return
         elif isinstance(event, StageEnded | JobEnded):
             self._flush_bins()
         self._keep(event)
 
+    def _bin(self, event: AttemptEnded) -> None:
+        if self._bins is None:
+            from mrflight.events.bins import Bins  # few jobs need it
+
+            self._bins = Bins()
+        self._bins.add(event)
+        if self._bins.is_due(event.at):
+            self._flush_bins()
+
     def _flush_bins(self) -> None:
-        for event in self._bins.take():
-            self._keep(event)
+        if self._bins is not None:
+            for event in self._bins.take():
+                self._keep(event)
 
     def _keep(self, event: AnyEvent) -> None:
         self._view.add(event)

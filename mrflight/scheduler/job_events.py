@@ -11,7 +11,6 @@ from mrflight.config.settings import RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.events.driver_stages import DRIVER
-from mrflight.events.history import SUFFIX
 from mrflight.events.kinds import (
     InputFound,
     JobBegan,
@@ -92,6 +91,8 @@ def history_path(spec: JobSpec, folder: Path, job_id: str) -> Path | None:
         raise _not_writable(found, error) from error
     if not os.access(found, os.W_OK | os.X_OK):
         raise _not_writable(found, "it cannot be written to")
+    from mrflight.events.history import SUFFIX
+
     return found / f"{job_id}{SUFFIX}"
 
 

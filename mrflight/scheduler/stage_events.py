@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+
+import msgspec
 
 from mrflight.errors import WorkerLostError
 from mrflight.events.kinds import (
@@ -22,7 +23,7 @@ from mrflight.system.log_label import LogLabel, labelled
 from mrflight.system.progress import NO_WORK, Work
 
 
-class TaskAttempt(NamedTuple):
+class TaskAttempt(msgspec.Struct, frozen=True):
     """An attempt, and what events say about it."""
 
     attempt: Attempt

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+
+import msgspec
 
 
-class LogLabel(NamedTuple):
+class LogLabel(msgspec.Struct, frozen=True):
     """What runs in a thread, or in a process; empty where nothing does."""
 
     job: str = ""

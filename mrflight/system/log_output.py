@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TextIO, get_args
+from typing import Any, Literal, TextIO, get_args
 
 import msgspec
 
@@ -18,7 +18,7 @@ LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
 
 
-class LogSettings(NamedTuple):
+class LogSettings(msgspec.Struct, frozen=True):
     """What is written, and how."""
 
     level: LogLevel
@@ -71,7 +71,9 @@ def _formatter(settings: LogSettings) -> logging.Formatter:
 
 def _add_label(record: logging.LogRecord) -> bool:
     """Add what runs in the thread that logs: ``job``, ``stage``, ``task`` and ``attempt``."""
-    vars(record).update(current_label()._asdict())
+    label = current_label()
+    record.job, record.stage = label.job, label.stage
+    record.task, record.attempt = label.task, label.attempt
     return True
 
 

@@ -49,6 +49,14 @@ class TestSmallExperiments:
             ),
             ("start", ["--rounds", 1], ["start.json", "start.md"]),
             (
+                "events",
+                [
+                    *("--rounds", 1, "--rows", 8_000, "--partitions", 4),
+                    *("--tasks", 50, "--attempts", 500),
+                ],
+                ["events.json", "events.md"],
+            ),
+            (
                 "tune",
                 [
                     *("--scale", "0.01", "--rounds", 1, "--budget", "1 s"),

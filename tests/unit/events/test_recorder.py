@@ -21,7 +21,7 @@ from mrflight.events.kinds import (
     StageBegan,
     StageEnded,
 )
-from mrflight.events.recorder import RING_EVENTS, Recorder
+from mrflight.events.recorder import RING_EVENTS, News, Recorder
 from mrflight.result import JobResult
 from mrflight.system.closeable import Closeable
 from tests.support.recorded_progress import RecordedProgress
@@ -107,10 +107,10 @@ def test_who_follows_gets_a_snapshot_and_then_what_comes() -> None:
     recorder = Recorder()
     recorder.record(BEGAN)
     _, position = recorder.snapshot()
-    assert recorder.news(position) == ([], 1, 0)
+    assert recorder.news(position) == News([], 1, 0)
     recorder.record(event := stage())
-    assert recorder.news(position) == ([event], 2, 0)
-    assert recorder.news(0) == ([BEGAN, event], 2, 0)
+    assert recorder.news(position) == News([event], 2, 0)
+    assert recorder.news(0) == News([BEGAN, event], 2, 0)
 
 
 def test_who_is_too_slow_is_told_what_it_missed() -> None:
@@ -130,7 +130,7 @@ def test_a_follower_waits_for_an_event_or_for_the_end() -> None:
         follower.start()
         end()
         follower.join(60.0)
-    assert got == [([BEGAN], 1, 0), ([], 1, 0)]
+    assert got == [News([BEGAN], 1, 0), News([], 1, 0)]
 
 
 def test_progress_shows_stages_tasks_and_incidents() -> None:
