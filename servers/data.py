@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -63,6 +63,7 @@ from .actions import Actions, Handler, answer_keepalive, of_shuffle
 from .decommission import Decommission
 from .guard import check_token
 from .http_port import http_port
+from .idle_streams import IdleStreams, StreamRules
 from .listening import Listening, listening
 from .membership import Membership
 from .observed import ObservedData
@@ -71,6 +72,8 @@ from .shared_memory import SharedMemory
 
 _MESSAGE_BYTES = 2 * 2**20
 """The rough size of a message of plain rows: clients of gRPC take 4 MiB by default."""
+
+T = TypeVar("T")
 
 _OF_METADATA = frozenset[str](MetadataAction) - frozenset[str](DataAction)
 
@@ -84,11 +87,11 @@ class DataServer(flight.FlightServerBase):
         store: BlockStore,
         membership: Membership,
         memory: SharedMemory,
-        *,
-        takes_compressed: bool = False,
+        rules: StreamRules,
     ) -> None:
-        self._takes_compressed = takes_compressed
+        self._rules = rules
         self._guard = listening.guard
+        self._guard.tell(rules.idle.heard)
         self._store = store
         self._membership = membership
         self._memory = memory
@@ -121,14 +124,18 @@ class DataServer(flight.FlightServerBase):
         check_token(principal, target.token)
         stored = rows = 0
         # A writer learns of a refusal from its channel, too, which may not hold what it sends.
-        with self._memory.channel(target.channel) as channel:
+        with (
+            self._memory.channel(target.channel) as channel,
+            self._rules.idle.watched(context.peer()) as stream,
+        ):
             self._membership.open(target.shuffle, target.token)
             if target.wants_answer:
                 writer.write(b"")
+            received = stream.received(_received(reader))
             for partition, block in (
-                _blocks(reader, channel)
+                _blocks(reader.schema, received, channel)
                 if target.partition is None
-                else _batches(reader, target.partition, takes_compressed=self._takes_compressed)
+                else _batches(received, target.partition, self._rules)
             ):
                 self._store.put(target.shuffle, partition, target.source, block)
                 stored += 1
@@ -144,12 +151,17 @@ class DataServer(flight.FlightServerBase):
         self._membership.open(shuffle, token)
         attempts = self._membership.committed_attempts(shuffle, request.epoch, request.generation)
         if request.blocks:
-            return flight.GeneratorStream(
-                WIRE_SCHEMA, answer_stream(self._messages(request, attempts))
-            )
+            sent = self._watched(context.peer(), self._messages(request, attempts))
+            return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(sent))
         blocks = self._store.read(shuffle, request.partition, attempts)
         schema = self._membership.schema(shuffle, request.partition)
-        return flight.GeneratorStream(schema, answer_stream(_plain(blocks)))
+        sent = self._watched(context.peer(), _plain(blocks))
+        return flight.GeneratorStream(schema, answer_stream(sent))
+
+    def _watched(self, peer: str, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items of an answer, which its client may not leave standing."""
+        with self._rules.idle.watched(peer) as stream:
+            yield from stream.sent(items)
 
     def _messages(
         self, request: ReadTicket, attempts: Iterable[MapAttempt]
@@ -220,12 +232,14 @@ def _received(reader: flight.MetadataRecordBatchReader) -> Iterator[flight.Fligh
 
 
 def _blocks(
-    reader: flight.MetadataRecordBatchReader, channel: SegmentChannel | None
+    schema: pa.Schema,
+    received: Iterator[flight.FlightStreamChunk],
+    channel: SegmentChannel | None,
 ) -> Iterator[tuple[int, Block]]:
     """Yield the blocks of a stream from our own writer, with their partitions."""
-    if reader.schema != WIRE_SCHEMA:
-        raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {reader.schema}")
-    for message in _received(reader):
+    if schema != WIRE_SCHEMA:
+        raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {schema}")
+    for message in received:
         for tag, block in blocks_of(message, channel):
             check_put(block)
             # A server works 0.8 s for a GB of puts with blocks of 1 MiB, or 2 s with 16 KiB. This
@@ -236,7 +250,7 @@ def _blocks(
 
 
 def _batches(
-    reader: flight.MetadataRecordBatchReader, partition: int, *, takes_compressed: bool
+    received: Iterator[flight.FlightStreamChunk], partition: int, rules: StreamRules
 ) -> Iterator[tuple[int, Block]]:
     """Yield the blocks of a plain client's stream of record batches, all for one partition.
 
@@ -244,8 +258,8 @@ def _batches(
     waits for memory, before the next one is decoded.
     """
     options = ipc_options("none")
-    for message in _received(reader):
-        check_received(message.data, takes_compressed=takes_compressed)
+    for message in received:
+        check_received(message.data, takes_compressed=rules.takes_compressed)
         for piece in canonical_slices(message.data):
             yield partition, encode_block([piece], options)
 
@@ -281,14 +295,11 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,
         SharedMemory() as memory,
+        IdleStreams(options.idle_timeout) as idle,
     ):
         membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
-        takes = bool(options.compressed_puts)
-
-        def make(at: Listening) -> DataServer:
-            return DataServer(at, store, membership, memory, takes_compressed=takes)
-
-        server = RotatingServer(at, make)
+        rules = StreamRules(idle, options.compressed_puts)
+        server = RotatingServer(at, lambda at: DataServer(at, store, membership, memory, rules))
         location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
 

@@ -46,6 +46,7 @@ class Guard(flight.ServerMiddlewareFactory):
         self._max_streams = streams
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()
+        self._heard: Callable[[str], None] = lambda peer: None
 
     @property
     def is_open(self) -> bool:
@@ -75,6 +76,10 @@ class Guard(flight.ServerMiddlewareFactory):
             "this server wants a bearer token with every call; set cluster.token, or --token"
         )
 
+    def tell(self, heard: Callable[[str], None]) -> None:
+        """Call ``heard`` with the peer of each call that is let in."""
+        self._heard = heard
+
     def caller(self, context: Any, allowed: frozenset[Role] = ALL) -> Principal:
         """Return who calls; raise AccessDeniedError unless that caller has an allowed role."""
         call: _Call = context.get_middleware(MIDDLEWARE)
@@ -89,6 +94,7 @@ class Guard(flight.ServerMiddlewareFactory):
             )
         if call.is_stream:
             self._begin_stream(call)
+        self._heard(context.peer())
         return call.principal
 
     def _begin_stream(self, call: _Call) -> None:

@@ -137,6 +137,14 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder to spill to, on a disk with room; default the system's temporary folder",
     )
     parser.add_argument(
+        "--idle-timeout",
+        type=quantity(parse_seconds),
+        default="10 min",
+        metavar="TIME",
+        help="end the connection of a client that leaves a stream standing for so long and makes "
+        "no call; default 10 min",
+    )
+    parser.add_argument(
         "--compressed-puts",
         action="store_true",
         help="take compressed record batches from plain Flight clients; a small one may inflate to "

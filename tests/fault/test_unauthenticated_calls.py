@@ -13,6 +13,7 @@ import grpc
 import pytest
 from mrflight.servers.data import DataServer
 from mrflight.servers.guard import Guard
+from mrflight.servers.idle_streams import IdleStreams, StreamRules
 from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
@@ -71,7 +72,8 @@ class Target:
             store = stack.enter_context(BlockStore(2**20, scratch))
             membership = Membership(store, "grpc+tcp://127.0.0.1:1")
             memory = stack.enter_context(SharedMemory())
-            self.server = counting(DataServer, self.reached)(at, store, membership, memory)
+            rules = StreamRules(stack.enter_context(IdleStreams(60.0)))
+            self.server = counting(DataServer, self.reached)(at, store, membership, memory, rules)
         stack.callback(self.server.shutdown)
 
     def call(self, path: str, kind: str, headers: tuple[tuple[str, Any], ...]) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mrflight.servers.data import DataServer
+from mrflight.servers.idle_streams import IdleStreams, StreamRules
 from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
@@ -88,7 +89,9 @@ def _near_data_server(
     scratch = stack.enter_context(ScratchFolder(name, folder))
     store = stack.enter_context(stores(2**30, scratch))
     membership = Membership(store, metadata)
-    server = DataServer(Listening(at), store, membership, stack.enter_context(SharedMemory()))
+    memory = stack.enter_context(SharedMemory())
+    rules = StreamRules(stack.enter_context(IdleStreams(_WAIT_S)))
+    server = DataServer(Listening(at), store, membership, memory, rules)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     membership.join(location)
     return NearDataServer(location, store, membership, server)
