@@ -12,9 +12,10 @@ from mrflight.config.locations import is_encrypted
 from mrflight.security.credentials import Credentials, load
 
 RETRIES = 4
-FIRST_PAUSE_S = 0.02
-"""Twice as long before each further retry. A server that takes new certificates does not listen for
-2 to 50 ms, and refuses calls that come while it ends."""
+FIRST_PAUSE_S = 0.05
+"""Twice as long before each further retry, 0.75 s in all. A server that takes new certificates does
+not listen for 2 to 50 ms, or for longer on a busy machine, and refuses calls that come while it
+ends. gRPC makes no more than four retries."""
 
 _SERVICE = "arrow.flight.protocol.FlightService"
 _RETRIED = ("DoAction", "GetFlightInfo", "DoGet")
