@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from experiments.comparison.checks import files_of
 from experiments.oracle import WrongResultError
@@ -23,6 +24,13 @@ Fingerprint = tuple[Any, ...]
 def of_visits(files: list[Path]) -> Fingerprint:
     """Return how many sites the ``files`` name, and the sum of the hashes of their clicks."""
     return _facts(_OF_VISITS.format(files=[str(path) for path in files]))
+
+
+def rows_of_visits(files: list[Path]) -> pa.Table:
+    """Return the ``url`` and ``clicks`` of all sites that the ``files`` name."""
+    with duckdb.connect() as database:
+        rows = _OF_VISITS.format(files=[str(path) for path in files])
+        return database.sql(rows).to_arrow_table()
 
 
 def check(table: Path, expected: Fingerprint, what: str) -> None:

@@ -1,15 +1,16 @@
-"""Run a job between two hosts whose network is slow, loses packets, or is partitioned.
+"""Run a job over three hosts of which some are lost, slow, or cut off from others.
 
-    python -m experiments.two_hosts [--rounds N] [--rows N] [--conditions NAME,...] [--seed S]
+    python -m experiments.hosts [--rounds N] [--rows N] [--conditions "NAME;..."] [--seed S]
 
-The driver and its workers are on one host, the data servers on the other, and the metadata server
-on either. The hosts are network namespaces of this machine, joined by a wire that delays and drops
-packets. Each run has a new network and new servers, and the conditions take turns in every round. A
-run must end in time, commit the exact result once, and leave nothing behind.
+The driver and its workers are on one host, data servers on two others, and the metadata server is
+with one of them or with the driver. All calls are encrypted and show certificates. The hosts are
+network namespaces of this machine with files of their own, joined by a wire that delays and drops
+packets. Each run has new hosts and new servers, and the conditions take turns in every round. A run
+must end in time, commit the exact result once, and leave nothing on any host.
 
-The experiment needs root and the command ip. Without them it prints the reason in one line. The
-exit code is 1 if a job failed or hung, a result was wrong, something was left over, or a partition
-hit nothing.
+The experiment needs root and the commands ip and nsenter. Without them it prints the reason in one
+line. The exit code is 1 if a job ended otherwise than its condition says, a result was wrong,
+something was left over, or a fault hit nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiments import datasets, machine, oracle, two_hosts_run
+from experiments import clicks_fingerprint, datasets, machine
 from experiments.datasets import WORK
-from experiments.two_hosts_conditions import CONDITIONS, Condition, baseline
-from experiments.two_hosts_network import UnavailableError, two_hosts
-from experiments.two_hosts_run import Bench, Outcome
+from experiments.hosts import run as hosts_run
+from experiments.hosts.conditions import CONDITIONS, Condition, baseline
+from experiments.hosts.host import ALL, UnavailableError
+from experiments.hosts.network import wired_hosts
+from experiments.hosts.run import Bench, Outcome
 
 FILES = 10
 
@@ -41,7 +44,7 @@ def calibrated(bench: Bench, conditions: Sequence[Condition], seed: int) -> dict
     for condition in (baseline(condition.layout) for condition in conditions):
         if condition.layout.name in crossed:
             continue
-        outcome = two_hosts_run.run(bench, condition, seed, {})
+        outcome = hosts_run.run(bench, condition, seed, {})
         if outcome.is_bad:
             raise RuntimeError(f"a baseline run went wrong: {outcome}")
         pairs = ((pair.partition(" "), size) for pair, size in outcome.crossed.items())
@@ -53,7 +56,7 @@ def page(conditions: Sequence[Condition], outcomes: Sequence[Outcome]) -> str:
     """Return Markdown: a row per condition, and the failures."""
     heads = (
         "condition|wall: median|least to most|against none|attempts|failed ones|packets|lost"
-        "|sent again|cut off|cut after|ended well"
+        "|sent again|cut off|fault after|ended|as it should"
     )
     lines = [f"| {heads.replace('|', ' | ')} |", "|---" * (heads.count("|") + 1) + "|"]
     for condition in conditions:
@@ -68,7 +71,7 @@ def page(conditions: Sequence[Condition], outcomes: Sequence[Outcome]) -> str:
 def _row(name: str, outcomes: Sequence[Outcome], none_s: float | None) -> str:
     walls = [outcome.wall_s for outcome in outcomes]
     made = [outcome.attempts or {} for outcome in outcomes]
-    cut = [outcome.cut_after_s for outcome in outcomes if outcome.cut_after_s is not None]
+    cut = [outcome.fault_after_s for outcome in outcomes if outcome.fault_after_s is not None]
     median = statistics.median(walls)
     cells = [
         f"{median:.2f} s",
@@ -81,6 +84,7 @@ def _row(name: str, outcomes: Sequence[Outcome], none_s: float | None) -> str:
             for count in ("packets", "lost", "retransmitted", "cut_off")
         ),
         f"{statistics.median(cut):.2f} s" if cut else "",
+        " ".join(sorted({outcome.state for outcome in outcomes})),
         f"{sum(not outcome.is_bad for outcome in outcomes)} of {len(outcomes)}",
     ]
     return f"| {name} | {' | '.join(map(str, cells))} |"
@@ -110,7 +114,7 @@ def measure(options: argparse.Namespace) -> int:
     conditions = [CONDITIONS[name.strip()] for name in options.conditions.split(";")]
     data = datasets.DataSet("unique", options.rows, FILES)
     inputs = datasets.generate(data, options.data.absolute())
-    bench = Bench(inputs, oracle.clicks_of(inputs), options.hang)
+    bench = Bench(inputs, clicks_fingerprint.rows_of_visits(inputs), options.hang)
     crossed = calibrated(bench, conditions, options.seed)
     report: dict[str, Any] = {"machine": machine.description(), "rows": options.rows}
     outcomes: list[Outcome] = []
@@ -118,14 +122,12 @@ def measure(options: argparse.Namespace) -> int:
     for number in range(options.rounds):
         for condition in conditions if number % 2 == 0 else reversed(conditions):
             seed = options.seed + number
-            outcomes.append(
-                two_hosts_run.run(bench, condition, seed, crossed[condition.layout.name])
-            )
+            outcomes.append(hosts_run.run(bench, condition, seed, crossed[condition.layout.name]))
             _print_outcome(outcomes[-1])
             report["runs"] = [asdict(outcome) for outcome in outcomes]
-            (options.out / "two_hosts.json").write_text(json.dumps(report, indent=1))
+            (options.out / "hosts.json").write_text(json.dumps(report, indent=1))
     table = page(conditions, outcomes)
-    (options.out / "two_hosts.md").write_text(table)
+    (options.out / "hosts.md").write_text(table)
     print(table)
     return int(any(outcome.is_bad for outcome in outcomes))
 
@@ -140,13 +142,13 @@ def main() -> int:
     parser.add_argument("--conditions", default=";".join(CONDITIONS), help="separated by ;")
     parser.add_argument("--hang", type=float, default=120.0, help="seconds that a job may take")
     parser.add_argument("--data", type=Path, default=WORK / "data")
-    parser.add_argument("--out", type=Path, default=WORK / "two_hosts")
+    parser.add_argument("--out", type=Path, default=WORK / "hosts")
     options = parser.parse_args()
     try:
-        with two_hosts(options.seed, {}):
+        with wired_hosts({host: [] for host in ALL}, [], options.seed):
             pass
     except UnavailableError as error:
-        print(f"two_hosts is skipped: {error}")
+        print(f"hosts is skipped: {error}")
         return 0
     return measure(options)
 

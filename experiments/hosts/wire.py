@@ -1,7 +1,7 @@
-"""The wire between two hosts, which passes IP packets on, delays them or drops them.
+"""The wire between hosts, which passes IP packets on, delays them or drops them.
 
 Each of its ends is a tun device in a host's network namespace. It does what netem does in a kernel
-that has it, packet by packet below TCP. The kernels at both ends retransmit what is lost. What is
+that has it, packet by packet below TCP. The kernels of the hosts retransmit what is lost. What is
 cut off gets no answer at all, not even a reset.
 """
 
@@ -15,6 +15,7 @@ import selectors
 import struct
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -46,13 +47,16 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class CutTrigger:
-    """A cut after ``after_bytes`` more bytes from ``source`` to ``target``. It may heal later."""
+class Trigger:
+    """What happens after ``after_bytes`` more bytes from ``source`` to ``target``.
 
-    cut: Cut
+    Without a ``cut`` it is that the wire says so. A cut may heal later.
+    """
+
     source: IPv4Network
     target: IPv4Network
     after_bytes: int
+    cut: Cut | None = None
     heals_after_s: float | None = None
 
 
@@ -93,21 +97,26 @@ def open_tun(name: str) -> int:
 
 
 class Wire(Closeable):
-    """Joins the tun devices ``ends`` by one thread, and closes them. Safe for many threads.
+    """Joins tun devices by one thread, and closes them. Safe for many threads.
 
-    ``seed`` and the order of the packets decide which packets are lost.
+    ``ends`` has the device of each network. ``seed`` and the order of the packets decide which
+    packets are lost.
     """
 
-    def __init__(self, ends: tuple[int, int], seed: int) -> None:
+    def __init__(self, ends: Mapping[IPv4Network, int], seed: int) -> None:
         self.counts = WireCounts()
-        self.cut_at: float | None = None
-        """The time of a cut that was armed, on the monotonic clock."""
-        self._ends = ends
+        self.triggered_at: float | None = None
+        """When the trigger that was armed was pulled, on the monotonic clock."""
+        self.triggered = threading.Event()
+        self._ends = tuple(ends.values())
+        self._networks = tuple(ends)
+        self._end_of: dict[bytes, int | None] = {}
+        """The end of each address that was seen."""
         self._random = random.Random(seed)
         self._lock = threading.Lock()  # held for a packet at most
         self._impairment = STILL
         self._cuts: tuple[Cut, ...] = ()
-        self._trigger: CutTrigger | None = None
+        self._trigger: Trigger | None = None
         self._heals_at: float | None = None
         self._late: list[tuple[float, int, int, bytes]] = []
         self._woken, self._wake = os.pipe()
@@ -119,13 +128,13 @@ class Wire(Closeable):
         with self._lock:
             self._impairment = impairment
 
-    def arm(self, cut_trigger: CutTrigger) -> None:
-        """Cut as soon as so many bytes have passed."""
+    def arm(self, trigger: Trigger) -> None:
+        """Pull the trigger as soon as so many bytes have passed."""
         with self._lock:
-            self._trigger = cut_trigger
+            self._trigger = trigger
 
     def heal(self) -> None:
-        """Pass on everything from now on, and cancel an armed cut."""
+        """Pass on everything from now on, and cancel an armed trigger."""
         with self._lock:
             self._impairment, self._cuts = STILL, ()
             self._trigger = self._heals_at = None
@@ -167,11 +176,22 @@ class Wire(Closeable):
                 continue  # every device sends IPv6 announcements
             with self._lock:
                 delay_s = self._delay_s(packet)
+            other = self._end_towards(packet[16:20])
+            if delay_s is None or other is None:
+                continue
             if delay_s == 0.0:
-                self._send(1 - end, packet)
-            elif delay_s is not None:
+                self._send(other, packet)
+            else:
                 order = self.counts.packets
-                heapq.heappush(self._late, (time.monotonic() + delay_s, order, 1 - end, packet))
+                heapq.heappush(self._late, (time.monotonic() + delay_s, order, other, packet))
+
+    def _end_towards(self, target: bytes) -> int | None:
+        """Return the end of an address; None if it is nobody's."""
+        if target not in self._end_of:
+            address = IPv4Address(target)
+            ends = (end for end, network in enumerate(self._networks) if address in network)
+            self._end_of[target] = next(ends, None)
+        return self._end_of[target]
 
     def _delay_s(self, packet: bytes) -> float | None:
         """Return the delay of a packet; None if it is dropped."""
@@ -197,9 +217,12 @@ class Wire(Closeable):
             return
         self._trigger = replace(armed, after_bytes=armed.after_bytes - size)
         if self._trigger.after_bytes <= 0:
-            self._trigger, self._cuts, self.cut_at = None, (armed.cut,), now
+            self._trigger, self.triggered_at = None, now
+            if armed.cut is not None:
+                self._cuts = (armed.cut,)
             if armed.heals_after_s is not None:
                 self._heals_at = now + armed.heals_after_s
+            self.triggered.set()
 
     def _give(self) -> None:
         """Send the delayed packets that are due."""

@@ -1,0 +1,154 @@
+"""Run a standing cluster on hosts, with TLS both ways."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Container, Iterator, Mapping
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from experiments.hosts.certificates import FOLDER, JOB, OPERATOR, CertificateFolders, settings
+from experiments.hosts.host import Host
+from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, Layout
+from experiments.hosts.network import Running
+
+SPILL = "/tmp/spill"
+JOURNAL = "/tmp/journal"
+_METADATA_PORT = 5005
+_DATA_PORT = 5010
+_END_TIMEOUT_S = 40.0
+"""The time limit for a server to end. A server is decommissioned for at most 30 s."""
+_STATUS_TIMEOUT_S = 60.0
+
+
+class Cluster:
+    """The servers of a layout, whose logs are in ``folder``. `started` starts them."""
+
+    def __init__(
+        self, layout: Layout, running: Running, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.layout = layout
+        self.metadata = f"grpc+tls://{layout.metadata}:{_METADATA_PORT}"
+        """The location of the metadata server."""
+        self._running = running
+        self._folder = folder
+        self._environment = environment
+        self._certificates = CertificateFolders()
+        self._servers: dict[IPv4Address, subprocess.Popen[bytes]] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        return {server.pid for server in self._servers.values()}
+
+    def start(self) -> None:
+        """Start the servers, and give the driver and the operator their certificates.
+
+        Raise RuntimeError with the log of a server that fails.
+        """
+        for address in self.layout.servers:
+            self.start_server(address)
+        self._certificates.give_caller(self._running[self.layout.driver], JOB)
+        metadata = self._running[self.layout.host_of(self.layout.metadata)]
+        self._operator = self._certificates.give_caller(metadata, OPERATOR)
+
+    def job_settings(self) -> list[str]:
+        """Return the settings of a job that joins the cluster."""
+        return [f"cluster.metadata={self.metadata}", *settings(JOB)]
+
+    def start_server(self, address: IPv4Address) -> None:
+        """Start the server at an address; a metadata server goes on with its journal."""
+        running = self._running[self.layout.host_of(address)]
+        tls = self._certificates.give_server(running, address)
+        if address == self.layout.metadata:
+            module, port = "metadata", _METADATA_PORT
+            options = ["--heartbeat-timeout", f"{HEARTBEAT_TIMEOUT_S} s", "--journal", JOURNAL]
+        else:
+            module, port = "data", _DATA_PORT
+            running.path(SPILL).mkdir(exist_ok=True)
+            options = ["--metadata", self.metadata, "--spill-dir", SPILL]
+        where = ["--host", str(address), "--port", str(port)]
+        command = [sys.executable, "-m", f"mrflight.servers.{module}", *where, *options, *tls]
+        path = self._folder / f"{module}-{address}.log"
+        with path.open("ab") as log:
+            process = subprocess.Popen(
+                running.inside(command), env=self._environment, stdout=subprocess.PIPE, stderr=log
+            )
+        self._servers[address] = process
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RuntimeError(f"{path.stem} did not start: {path.read_text()[-2000:]}")
+
+    def kill_server(self, address: IPv4Address) -> None:
+        """Kill a server, and wait until it has ended."""
+        server = self._servers.pop(address)
+        server.kill()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()
+
+    def lose(self, host: Host) -> None:
+        """Kill all processes of a host at once."""
+        self._running[host].kill_all()
+        for address in [one for one in self._servers if self.layout.host_of(one) == host]:
+            self.kill_server(address)
+
+    def shuffles(self) -> list[str]:
+        """Return the shuffles that the metadata server still has, as seen from its own host."""
+        running = self._running[self.layout.host_of(self.layout.metadata)]
+        command = [sys.executable, "-m", "mrflight.frontend.cli", "status", self.metadata]
+        status = subprocess.run(
+            running.inside([*command, *self._operator]),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=_STATUS_TIMEOUT_S,
+        )
+        if status.returncode:
+            return [f"the metadata server does not answer: {status.stderr.strip()}"]
+        _, is_listed, listed = status.stdout.partition(" shuffles\n")
+        assert is_listed, status.stdout
+        return listed.splitlines()
+
+    def stop(self) -> list[str]:
+        """Stop all servers, and return those that did not end properly."""
+        wrong = []
+        for address, server in reversed(self._servers.items()):
+            server.terminate()
+            try:
+                code = server.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                wrong.append(f"the server at {address} does not end after SIGTERM")
+                continue
+            if code:
+                wrong.append(f"the server at {address} ended with code {code}")
+        return wrong
+
+    def files_left(self, lost: Container[Host]) -> list[str]:
+        """Return what servers and jobs have left on the hosts that were not ``lost``."""
+        return [
+            f"file {name} on host {host.name}"
+            for host, running in self._running.items()
+            for name in running.files()
+            if host not in lost and not name.startswith((FOLDER, JOURNAL))
+        ]
+
+    def kill(self) -> None:
+        """Kill the servers that still run."""
+        for address in list(self._servers):
+            self.kill_server(address)
+
+
+@contextlib.contextmanager
+def started(
+    layout: Layout, running: Running, folder: Path, environment: Mapping[str, str]
+) -> Iterator[Cluster]:
+    """Yield a running cluster, and kill what still runs at the end."""
+    folder.mkdir()
+    cluster = Cluster(layout, running, folder, environment)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.kill()
