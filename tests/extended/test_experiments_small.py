@@ -19,6 +19,7 @@ WITH_DATA = (
     "ordering",
     "map_parts",
     "tune",
+    "tls_cost",
 )
 
 
@@ -98,6 +99,7 @@ class TestSmallExperiments:
                 ["budget.json", "budget.md", "budget.png"],
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
+            ("tls_cost", ["--rows", 20_000, "--rounds", 1], ["tls_cost.json", "tls_cost.md"]),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
