@@ -17,7 +17,9 @@ import mrflight
 from mrflight import driver, errors
 from mrflight.config import spec, text_options
 from mrflight.config.job_file import decode_job
+from mrflight.events.kinds import AnyEvent, Event, IncidentKind
 from mrflight.frontend import cli
+from mrflight.result import Finding, StageProfile
 from mrflight.security.access import AccessFile
 from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED
@@ -162,6 +164,28 @@ def test_every_key_of_the_result_is_in_the_reference() -> None:
     text = read(REFERENCE / "job-file.md").partition("## The result")[2]
     fields = {field.name for field in msgspec.structs.fields(mrflight.JobResult)}
     assert fields <= {key for cells in rows(text) for key in CODE.findall(cells[0])}
+
+
+def test_every_kind_and_field_of_a_profile_is_in_the_reference() -> None:
+    text = read(REFERENCE / "job-file.md").partition("### Where the time went")[2]
+    documented = {key for cells in rows(text) for key in CODE.findall(cells[0])}
+    for kind in (StageProfile, Finding):
+        assert {field.name for field in msgspec.structs.fields(kind)} <= documented
+
+
+@pytest.mark.parametrize("kind", get_args(AnyEvent))
+def test_every_field_of_an_event_is_in_the_reference(kind: type[Event]) -> None:
+    tag = kind.__struct_config__.tag
+    section = next(
+        part for part in read(REFERENCE / "events.md").split("\n### ") if f"`{tag}`" in part[:60]
+    )
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"at"}
+    assert fields <= set(CODE.findall(section))
+
+
+def test_every_kind_of_incident_is_in_the_reference() -> None:
+    documented = {cells[0].strip("`") for cells in rows(read(REFERENCE / "events.md"))}
+    assert set(get_args(IncidentKind)) <= documented
 
 
 @pytest.mark.parametrize(
