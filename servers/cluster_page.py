@@ -86,8 +86,9 @@ class ClusterPage:
 
 def _process(server: ServerStatus) -> ProcessRow:
     use = server.use
+    address = server.location.partition("://")[2]
     return ProcessRow(
-        server.location, use.held_bytes, use.budget_bytes, 0, 0, use.spilled_bytes, gone=False
+        address, use.held_bytes, use.budget_bytes, 0, 0, use.spilled_bytes, gone=False
     )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 _PER_OCTAVE = 4
 """Buckets for each doubling: the middle of one is at most a tenth away from what is in it."""
 _SHORTEST_MS = 1e-3
+_ENOUGH = 5_000
+"""The median of so many times is near that of all."""
 
 
 def bucket_of(seconds: float) -> int:
@@ -28,6 +30,8 @@ class Durations:
     def __init__(self) -> None:
         self._exact = array("d")
         self._buckets: Counter[int] = Counter()
+        self._known = (0, 0.0)
+        """The last median, and of how many times it was."""
         self.longest = 0.0
         self.total = 0.0
 
@@ -50,8 +54,21 @@ class Durations:
     def __len__(self) -> int:
         return len(self._exact) + self._buckets.total()
 
+    def nearly_median(self) -> float:
+        """Return the median of some of the times, in a tenth of the time if there are very many."""
+        step = len(self._exact) // _ENOUGH + 1
+        if self._buckets or step == 1:
+            return self.median()
+        some = sorted(self._exact[::step])
+        return some[len(some) // 2]
+
     def median(self) -> float:
         """Return the median, exactly unless there are buckets; 0 without times."""
+        if self._known[0] != len(self):
+            self._known = len(self), self._median()
+        return self._known[1]
+
+    def _median(self) -> float:
         if not self._buckets:  # in a tenth of the time
             ordered = sorted(self._exact)
             middle = len(ordered) // 2

@@ -14,10 +14,12 @@ from mrflight.page.contract import AttemptColumns, PageParts, PageState
 from mrflight.page.http_server import Answer, Route
 
 PACE_S = 0.5
-"""A page is sent the state at most so often, however many events there are."""
-SHARE = 0.0003
-"""How much of a core a page may take besides. A driver takes 6 % of one for 300 tasks per second,
-of which a page may take a hundredth."""
+"""A page is sent the state at most so often, however many events there are, and less often the
+longer a job has run: every 100th of that."""
+MAX_PACE_S = 2.0
+SHARE = 0.0002
+"""How much of a core what changes seldom may take. A driver takes 6 % of one for 300 tasks per
+second, and a page may take a hundredth of that for everything."""
 IDLE_S = 10.0
 """A page hears at least so often that the server is there."""
 MAX_ATTEMPTS = 20_000
@@ -65,12 +67,13 @@ def messages(
             yield message("attempts", columns)
             seen += columns.count
         yield from parts.changed(is_last=is_last)
-        yield message("state", source.state())
+        state = source.state()
+        yield message("state", state)
         if is_over:
             yield message("end", None)
         if is_last:
             return
-        if not closing.wait(PACE_S):
+        if not closing.wait(min(max(PACE_S, state.elapsed / 100), MAX_PACE_S)):
             position = source.wait(position, IDLE_S)
 
 

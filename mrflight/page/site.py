@@ -8,7 +8,7 @@ from importlib import resources
 
 from mrflight.page.http_server import Answer, Route, Routes
 
-_SCRIPTS = ("words", "store", "source", "panels", "stream", "charts", "main")
+_SCRIPTS = ("words", "store", "source", "panels", "picture", "stream", "charts", "main")
 """In this order they are one script, so that a report has but one hash to allow."""
 
 

@@ -13,7 +13,7 @@ class PartitionChart {
     canvas.addEventListener("pointerleave", hideTip);
     byId("shuffle").addEventListener("change", (event) => {
       this.chosen = event.target.value;
-      refresh();
+      renew();
     });
   }
 
@@ -158,7 +158,7 @@ class Matrix {
       button.type = "button";
       button.addEventListener("click", () => {
         this.direction = button.dataset.direction;
-        refresh();
+        renew();
       });
       return button;
     };

@@ -1,7 +1,7 @@
 // Draws the page again when there is something new, at most once a frame.
 
 let isDue = false;
-let isNew = false; // whether there is data that the panels do not show yet
+let isNew = false; // whether there is data that is not shown yet, or another size to show it in
 let stream, partitions, matrix;
 
 function refresh() {
@@ -9,11 +9,13 @@ function refresh() {
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
-    const began = performance.now();
     draw();
-    // How long the script took, for those who ask (the tests do).
-    document.body.dataset.drawMs = (performance.now() - began).toFixed(2);
   });
+}
+
+function renew() {
+  isNew = true;
+  refresh();
 }
 
 function draw() {
@@ -23,8 +25,6 @@ function draw() {
   showTop(state);
   showStages(state);
   if (!byId("stream-card").hidden) stream.draw();
-  partitions.draw();
-  matrix.draw();
 }
 
 function showPanels(state) {
@@ -34,16 +34,8 @@ function showPanels(state) {
   showIncidents();
   byId("stream-card").hidden = state.kind === "cluster" || !state.workers.length;
   if (!byId("stream-card").hidden) stream.showLegend();
-}
-
-// Draws what time alone changes.
-function tick() {
-  requestAnimationFrame(() => {
-    const { state } = store;
-    showTop(state);
-    showStages(state);
-    if (!byId("stream-card").hidden) stream.draw();
-  });
+  partitions.draw();
+  matrix.draw();
 }
 
 function take(kind, data) {
@@ -51,8 +43,7 @@ function take(kind, data) {
     store.state = data;
     store.received = performance.now();
     setShades(data.stages);
-    isNew = true;
-    refresh();
+    renew();
   } else if (kind === "attempts") store.attempts.add(data);
   else if (kind in store.parts) store.parts[kind] = data;
 }
@@ -71,14 +62,14 @@ function main() {
   stream = new TaskStream(byId("stream"));
   partitions = new PartitionChart(byId("partitions"));
   matrix = new Matrix(byId("matrix"));
-  addEventListener("resize", refresh);
+  addEventListener("resize", renew);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     stream.palette = null;
-    refresh();
+    renew();
   });
   // Time goes on between two states, four times a second.
   setInterval(() => {
-    if (store.state && store.state.ended === null && store.isLive && !document.hidden) tick();
+    if (store.state && store.state.ended === null && store.isLive && !document.hidden) refresh();
   }, 250);
   receive(take, tell);
 }

@@ -149,6 +149,7 @@ function showIncidents() {
     item.append(make("time"), make("p"), make("p"));
     return item;
   };
+  if (store.state.kind === "cluster") say(byId("incidents-title"), "Servers that came and went, and what was lost");
   const newestFirst = store.parts.incidents.slice().reverse();
   const more = store.state.incidents_all - newestFirst.length;
   if (more > 0) newestFirst.unshift({ at: null, what: `${plural(more, "later incident")} not shown here`, done: "" });

@@ -24,6 +24,7 @@ class Attempts {
   clear() {
     this.length = 0;
     this.room = 0;
+    this.generation = (this.generation || 0) + 1;
     for (const name of this.names) this[name] = new this.columns[name](0);
   }
 

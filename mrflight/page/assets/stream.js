@@ -1,23 +1,18 @@
-// The tasks of each worker over time, on a canvas. A picture with one row of pixels per worker is
-// made of all attempts first, each pixel as full as its worker was busy, and then stretched. So a
-// frame costs a pass over the attempts and one over the pixels, however small the tasks are.
+// The tasks of each worker over time, on a canvas: a `Picture` that is stretched, what runs now, and
+// the axis.
 
 const LABEL = 96;
 const AXIS = 22;
 const MAX_STREAM = 520;
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 const RUNNING_SHADE = 0.55;
-const IS_FAILED = 1; // marks of pixels
-const IS_SPECULATIVE = 2;
 
 class TaskStream {
   constructor(canvas) {
     this.canvas = canvas;
-    this.body = document.createElement("canvas");
-    this.marks = document.createElement("canvas");
+    this.picture = new Picture();
     this.view = null; // [from, to] in seconds while zoomed
     this.drag = null;
-    this.hidden = new Set(); // stages that the legend has switched off
     this.palette = null;
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
@@ -35,15 +30,21 @@ class TaskStream {
     const names = store.state.workers;
     if (this.ordered === names.length) return;
     this.ordered = names.length;
-    const order = Array.from(names.keys()).sort((a, b) => COLLATOR.compare(names[a], names[b]));
-    this.rowOf = new Uint32Array(names.length);
+    // An attempt that was stopped at once may have no worker that is known, and then has no row.
+    const order = Array.from(names.keys()).filter((worker) => names[worker]);
+    order.sort((a, b) => COLLATOR.compare(names[a], names[b]));
+    this.rowOf = new Int32Array(names.length).fill(-1);
     order.forEach((worker, row) => { this.rowOf[worker] = row; });
-    this.workers = order.map((worker) => names[worker] || "(not known)");
+    this.workers = order.map((worker) => names[worker]);
   }
 
+  // While a job runs, the end moves on in steps, so that in between only what is new is painted.
   range() {
     if (this.view) return this.view;
-    return [0, Math.max(elapsed(), 0.05) * 1.005];
+    const now = Math.max(elapsed(), 0.05);
+    if (store.state.ended !== null) return [0, now * 1.005];
+    const step = niceStep(now / 20);
+    return [0, (Math.floor(now / step) + 1) * step];
   }
 
   showAll() {
@@ -116,7 +117,7 @@ class TaskStream {
     let best = -1;
     let distance = slack;
     for (let index = 0; index < attempts.length; index += 1) {
-      if (this.rowOf[attempts.worker[index]] !== row || this.hidden.has(attempts.stage[index])) continue;
+      if (this.rowOf[attempts.worker[index]] !== row) continue;
       const away = Math.max(attempts.start[index] - at, at - attempts.end(index), 0);
       if (away < distance || (away === 0 && best < 0)) [best, distance] = [index, away];
       if (away === 0) break;
@@ -139,7 +140,7 @@ class TaskStream {
       `${state.stages[attempts.stage[index]].name}: ${name}`,
       ...(notes.length ? [notes.join(", ")] : []),
       `${duration(attempts.seconds[index])}, from ${clockTime(from)}`,
-      state.workers[attempts.worker[index]] || "a worker that is not known",
+      state.workers[attempts.worker[index]],
     ].join("\n");
   }
 
@@ -153,6 +154,7 @@ class TaskStream {
       stages: Array.from({ length: COLOURS + 1 }, (_, index) => pack(parts(`--s${index}`))),
       failed: pack(parts("--bad")),
       spare: pack(parts("--spare")),
+      name: colour("--spare"), // which differs between light and dark
     };
   }
 
@@ -167,9 +169,11 @@ class TaskStream {
     this.palette = this.palette || this.colours();
     this.drawGround(context, width, height, rows);
     const pixels = Math.max(1, Math.round((width - LABEL) * ratio));
-    this.paint(pixels, rows);
+    const [from, to] = this.range();
+    this.picture.paint({ pixels, rows, from, to }, this.rowOf, this.palette);
     context.imageSmoothingEnabled = false;
     this.stretch(context, width, rows);
+    if (store.state.ended === null) this.drawRunning(context, width);
     this.drawDrag(context, height);
   }
 
@@ -205,115 +209,45 @@ class TaskStream {
     }
   }
 
-  // Fills `busy` with how busy each pixel of each row is, and `shade` with its colour.
-  paint(pixels, rows) {
-    const size = pixels * rows;
-    if (!this.busy || this.busy.length !== size) {
-      [this.busy, this.shade, this.mark] = [new Float32Array(size), new Uint32Array(size), new Uint8Array(size)];
-    } else {
-      this.busy.fill(0);
-      this.mark.fill(0);
-    }
-    const [from, to] = this.range();
-    const scale = pixels / (to - from);
-    const { attempts, state } = store;
-    const { worker, stage, outcome, speculative, start, seconds, attempts: many, busy } = attempts;
-    const { rowOf, hidden } = this;
-    for (let index = 0; index < attempts.length; index += 1) {
-      const began = start[index];
-      const took = seconds[index];
-      if (began + took < from || began > to || hidden.has(stage[index])) continue;
-      const mark = (outcome[index] === FAILED ? IS_FAILED : 0) | (speculative[index] ? IS_SPECULATIVE : 0);
-      const part = many[index] > 1 ? Math.min(1, busy[index] / took) : 1;
-      const left = (began - from) * scale;
-      this.paintOne(rowOf[worker[index]] * pixels, pixels, left, left + took * scale, stage[index], mark, part);
-    }
-    if (state.ended === null) this.paintRunning(pixels, from, scale);
-    this.toPictures(pixels, rows);
-  }
-
-  paintRunning(pixels, from, scale) {
-    const now = elapsed();
-    for (const { worker, stage, start, speculative } of store.state.running) {
-      if (this.hidden.has(stage)) continue;
-      const mark = speculative ? IS_SPECULATIVE : 0;
-      const row = this.rowOf[worker] * pixels;
-      this.paintOne(row, pixels, (start - from) * scale, (now - from) * scale, stage, mark, RUNNING_SHADE);
-    }
-  }
-
-  // Paints from `left` to `right`, in pixels that may be parts of one, as full as `part` says.
-  paintOne(row, pixels, left, right, stage, mark, part) {
-    const shade = mark & IS_FAILED ? this.palette.failed : this.palette.stages[shadeOf(stage)];
-    const first = Math.max(0, Math.floor(left));
-    const last = Math.min(pixels - 1, Math.floor(right));
-    if (first > last) return;
-    if (first === last) {
-      this.add(row + first, (Math.min(right, pixels) - Math.max(left, 0)) * part, shade, mark);
-      return;
-    }
-    this.add(row + first, Math.min(1, first + 1 - left) * part, shade, mark);
-    for (let at = row + first + 1; at < row + last; at += 1) {
-      this.busy[at] = part;
-      this.shade[at] = shade;
-      this.mark[at] |= mark;
-    }
-    // A wide one leaves a gap to the next.
-    if (right - left < 5 || part < 1) this.add(row + last, Math.min(1, right - last) * part, shade, mark);
-  }
-
-  add(at, part, shade, mark) {
-    this.busy[at] += part;
-    if (!(this.mark[at] & IS_FAILED) || mark & IS_FAILED) this.shade[at] = shade;
-    this.mark[at] |= mark;
-  }
-
-  toPictures(pixels, rows) {
-    for (const picture of [this.body, this.marks]) {
-      if (picture.width !== pixels || picture.height !== rows) [picture.width, picture.height] = [pixels, rows];
-    }
-    const context = this.body.getContext("2d");
-    if (!this.image || this.image.width !== pixels || this.image.height !== rows) {
-      this.image = context.createImageData(pixels, rows);
-      this.imageOfMarks = context.createImageData(pixels, rows);
-    }
-    const body = new Uint32Array(this.image.data.buffer);
-    const marks = new Uint32Array(this.imageOfMarks.data.buffer);
-    const { busy, shade, mark, palette } = this;
-    this.hasMarks = false;
-    for (let at = 0; at < busy.length; at += 1) {
-      const part = busy[at];
-      if (part === 0) {
-        body[at] = 0;
-        marks[at] = 0;
-        continue;
-      }
-      // What is there at all is seen, and a failure is seen as one.
-      const least = mark[at] & IS_FAILED ? 1 : 0.18;
-      const alpha = Math.min(255, Math.max(least, part) * 255) | 0;
-      body[at] = ((alpha << 24) | shade[at]) >>> 0;
-      marks[at] = mark[at] & IS_SPECULATIVE ? ((255 << 24) | palette.spare) >>> 0 : 0;
-      if (marks[at]) this.hasMarks = true;
-    }
-    context.putImageData(this.image, 0, 0);
-    if (this.hasMarks) this.marks.getContext("2d").putImageData(this.imageOfMarks, 0, 0);
+  get gap() {
+    if (this.rowHeight < 4) return 0;
+    return this.rowHeight > 8 ? 2 : 1;
   }
 
   stretch(context, width, rows) {
-    const high = this.rowHeight;
-    const wide = this.body.width;
-    if (high < 4) {
-      context.drawImage(this.body, 0, 0, wide, rows, LABEL, AXIS, width - LABEL, rows * high);
+    const { body, marks, hasMarks } = this.picture;
+    const { rowHeight: high, gap } = this;
+    const wide = body.width;
+    if (!gap) {
+      context.drawImage(body, 0, 0, wide, rows, LABEL, AXIS, width - LABEL, rows * high);
       return;
     }
-    const gap = high > 8 ? 2 : 1;
     for (let row = 0; row < rows; row += 1) {
       const top = AXIS + row * high;
-      context.drawImage(this.body, 0, row, wide, 1, LABEL, top + gap / 2, width - LABEL, high - gap);
-      if (this.hasMarks) {
-        context.drawImage(this.marks, 0, row, wide, 1, LABEL, top + high - gap / 2 - 3, width - LABEL, 3);
+      context.drawImage(body, 0, row, wide, 1, LABEL, top + gap / 2, width - LABEL, high - gap);
+      if (hasMarks) {
+        context.drawImage(marks, 0, row, wide, 1, LABEL, top + high - gap / 2 - 3, width - LABEL, 3);
       }
     }
+  }
+
+  drawRunning(context, width) {
+    const [from, to] = this.range();
+    const now = Math.min(to, elapsed());
+    const scale = (width - LABEL) / (to - from);
+    const { rowHeight: high, gap } = this;
+    context.globalAlpha = RUNNING_SHADE;
+    for (const { worker, stage, start, speculative } of store.state.running) {
+      const left = Math.max(from, start);
+      if (left >= now) continue;
+      const [x, y] = [LABEL + (left - from) * scale, AXIS + this.rowOf[worker] * high + gap / 2];
+      const wide = (now - left) * scale;
+      context.fillStyle = colour(`--s${shadeOf(stage)}`);
+      context.fillRect(x, y, wide, high - gap);
+      context.fillStyle = colour("--spare");
+      if (speculative && gap) context.fillRect(x, y + high - gap - 3, wide, 3);
+    }
+    context.globalAlpha = 1;
   }
 
   drawDrag(context, height) {

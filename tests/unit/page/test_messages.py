@@ -18,7 +18,7 @@ from tests.support.synthetic_job import SyntheticJob
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "PACE_S", 0.0)
+    monkeypatch.setattr(stream, "MAX_PACE_S", 0.0)
     monkeypatch.setattr(stream, "IDLE_S", 0.05)
 
 
