@@ -1,0 +1,80 @@
+"""No data brings code with it: Arrow's extension types once ran what they held (CVE-2023-47248)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import flight
+
+import mrflight
+from tests.support.cluster import standing_cluster
+
+
+class Bomb:
+    """What it is made of, when it is unpickled, is a call."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.system, (f"touch {self._mark}",)
+
+
+def armed_schema(mark: Path) -> pa.Schema:
+    """Return a schema whose column says that it is of a pickled type."""
+    metadata = {
+        b"ARROW:extension:name": b"arrow.py_extension_type",
+        b"ARROW:extension:metadata": pickle.dumps(Bomb(mark)),
+    }
+    return pa.schema([pa.field("k", pa.int64(), metadata=metadata)])
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """A file that a bomb leaves; here one is set off, to see that it does."""
+    path = tmp_path / "mark"
+    pickle.loads(pickle.dumps(Bomb(path)))
+    assert path.exists()
+    path.unlink()
+    return path
+
+
+def test_a_put_runs_nothing_on_servers_and_readers(mark: Path) -> None:
+    schema = armed_schema(mark)
+    batch = pa.RecordBatch.from_arrays([pa.array(range(10))], schema=schema)
+    with standing_cluster(1) as standing, mrflight.connect(standing.metadata) as cluster:
+        shuffle = cluster.create_shuffle("armed", 1)
+        ((location,),) = shuffle.placement()
+        with flight.FlightClient(location) as client:
+            descriptor = flight.FlightDescriptor.for_path("armed", "0", "0", "0")
+            writer, reader = client.do_put(descriptor, schema)
+            writer.write_batch(batch)
+            writer.done_writing()
+            assert reader.read() is not None
+            writer.close()
+        with shuffle.writer(1, key=["k"]) as out:
+            out.write(batch)
+        rows = [each for each in shuffle.reader(0) if each.num_rows]
+        assert sum(each.num_rows for each in rows) == 10
+        shuffle.drop()
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_an_input_runs_nothing(mark: Path, tmp_path: Path, kind: str) -> None:
+    table = pa.Table.from_arrays([pa.array(range(10))], schema=armed_schema(mark))
+    if kind == "parquet":
+        pq.write_table(table, tmp_path / "in.parquet")
+    else:
+        with pa.ipc.new_file(tmp_path / "in.arrow", table.schema) as file:
+            file.write_table(table)
+    done = mrflight.read(str(tmp_path / f"in.{kind}")).write_parquet(str(tmp_path / "out"))
+    assert done.rows_out == 10
+    assert not mark.exists()
