@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+import psutil
 import pyarrow as pa
 import pytest
 import tomlkit
@@ -37,6 +39,7 @@ from tests.support.clicks_job import JOB, VISITS, WEIGH, as_read, expected_click
 from tests.support.cluster import server_process
 from tests.support.driver import drive
 from tests.support.faults import await_that
+from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 
@@ -48,6 +51,7 @@ class Secured:
     metadata: str
     folder: Path
     callers: dict[str, Identity]
+    processes: list[psutil.Process]
 
     def connect(self, caller: str) -> mrflight.Cluster:
         return mrflight.connect(self.metadata, identity=self.callers[caller])
@@ -93,12 +97,16 @@ def secured(
     options += ["--verify-client"] if request.param == "certificates" else []
     options += [] if request.param == "certificates" else ["--token", callers["server"].token]
     with ExitStack() as stack:
-        _, line = stack.enter_context(server_process("metadata", *options))
+        started, line = stack.enter_context(server_process("metadata", *options))
+        processes = [psutil.Process(started.pid)]
         metadata = line.split()[-1]
         for _ in range(2):
-            _, line = stack.enter_context(server_process("data", "--metadata", metadata, *options))
+            started, line = stack.enter_context(
+                server_process("data", "--metadata", metadata, *options)
+            )
+            processes.append(psutil.Process(started.pid))
             assert line.split()[-1].startswith("grpc+tls://")
-        yield Secured(metadata, folder, callers)
+        yield Secured(metadata, folder, callers, processes)
 
 
 def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
@@ -168,6 +176,24 @@ def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
     rows = [batch.num_rows for partition in range(2) for batch in shuffle.reader(partition)]
     assert sum(rows) == ROWS.num_rows
     shuffle.drop()
+
+
+def test_every_port_refuses_who_has_no_credentials(secured: Secured) -> None:
+    """In the clear and over TLS, whatever is called: the ports are those that the system knows."""
+    ports = tcp_ports(secured.processes)
+    assert len(ports) == 3
+    trusted = grpc.ssl_channel_credentials((secured.folder / "ca.pem").read_bytes())
+    wants_certificate = bool(secured.callers["job"].certificate)
+    for _, port in ports:
+        target = f"127.0.0.1:{port}"
+        for name, kind in METHODS.items():
+            path = f"/{SERVICE}/{name}"
+            assert call(target, path, kind) is grpc.StatusCode.UNAVAILABLE
+            over_tls = call(target, path, kind, secured_by=trusted)
+            if wants_certificate:
+                assert over_tls is grpc.StatusCode.UNAVAILABLE
+            else:
+                assert over_tls in REFUSED | NOT_THERE
 
 
 def test_nobody_else_is_let_in(secured: Secured) -> None:

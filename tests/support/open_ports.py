@@ -31,9 +31,18 @@ _LISTENS = "00010000"
 """The flag of a unix socket that listens, in /proc/net/unix."""
 
 
-def call(target: str, path: str, kind: str, headers: tuple[tuple[str, Any], ...] = ()) -> Any:
-    """Make one call with an empty message and without TLS; return how it ended."""
-    with grpc.insecure_channel(target) as channel:
+def call(
+    target: str,
+    path: str,
+    kind: str,
+    headers: tuple[tuple[str, Any], ...] = (),
+    secured_by: grpc.ChannelCredentials | None = None,
+) -> Any:
+    """Make one call with an empty message, in the clear or with TLS; return how it ended."""
+    opened = (
+        grpc.secure_channel(target, secured_by) if secured_by else grpc.insecure_channel(target)
+    )
+    with opened as channel:
         method = getattr(channel, kind)(path, None, None)
         request: Any = iter([b""]) if kind.startswith("stream") else b""
         try:
