@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from experiments import chaos_processes
 from experiments.hosts.certificates import FOLDER, JOB, OPERATOR, CertificateFolders, settings
 from experiments.hosts.host import Host
 from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, Layout
@@ -27,16 +29,29 @@ class Cluster:
     """The servers of a layout, whose logs are in ``folder``. `started` starts them."""
 
     def __init__(
-        self, layout: Layout, running: Running, folder: Path, environment: Mapping[str, str]
+        self,
+        layout: Layout,
+        running: Running,
+        folder: Path,
+        *,
+        tls: bool = True,
+        memory: str = "2 GiB",
     ) -> None:
         self.layout = layout
-        self.metadata = f"grpc+tls://{layout.metadata}:{_METADATA_PORT}"
+        self.metadata = f"grpc+{'tls' if tls else 'tcp'}://{layout.metadata}:{_METADATA_PORT}"
         """The location of the metadata server."""
+        self.environment = environment(folder)
+        """That of the processes on the hosts."""
         self._running = running
         self._folder = folder
-        self._environment = environment
-        self._certificates = CertificateFolders()
+        self._memory = memory
+        self._certificates = CertificateFolders() if tls else None
         self._servers: dict[IPv4Address, subprocess.Popen[bytes]] = {}
+
+    @property
+    def mark(self) -> str:
+        """The mark of all processes on the hosts."""
+        return self.environment[chaos_processes.MARK]
 
     @property
     def pids(self) -> set[int]:
@@ -49,9 +64,14 @@ class Cluster:
         """
         for address in self.layout.servers:
             self.start_server(address)
-        self._certificates.give_caller(self._running[self.layout.driver], JOB)
-        metadata = self._running[self.layout.host_of(self.layout.metadata)]
-        self._operator = self._certificates.give_caller(metadata, OPERATOR)
+        self.give_caller(self.layout.driver, JOB)
+        self._operator = self.give_caller(self.layout.host_of(self.layout.metadata), OPERATOR)
+
+    def give_caller(self, host: Host, name: str) -> list[str]:
+        """Give a host the certificate of a caller, and return the options of a command."""
+        if self._certificates is None:
+            return []
+        return self._certificates.give_caller(self._running[host], name)
 
     def job_settings(self) -> list[str]:
         """Return the settings of a job that joins the cluster."""
@@ -60,20 +80,22 @@ class Cluster:
     def start_server(self, address: IPv4Address) -> None:
         """Start the server at an address; a metadata server goes on with its journal."""
         running = self._running[self.layout.host_of(address)]
-        tls = self._certificates.give_server(running, address)
+        tls = ["--insecure-network"]
+        if self._certificates is not None:
+            tls = self._certificates.give_server(running, address)
         if address == self.layout.metadata:
             module, port = "metadata", _METADATA_PORT
             options = ["--heartbeat-timeout", f"{HEARTBEAT_TIMEOUT_S} s", "--journal", JOURNAL]
         else:
             module, port = "data", _DATA_PORT
             running.path(SPILL).mkdir(exist_ok=True)
-            options = ["--metadata", self.metadata, "--spill-dir", SPILL]
+            options = ["--metadata", self.metadata, "--spill-dir", SPILL, "--memory", self._memory]
         where = ["--host", str(address), "--port", str(port)]
         command = [sys.executable, "-m", f"mrflight.servers.{module}", *where, *options, *tls]
         path = self._folder / f"{module}-{address}.log"
         with path.open("ab") as log:
             process = subprocess.Popen(
-                running.inside(command), env=self._environment, stdout=subprocess.PIPE, stderr=log
+                running.inside(command), env=self.environment, stdout=subprocess.PIPE, stderr=log
             )
         self._servers[address] = process
         assert process.stdout is not None
@@ -100,7 +122,7 @@ class Cluster:
         command = [sys.executable, "-m", "mrflight.frontend.cli", "status", self.metadata]
         status = subprocess.run(
             running.inside([*command, *self._operator]),
-            env=self._environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=_STATUS_TIMEOUT_S,
@@ -140,13 +162,29 @@ class Cluster:
             self.kill_server(address)
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of the processes on the hosts, marked with the name of a folder.
+
+    gRPC might use a proxy, which cannot be reached from a host. Temporary files belong into the
+    host's own folder.
+    """
+    hidden = ("http_proxy", "https_proxy", "grpc_proxy", "tmpdir")
+    kept = {name: value for name, value in os.environ.items() if name.lower() not in hidden}
+    return {**kept, "PYTHONFAULTHANDLER": "1", chaos_processes.MARK: str(folder)}
+
+
 @contextlib.contextmanager
 def started(
-    layout: Layout, running: Running, folder: Path, environment: Mapping[str, str]
+    layout: Layout,
+    running: Running,
+    folder: Path,
+    *,
+    tls: bool = True,
+    memory: str = "2 GiB",
 ) -> Iterator[Cluster]:
     """Yield a running cluster, and kill what still runs at the end."""
     folder.mkdir()
-    cluster = Cluster(layout, running, folder, environment)
+    cluster = Cluster(layout, running, folder, tls=tls, memory=memory)
     try:
         cluster.start()
         yield cluster

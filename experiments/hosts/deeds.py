@@ -13,12 +13,11 @@ from experiments.hosts.wire import Wire
 
 @dataclass(frozen=True)
 class Scene:
-    """A job that runs, and all that can be taken from it. ``mark`` is that of its processes."""
+    """A job that runs, and all that can be taken from it."""
 
     cluster: Cluster
     wire: Wire
     driver: subprocess.Popen[bytes]
-    mark: str
 
 
 def do(fault: Fault, scene: Scene) -> None:
@@ -34,7 +33,7 @@ def _kill(fault: Kill, scene: Scene) -> None:
     if fault.victim == "driver":
         scene.driver.kill()
     elif fault.victim == "worker":
-        (worker, *_) = chaos_processes.processes_of(scene.mark, "mrflight-worker")
+        (worker, *_) = chaos_processes.processes_of(scene.cluster.mark, "mrflight-worker")
         chaos_processes.kill(worker)
     elif fault.victim == "data server":
         scene.cluster.kill_server(layout.data[0])

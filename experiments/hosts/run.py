@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -95,20 +94,14 @@ class _Run:
         self._outcome = outcome
         self._folder = folder
         self.table = folder / "table"
-        self._mark = f"{os.getpid()}-{folder.name}"
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not _is_hidden(name)},
-            "PYTHONFAULTHANDLER": "1",
-            chaos_processes.MARK: self._mark,
-        }
 
     def run_job(self, running: Running, cluster: Cluster, wire: Wire) -> None:
         """Run the job to its end, or until it takes too long, and record the outcome."""
         with self._driver(running, cluster) as job:
             if self._condition.fault is not None and self._is_due(job, wire):
-                scene = deeds.Scene(cluster, wire, job.process, self._mark)
+                scene = deeds.Scene(cluster, wire, job.process)
                 deeds.do(self._condition.fault, scene)
-            self._await_end(job)
+            self._await_end(job, cluster.mark)
         if self._outcome.state == "committed":
             report: dict[str, Any] = json.loads(job.stdout.read_text().splitlines()[-1])
             self._outcome.seconds = report["seconds"]
@@ -173,7 +166,7 @@ class _Run:
         chaos_processes.wait_until(is_due, self._bench.hang_s)
         return wire.triggered.is_set() and job.process.poll() is None
 
-    def _await_end(self, job: _Job) -> None:
+    def _await_end(self, job: _Job, mark: str) -> None:
         outcome = self._outcome
         try:
             code = job.process.wait(max(0.0, job.started + self._bench.hang_s - time.monotonic()))
@@ -183,7 +176,7 @@ class _Run:
         outcome.wall_s = round(time.monotonic() - job.started, 3)
         outcome.driver_log = _without_paths(job.stderr).splitlines()[-_LINES:]
         if outcome.state == "hung":
-            outcome.stacks = self._stacks(job)
+            outcome.stacks = self._stacks(job, mark)
 
     @contextmanager
     def _driver(self, running: Running, cluster: Cluster) -> Iterator[_Job]:
@@ -198,7 +191,7 @@ class _Run:
         stdout, stderr = self._folder / "driver.stdout", self._folder / "driver.stderr"
         with stdout.open("wb") as out, stderr.open("wb") as err:
             started = time.monotonic()
-            process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=err)
+            process = subprocess.Popen(command, env=cluster.environment, stdout=out, stderr=err)
         try:
             yield _Job(process, started, stdout, stderr)
         finally:
@@ -206,14 +199,14 @@ class _Run:
                 process.kill()
                 process.wait()
 
-    def _stacks(self, job: _Job) -> str:
+    def _stacks(self, job: _Job, mark: str) -> str:
         """Return the stacks of all processes, the driver's last.
 
         The fork server is left out, since it cleans up when it ends.
         """
         spared = {job.process.pid}
-        spared |= {one.pid for one in chaos_processes.processes_of(self._mark, "mrflight-forks")}
-        others = chaos_processes.processes_of(self._mark)
+        spared |= {one.pid for one in chaos_processes.processes_of(mark, "mrflight-forks")}
+        others = chaos_processes.processes_of(mark)
         others = [process for process in others if process.pid not in spared]
         stacks = chaos_processes.dump_stacks(others, self._folder)
         with suppress(psutil.NoSuchProcess):
@@ -226,15 +219,6 @@ def _without_paths(log: Path) -> str:
     return log.read_text(errors="replace").replace(f"{datasets.REPOSITORY}/", "")
 
 
-def _is_hidden(variable: str) -> bool:
-    """Return whether a host must not see a variable.
-
-    gRPC might use a proxy, which cannot be reached from a host. Temporary files belong to the
-    host's own folder.
-    """
-    return variable.lower() in ("http_proxy", "https_proxy", "grpc_proxy", "tmpdir")
-
-
 def run(
     bench: Bench, condition: Condition, seed: int, crossed: dict[tuple[str, str], int]
 ) -> Outcome:
@@ -242,11 +226,11 @@ def run(
     outcome = Outcome(condition.name, seed, condition.ends)
     addresses = condition.layout.addresses
     with (
-        _folder() as folder,
+        shared_folder() as folder,
         wired_hosts(addresses, [folder, bench.inputs[0].parent], seed) as (running, wire),
     ):
         one = _Run(bench, condition, outcome, folder)
-        with started(condition.layout, running, folder / "servers", one.environment) as cluster:
+        with started(condition.layout, running, folder / "servers") as cluster:
             wire.apply(condition.impairment)
             if (trigger := condition.trigger(crossed)) is not None:
                 wire.arm(trigger)
@@ -268,8 +252,8 @@ def _end(one: _Run, outcome: Outcome, running: Running, cluster: Cluster, wire: 
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """Yield the folder for the table and the logs of a run, which all hosts share."""
+def shared_folder() -> Iterator[Path]:
+    """Yield a folder for the table and the logs of a run. Hosts see it if it is passed to them."""
     folder = Path(tempfile.mkdtemp(prefix="mrflight-hosts-"))
     try:
         yield folder

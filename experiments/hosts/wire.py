@@ -133,6 +133,11 @@ class Wire(Closeable):
         with self._lock:
             self._trigger = trigger
 
+    def cut(self, cut: Cut) -> None:
+        """Cut now."""
+        with self._lock:
+            self._cuts = (cut,)
+
     def heal(self) -> None:
         """Pass on everything from now on, and cancel an armed trigger."""
         with self._lock:
