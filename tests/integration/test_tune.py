@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -40,7 +41,10 @@ def test_a_job_is_tried_and_its_table_is_left_alone(
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         plot = job.parent.parent / "plot.svg"
-        code = cli.main(["tune", str(job), *QUICK, "--plot", str(plot)])
+        with socket.create_server(("127.0.0.1", 0)) as taken:  # a trial has no page and no history
+            page = f"cluster.page={taken.getsockname()[1]}"
+            options = ("--set", page, "--set", "job.events=history", "--plot", str(plot))
+            code = cli.main(["tune", str(job), *QUICK, *options])
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "Sample: 660.7 KiB of 660.7 KiB" in out

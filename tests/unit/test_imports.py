@@ -306,7 +306,9 @@ def loaded_by(statement: str) -> set[str]:
 def test_importing_does_not_load_optional_or_slow_libraries(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert module in loaded
-    assert loaded & {"deltalake", "pandas", "pyarrow.dataset", "ray", "rich"} == set()
+    slow = {"deltalake", "http.server", "pandas", "pyarrow.dataset", "ray", "rich", "ssl"}
+    assert loaded & slow == set()
+    assert not [name for name in loaded if name.startswith("mrflight.page.")]
 
 
 @pytest.mark.parametrize("module", ["mrflight", "mrflight.errors", "mrflight.driver"])

@@ -68,7 +68,10 @@ class TrialProcess:
 
     def _settings(self, trial: Trial, sampled: Sequence[str], output: Path) -> Mapping[str, object]:
         """Return the keys of the job file that a trial sets."""
+        has_history = self._job.spec.job.events is not None  # for runs, which trials are not
         return {
+            **({"job.events": str(self._scratch / "events")} if has_history else {}),
+            "cluster.page": False,
             **self._job.sample_keys(trial.amount.fraction, sampled),
             **self._job.fixed_keys(),
             **settings_by_key(trial.setting, self._job.facts),
