@@ -64,4 +64,4 @@ def test_a_job_cannot_run_on_a_data_server(near: NearDataServer, tmp_path: Path)
 def test_status_of_something_that_is_not_a_location(text: str) -> None:
     done = run("mrflight.frontend.cli", "status", text)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"mrflight: {text!r} is not a location such as grpc+tcp://")
+    assert done.stderr.startswith(f"mrflight: {text!r} is not a location such as grpc+tls://")
