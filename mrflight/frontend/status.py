@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +19,7 @@ from mrflight.system.standard_streams import print_answer
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
-    from mrflight.shuffle.wire.protocol import ShuffleStatus, StatusResponse
+    from mrflight.shuffle.wire.protocol import StatusResponse
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
@@ -84,18 +84,48 @@ def _text(status: StatusResponse, options: argparse.Namespace) -> str:
 
 def _lines(status: StatusResponse) -> Iterator[str]:
     yield format_count(len(status.servers), "data server")
-    for server in status.servers:
-        size = format_bytes(server.stored_bytes)
-        yield f"  {server.location}: {format_count(server.partitions, 'partition')}, {size}"
-    yield format_count(len(status.shuffles), "shuffle")
-    for shuffle in status.shuffles:
-        yield f"  {_shuffle(shuffle)}"
-
-
-def _shuffle(shuffle: ShuffleStatus) -> str:
-    job = f" of job {shown_job_name(shuffle.job)}" if shuffle.job else ""
-    size = format_bytes(shuffle.size_bytes)
-    return (
-        f"{shuffle.id}{job}: {format_count(shuffle.partitions, 'partition')}, "
-        f"{format_count(shuffle.maps, 'map')}, {format_count(shuffle.rows, 'row')}, {size}"
+    yield from _table(
+        ("location", "partitions", "stored", "in memory", "of", "on disk"),
+        [
+            (
+                server.location,
+                f"{server.partitions:,}",
+                format_bytes(server.stored_bytes),
+                format_bytes(server.use.held_bytes),
+                format_bytes(server.use.budget_bytes) if server.use.budget_bytes else "-",
+                format_bytes(server.use.spilled_bytes),
+            )
+            for server in status.servers
+        ],
+        left=1,
     )
+    yield format_count(len(status.shuffles), "shuffle")
+    yield from _table(
+        ("shuffle", "job", "partitions", "maps", "rows", "size"),
+        [
+            (
+                shuffle.id,
+                shown_job_name(shuffle.job) or "-",
+                f"{shuffle.partitions:,}",
+                f"{shuffle.maps:,}",
+                f"{shuffle.rows:,}",
+                format_bytes(shuffle.size_bytes),
+            )
+            for shuffle in status.shuffles
+        ],
+        left=2,
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """Yield the lines of a table; its first ``left`` columns are texts, and the others numbers."""
+    if not rows:
+        return
+    lines = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            cell.ljust(width) if number < left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield f"  {'  '.join(cells)}".rstrip()

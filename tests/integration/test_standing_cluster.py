@@ -177,8 +177,15 @@ def test_status_shows_servers_and_shuffles(
     assert cli.main(["status", cluster.location]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("3 data servers\n")
-    assert "\n2 shuffles\n  shown: 3 partitions, 0 maps, 0 rows, 0 B\n" in shown
-    assert "\n  named of job clicks of ünsere: 1 partition, 0 maps" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    assert lines[1] == ["location", "partitions", "stored", "in", "memory", "of", "on", "disk"]
+    assert [line[2:6] for line in lines[2:5]] == 3 * [["0", "B", "0", "B"]]
+    assert lines[5:] == [
+        ["2", "shuffles"],
+        ["shuffle", "job", "partitions", "maps", "rows", "size"],
+        ["shown", "-", "3", "0", "0", "0", "B"],
+        ["named", "clicks", "of", "ünsere", "1", "0", "0", "0", "B"],
+    ]
     assert cli.main(["status", cluster.location, "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     status = json.loads(line)
