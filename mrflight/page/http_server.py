@@ -31,7 +31,8 @@ HEAD_TIMEOUT_S = 5.0
 """How long all of a request's head may take, however slowly its bytes come."""
 SEND_TIMEOUT_S = 10.0
 """How long a client may leave what was sent to it unread."""
-_END_TIMEOUT_S = 2.0
+END_TIMEOUT_S = 2.0
+"""How long answers that are being sent may take once the server is closed."""
 _BACKLOG = 128
 _PIECE_BYTES = 64 * 2**10
 
@@ -120,7 +121,7 @@ class HttpServer(Closeable):
             self._socket.shutdown(socket.SHUT_RDWR)  # which ends `accept`
         self._socket.close()
         self._thread.join()
-        deadline = time.monotonic() + _END_TIMEOUT_S
+        deadline = time.monotonic() + END_TIMEOUT_S
         for _ in range(MAX_CONNECTIONS):  # the thread of each connection gives back its own
             if not self._free.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 break

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from mrflight.events.job_view import JobView
 from mrflight.events.recorder import Recorder
 from mrflight.page.contract import AttemptColumns, IncidentRow, PageParts, PageState
@@ -15,6 +17,12 @@ from mrflight.page.measured import Measured
 from mrflight.page.medians import Medians
 
 T = TypeVar("T")
+
+
+_CUT_OFF = (
+    "The history ends before the job: its driver was killed, or had not written more when this was "
+    "read."
+)
 
 
 class LiveJob:
@@ -57,7 +65,10 @@ class EndedJob:
         self._medians = Medians()
 
     def state(self) -> PageState:
-        return page_state(self._view, self._view.last_at, self._medians)
+        state = page_state(self._view, self._view.last_at, self._medians)
+        if self._view.result is not None:
+            return state
+        return replace(state, state="cut off", ended=state.elapsed, error=_CUT_OFF)
 
     def parts(self) -> PageParts:
         return page_parts(self._view, [])

@@ -20,6 +20,19 @@ def test_every_package_is_listed() -> None:
     assert found == set(PYPROJECT["tool"]["setuptools"]["packages"])
 
 
+def test_every_file_beside_the_modules_is_installed() -> None:
+    data = PYPROJECT["tool"]["setuptools"]["package-data"]
+    listed = {
+        path
+        for package, patterns in data.items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    files = {path for path in (ROOT / "mrflight").rglob("*") if path.is_file()}
+    built = {path for path in files if path.suffix in {".py", ".pyc", ".so"}}
+    assert files - built - listed == set()
+
+
 def test_every_dependency_has_an_exact_version() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]

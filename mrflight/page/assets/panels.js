@@ -175,8 +175,6 @@ function showFindings() {
   byId("findings-card").hidden = !findings.length;
 }
 
-const STATES = { running: "running", committed: "committed", failed: "failed", interrupted: "interrupted" };
-
 function showTop(state) {
   document.title = `${state.title} - mrflight`;
   say(byId("title"), state.title);
@@ -184,7 +182,7 @@ function showTop(state) {
   const word = store.isLive || state.ended !== null ? state.state : "gone";
   const pill = byId("state");
   pill.className = `pill ${word}`;
-  say(pill, word === "gone" ? "no answer" : STATES[word] || word);
+  say(pill, word === "gone" ? "no answer" : word);
   const notice = byId("notice");
   notice.hidden = !state.error;
   notice.className = "notice bad";

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -187,6 +188,19 @@ def test_closing_ends_what_is_being_sent(server: HttpServer, stop: threading.Eve
         assert not reading.is_alive()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
+
+
+def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "END_TIMEOUT_S", 0.1)
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
+        request = REQUEST.replace(b"/secret", b"/stream")
+        connection.sendall(request % (b"localhost", TOKEN.encode()))
+        assert connection.recv(100)
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < http_server.SEND_TIMEOUT_S / 2
 
 
 def test_a_port_that_is_taken_is_an_error(server: HttpServer) -> None:

@@ -186,6 +186,13 @@ def test_an_incident_is_what_happened_and_then_what_was_done(incident: Incident,
     assert (row.what, row.done) == (what, incident.action)
 
 
+def test_a_history_that_is_cut_off_says_so(events: list[AnyEvent]) -> None:
+    view = fold(events[: len(events) // 2])
+    state = EndedJob(view).state()
+    assert (state.state, state.ended) == ("cut off", round(view.last_at - events[0].at, 3))
+    assert "its driver was killed" in state.error
+
+
 def test_partitions_share_bars_where_there_are_more_than_can_be_seen() -> None:
     count = 3 * MAX_BARS - 1
     written = PartitionsWritten(
