@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Container, Iterator
@@ -16,6 +17,7 @@ from experiments.hosts.host import Host
 from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, Layout
 from experiments.hosts.network import Running
 
+_SHUFFLES = re.compile(r"^\d+ shuffles?$\n?", re.MULTILINE)
 SPILL = "/tmp/spill"
 JOURNAL = "/tmp/journal"
 _METADATA_PORT = 5005
@@ -129,9 +131,9 @@ class Cluster:
         )
         if status.returncode:
             return [f"the metadata server does not answer: {status.stderr.strip()}"]
-        _, is_listed, listed = status.stdout.partition(" shuffles\n")
-        assert is_listed, status.stdout
-        return listed.splitlines()
+        heading = _SHUFFLES.search(status.stdout)
+        assert heading is not None, status.stdout
+        return status.stdout[heading.end() :].splitlines()
 
     def stop(self) -> list[str]:
         """Stop all servers, and return those that did not end properly."""

@@ -90,10 +90,13 @@ _IN_TIME_S = HEARTBEAT_TIMEOUT_S - JUST_BEFORE_S
 
 def _conditions() -> list[Condition]:
     far, near = SERVERS_REMOTE, METADATA_LOCAL
-    slow, lossy = Impairment(delay_s=0.02), Impairment(loss=0.01)
+    lossy = Impairment(loss=0.01)
     return [
         Condition("none", far),
-        Condition("delay 20 ms", far, slow),
+        *(
+            Condition(f"delay {delay_ms} ms", far, Impairment(delay_s=delay_ms / 1000))
+            for delay_ms in (1, 10, 50)
+        ),
         Condition("loss 1 %", far, lossy),
         Condition("loss 5 %", far, Impairment(loss=0.05)),
         Condition("delay 20 ms, loss 1 %", far, Impairment(delay_s=0.02, loss=0.01)),
