@@ -53,6 +53,9 @@ _BY_WIRE_NAME = {name: kind for kind, name in _WIRE_NAMES.items()}
 _CLOSED = "Socket closed"
 """What gRPC says if a server ends a connection while it is secured."""
 
+_UNANSWERED = "tcp handshaker shutdown"
+"""What gRPC says if nothing answers an attempt to connect, not even by a refusal."""
+
 _UNSENT = "Unknown error writing metadata."
 
 
@@ -145,6 +148,8 @@ def _translate(error: Exception, location: str, operation: str) -> MrflightError
     reason = _BEHIND_THE_REASON.split(str(error))[0]
     if "failed to connect" in reason:
         reason = reason.rpartition(": ")[2]  # for example "Connection refused", without the address
+        if reason == _UNANSWERED:
+            reason = "nothing answers there; is its machine up, and the network to it open?"
     if isinstance(error, flight.FlightTimedOutError):
         return DeadlineExceededError(f"{operation}: {location} did not answer in time")
     if isinstance(error, flight.FlightCancelledError | flight.FlightInternalError):

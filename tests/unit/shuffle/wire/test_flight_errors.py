@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import socket
 import threading
 import warnings
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +48,25 @@ def test_an_error_for_want_of_memory_is_retryable(name: str) -> None:
     kind = ProtocolError if name == "invalid" else ServerUnavailableError
     assert type(raised.value) is kind
     assert raised.value.retryable == (kind is ServerUnavailableError)
+
+
+@pytest.mark.parametrize("scheme", ["grpc+tcp", "grpc+tls"])
+def test_a_machine_that_answers_nothing_is_told_from_one_that_refuses(scheme: str) -> None:
+    with socket.socket() as silent, ExitStack() as waiting:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        for _ in range(3):  # more than may wait: from then on Linux answers nobody
+            caller = waiting.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(silent.getsockname())
+        location = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        soon = [("grpc.min_reconnect_backoff_ms", 300)]
+        with (
+            flight.FlightClient(location, generic_options=soon) as client,
+            pytest.raises(ServerUnavailableError, match="nothing answers there; is its machine up"),
+            from_flight(location, "ask"),
+        ):
+            list(client.do_action(("ask", b"")))
 
 
 class LateServer(flight.FlightServerBase):
