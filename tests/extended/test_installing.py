@@ -28,7 +28,9 @@ OLD_KERNEL = b"what an earlier build has left"
 NEEDS_CARGO = pytest.mark.skipif(
     shutil.which("cargo") is None, reason="install cargo: https://rustup.rs"
 )
-pytestmark = pytest.mark.timeout(600)  # pip downloads Arrow, if it is not in its cache
+pytestmark = pytest.mark.timeout(1800)
+"""pip downloads Arrow, if it is not in its cache, and two kernels are compiled beside other tests,
+which takes 150 s of a processor."""
 
 
 def python(environment: Path, *arguments: str, has_cargo: bool = False) -> str:
