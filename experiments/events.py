@@ -4,7 +4,11 @@
 
 The job groups rows by key in so many partitions. Each round runs it in all three ways, in changing
 order, and so does it 20,000 tasks that do nothing, in real workers. Without events nothing is
-recorded, and workers do not measure what they do. What a stream of 100,000 attempts costs is
+recorded, and workers do not measure what they do.
+
+Two runs of a job differ by more than events cost, on a machine that others use as well. So the
+threads of a driver also measure the processor time that they spend on events themselves, and to it
+is added what a worker needs to report an attempt. What a stream of 100,000 attempts costs is
 measured beside it, in one process.
 """
 
@@ -12,11 +16,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +30,18 @@ import pyarrow.parquet as pq
 
 from experiments import report, timed_process
 from experiments.datasets import WORK
+from experiments.events_programs import IMPORTS, TASKS, TIMED, WAYS, WITHOUT
 from mrflight.events.history import read_view
 from mrflight.events.kinds import AttemptEnded, JobBegan, StageBegan, StageEnded
 from mrflight.events.recorder import Recorder
+from mrflight.runtime.calls import decode_answer, encode_call, run_call
+from mrflight.runtime.task_call import TaskCall
+from mrflight.runtime.worker import StageSwitch
+from mrflight.system.log_label import LogLabel
 
 TIMEOUT_S = 600.0
 FILES = 8
+_CALLS = 20_000
 _BEYOND = 3
 """So many times as many attempts as are recorded one by one are added up."""
 
@@ -50,59 +61,6 @@ table = "out"
 format = "parquet"
 mode = "overwrite"
 """
-
-_WITHOUT = """
-from mrflight.events.recorder import Recorder
-from mrflight.scheduler.server_samples import ServerSamples
-from mrflight.scheduler.stage_runner import StageRunner
-
-Recorder.keep = lambda recorder, event: None
-ServerSamples._take = lambda samples, **_: None
-StageRunner.submit = lambda stages, call, *words, **named: stages._executor.submit(
-    call, *words, **named
-)
-"""
-
-_RUN = "import sys; from mrflight.driver import leave, main; leave(main(sys.argv[1:]))"
-
-_TASKS = """
-import math
-from typing import NamedTuple
-
-from mrflight.events.kinds import JobBegan
-from mrflight.runtime.local.executor import LocalExecutor
-from mrflight.scheduler.task_set import TaskSetSpec
-from mrflight.system.fork_server.client import ForkServer
-from mrflight.system.scratch import SocketFolder
-
-class Task(NamedTuple):
-    name: str
-
-count = int(sys.argv[1])
-tasks = [Task(f"map {number} (visits, visits/{number}.parquet)") for number in range(count)]
-with ForkServer() as server, SocketFolder() as folder, Recorder() as events:
-    events.record(JobBegan(job_id="j", name="n", version="1", host="h", pid=1))
-    if len(sys.argv) > 2:
-        events.write_to(Path(sys.argv[2]))
-    with LocalExecutor(2, server, folder.parent_watch.path) as executor:
-        stages = StageRunner(executor, events)
-        spec = TaskSetSpec(tasks, lambda task, attempt: stages.submit(math.sqrt, 2.0))
-        assert len(stages.run("map", spec)) == count
-"""
-_IMPORTS = """
-import sys
-from pathlib import Path
-
-from mrflight.events.recorder import Recorder
-from mrflight.scheduler.stage_runner import StageRunner
-"""
-
-WAYS: dict[str, tuple[str, list[str]]] = {
-    "no events": (f"{_WITHOUT}\n{_RUN}", []),
-    "in memory": (_RUN, []),
-    "with a history": (_RUN, ["--set", "job.events=history"]),
-}
-"""The program of each way, and its options."""
 
 
 def write_job(folder: Path, rows: int, partitions: int) -> Path:
@@ -139,11 +97,11 @@ def measure(
                 assert result["rows_in"] == rows, result
                 path = Path(name) / f"{number}.jsonl"
                 words = [str(path)] if options else []
-                without = _WITHOUT if way == "no events" else ""
+                without = WITHOUT if way == "no events" else ""
                 command = [
                     sys.executable,
                     "-c",
-                    f"{_IMPORTS}\n{without}\n{_TASKS}",
+                    f"{IMPORTS}\n{without}\n{TASKS}",
                     str(tasks),
                     *words,
                 ]
@@ -154,6 +112,40 @@ def measure(
                 if options:
                     assert read_view(path).stages[0].done == tasks
     return seconds, of_tasks
+
+
+def measure_share(rounds: int, rows: int, partitions: int) -> list[float]:
+    """Return the fraction of the core-seconds of a job that its events take, by round."""
+    shares = []
+    report_s = measure_report()
+    with tempfile.TemporaryDirectory(dir=WORK) as name:
+        job = write_job(Path(name), rows, partitions)
+        for _ in range(rounds):
+            command = [sys.executable, "-c", TIMED, str(job), "--json", *WAYS["with a history"][1]]
+            timed = timed_process.run(command, TIMEOUT_S)
+            attempts = json.loads(timed.stdout.splitlines()[-1])["attempts"]
+            spent_s = float(timed.stderr.split()[-1])
+            spent_s += report_s * (attempts["map"] + attempts["reduce"])
+            shares.append(spent_s / timed.cpu_s)
+    return shares
+
+
+def measure_report() -> float:
+    """Return the core-seconds that the report of one attempt takes, in its worker and its driver.
+
+    It is that of a call of nothing, with the report and without.
+    """
+    label = LogLabel("20261126T061449-7770f567ef0d", "map", "map 12345 (visits, visits/1.parquet)")
+    reporting = TaskCall(math.sqrt, label)
+    switch = StageSwitch(lambda: None)
+
+    def seconds(function: Callable[[float], object]) -> float:
+        began = time.thread_time()
+        for _ in range(_CALLS):
+            decode_answer(run_call(encode_call(function, (2.0,), {}), switch.before))
+        return (time.thread_time() - began) / _CALLS
+
+    return seconds(reporting) - seconds(math.sqrt)
 
 
 def measure_stream(attempts: int) -> dict[str, float]:
@@ -226,12 +218,18 @@ def page(
     seconds: Mapping[str, Sequence[float]],
     of_tasks: Mapping[str, Sequence[float]],
     stream: Mapping[str, float],
+    shares: Sequence[float],
     tasks: int,
 ) -> str:
     """Return the report in Markdown."""
     extra = statistics.median(of_tasks["with a history"]) - statistics.median(of_tasks["no events"])
-    lines = ["# What the events of a job cost", "", *table(seconds), ""]
+    lines = ["# What the events of a job cost", ""]
     lines += [
+        f"Events took {statistics.median(shares):.2%} ({min(shares):.2%} to {max(shares):.2%}) of "
+        "the core-seconds of a job, by the clocks of the threads that record them.",
+        "",
+        *table(seconds),
+        "",
         f"{tasks:,} tasks that do nothing, in two workers, where a task with all of its events "
         f"takes {extra / tasks * 1e6:.0f} us more:",
         "",
@@ -258,13 +256,17 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     stream = measure_stream(options.attempts)
     seconds, of_tasks = measure(options.rounds, options.rows, options.partitions, options.tasks)
+    shares = measure_share(options.rounds, options.rows, options.partitions)
     figures = {
+        "shares": shares,
         "rounds": options.rounds,
         "core_seconds": seconds,
         "core_seconds_of_tasks": of_tasks,
         "stream": stream,
     }
-    report.write(options.out, "events", figures, page(seconds, of_tasks, stream, options.tasks))
+    report.write(
+        options.out, "events", figures, page(seconds, of_tasks, stream, shares, options.tasks)
+    )
 
 
 if __name__ == "__main__":
