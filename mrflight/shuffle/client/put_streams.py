@@ -59,13 +59,19 @@ class PutStream:
         for number in range(RETRIES + 1):
             try:
                 self._begin(connections, command)
-                with from_flight(self._location, self._operation):
-                    self._reader.read()
+                self._await_answer()
                 return
             except ServerUnavailableError:
                 if number == RETRIES:
                     raise
                 time.sleep(FIRST_PAUSE_S * 2**number)
+
+    def _await_answer(self) -> None:
+        """Wait until the server has taken the put; raises the error of one that is refused."""
+        with from_flight(self._location, self._operation):
+            if self._reader.read() is None:  # it has ended
+                self._writer.close()  # which tells why
+                raise flight.FlightInternalError("the put ended before it began")
 
     def _begin(self, connections: Connections, command: BlockStream) -> None:
         descriptor = flight.FlightDescriptor.for_command(command.encode())

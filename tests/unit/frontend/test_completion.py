@@ -51,7 +51,7 @@ def test_a_shell_reads_its_script(shell: str, scripts: dict[str, Path], tmp_path
         (["se"], {"serve"}),
         (["serve", ""], {"metadata", "data"}),
         (["completion", ""], {"bash", "zsh", "fish"}),
-        (["run", "--l"], {"--log-level"}),
+        (["run", "--l"], {"--log-level", "--log-format"}),
         (["run", "--log-level", ""], {"debug", "info", "warning", "error"}),
         (["run", "--set", "shuffle.p"], {"shuffle.partitions=", "shuffle.partitioner="}),
         (["run", "j"], {"job.toml"}),

@@ -17,6 +17,7 @@ from mrflight.frontend import cli
 NAMES = [
     "Cluster",
     "Dataset",
+    "Identity",
     "JobResult",
     "MrflightError",
     "Shuffle",

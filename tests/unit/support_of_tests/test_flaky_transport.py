@@ -318,4 +318,4 @@ def test_an_invalid_location_is_not_advertised(location: str) -> None:
     command = [sys.executable, "-m", "mrflight.servers.metadata", "--advertise", location]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert f"--advertise: '{location}' is not a location such as grpc+tcp://" in done.stderr
+    assert f"--advertise: '{location}' is not a location such as grpc+tls://" in done.stderr
