@@ -30,7 +30,7 @@ from mrflight.scheduler.server_samples import ServerSamples
 from tests.support import faulty_job
 from tests.support.cluster import server_process, standing_cluster
 from tests.support.driver import DriverRun, drive, write_job
-from tests.support.faults import faulty_run, kill
+from tests.support.faults import await_that, faulty_run, kill
 from tests.support.gated_job import GatedJob, gated_job
 
 FILES, ROWS, PARTITIONS = 3, 1000, 4
@@ -204,6 +204,12 @@ def test_a_killed_server_is_an_incident_and_so_is_what_it_held(tmp_path: Path) -
 
 def test_a_job_on_a_standing_cluster_learns_why_a_server_is_gone() -> None:
     with standing_cluster(data_servers=2) as cluster:
+        with mrflight.connect(cluster.metadata) as client:
+
+            def have_told() -> bool:  # their first heartbeats
+                return all(server.use.budget_bytes for server in client.status().servers)
+
+            await_that(have_told, "what the servers hold")
         events = Recorder()
         samples = ServerSamples(cluster.metadata, ClientOptions(), events, None)
         samples.take()

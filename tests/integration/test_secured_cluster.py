@@ -161,9 +161,8 @@ def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
             sender = BlockSender(
                 other.id, MapAttempt(1, 0, "w"), shuffle.placement(), connections, token
             )
-            sender.send(0, encode_block([ROWS], ipc_options("none")))
             with pytest.raises(error):
-                sender.finish()
+                put(sender)
             sender.stop()
         for action, request in (
             (DataAction.DROP_SHUFFLE, ShuffleName(other.id, token)),
@@ -176,6 +175,11 @@ def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
     rows = [batch.num_rows for partition in range(2) for batch in shuffle.reader(partition)]
     assert sum(rows) == ROWS.num_rows
     shuffle.drop()
+
+
+def put(sender: BlockSender) -> None:
+    sender.send(0, encode_block([ROWS], ipc_options("none")))
+    sender.finish()
 
 
 def test_every_port_refuses_who_has_no_credentials(secured: Secured) -> None:
