@@ -77,7 +77,8 @@ class Cluster:
 
     def job_settings(self) -> list[str]:
         """Return the settings of a job that joins the cluster."""
-        return [f"cluster.metadata={self.metadata}", *settings(JOB)]
+        tls = settings(JOB) if self._certificates is not None else []
+        return [f"cluster.metadata={self.metadata}", *tls]
 
     def start_server(self, address: IPv4Address) -> None:
         """Start the server at an address; a metadata server goes on with its journal."""
@@ -159,9 +160,11 @@ class Cluster:
         ]
 
     def kill(self) -> None:
-        """Kill the servers that still run."""
+        """Kill the servers that still run, and forget the journal."""
         for address in list(self._servers):
             self.kill_server(address)
+        metadata = self._running[self.layout.host_of(self.layout.metadata)]
+        metadata.path(JOURNAL).unlink(missing_ok=True)
 
 
 def environment(folder: Path) -> dict[str, str]:

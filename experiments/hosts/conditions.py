@@ -60,6 +60,8 @@ class Condition:
     impairment: Impairment = STILL
     fault: Fault | None = None
     ends: State = "committed"
+    tls: bool = True
+    """Without it servers are told that the network is insecure."""
 
     def trigger(self, crossed: dict[tuple[str, str], int]) -> Trigger | None:
         """Return when the fault happens. ``crossed`` has the bytes of a job without faults.
@@ -93,6 +95,7 @@ def _conditions() -> list[Condition]:
     lossy = Impairment(loss=0.01)
     return [
         Condition("none", far),
+        Condition("none, without TLS", far, tls=False),
         *(
             Condition(f"delay {delay_ms} ms", far, Impairment(delay_s=delay_ms / 1000))
             for delay_ms in (1, 10, 50)
@@ -170,5 +173,5 @@ def baseline(layout: Layout) -> Condition:
     return next(
         condition
         for condition in CONDITIONS.values()
-        if condition.layout == layout and condition.fault is None and condition.impairment == STILL
+        if condition == Condition(condition.name, layout)
     )

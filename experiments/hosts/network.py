@@ -26,7 +26,7 @@ from experiments.hosts.host import (
 from experiments.hosts.wire import TUN, Wire, open_tun
 
 _CLONE_NEWNET = 0x40000000
-_DEVICE = "eth0"
+DEVICE = "eth0"
 _MTU = 1500
 _QUEUE = 10_000
 """The packets that may wait for the wire: enough that it loses none by itself."""
@@ -59,11 +59,13 @@ def hosts(addresses: Addresses, shared: Sequence[Path]) -> Iterator[Running]:
 
 
 @contextmanager
-def wired_hosts(addresses: Addresses, shared: Sequence[Path], seed: int) -> Iterator[_Wired]:
+def wired_hosts(
+    addresses: Addresses, shared: Sequence[Path], seed: int, secret: bytes = b""
+) -> Iterator[_Wired]:
     """Create hosts and a wire between them, which can be slow, lossy and cut."""
     with hosts(addresses, shared) as running:
         ends = {host.network: _tun_of(host) for host in running}
-        with Wire(ends, seed) as wire:
+        with Wire(ends, seed, secret) as wire:
             for host in running:
                 _up(host, addresses[host], "mtu", str(_MTU), "txqueuelen", str(_QUEUE))
             yield running, wire
@@ -87,7 +89,7 @@ def bridged_hosts(
         run_command(*switch, "set", "bridge", "up")
         for host in running:
             port = f"to-{host.name}"
-            peer = ("peer", "name", _DEVICE, "netns", host.namespace)
+            peer = ("peer", "name", DEVICE, "netns", host.namespace)
             run_command(*switch, "add", port, "type", "veth", *peer)
             run_command(*switch, "set", port, "master", "bridge", "up")
             _up(host, addresses[host])
@@ -98,7 +100,7 @@ def bridged_hosts(
 
 def _limit(host: Host, rate: str) -> None:
     bucket = ("rate", rate, "burst", "4mb", "latency", "20ms")
-    where = ("qdisc", "add", "dev", _DEVICE, "root")
+    where = ("qdisc", "add", "dev", DEVICE, "root")
     run_command("tc", "-n", host.namespace, *where, "tbf", *bucket)
 
 
@@ -136,10 +138,10 @@ def exclusive() -> Iterator[None]:
 def _up(host: Host, addresses: Sequence[IPv4Address], *options: str) -> None:
     """Give the host's device its addresses, and turn it on."""
     own = ("ip", "-n", host.namespace)
-    run_command(*own, "address", "add", f"{host.address}/{HOST_BITS}", "dev", _DEVICE)
+    run_command(*own, "address", "add", f"{host.address}/{HOST_BITS}", "dev", DEVICE)
     for address in addresses:
-        run_command(*own, "address", "add", f"{address}/32", "dev", _DEVICE)
-    run_command(*own, "link", "set", _DEVICE, *options, "up")
+        run_command(*own, "address", "add", f"{address}/32", "dev", DEVICE)
+    run_command(*own, "link", "set", DEVICE, *options, "up")
 
 
 def _tun_of(host: Host) -> int:
@@ -154,7 +156,7 @@ def _tun_of(host: Host) -> int:
                 libc = ctypes.CDLL(None, use_errno=True)
                 if libc.setns(namespace, _CLONE_NEWNET):
                     raise OSError(ctypes.get_errno(), "setns")
-                made.append(open_tun(_DEVICE))
+                made.append(open_tun(DEVICE))
             finally:
                 os.close(namespace)
         except OSError as error:

@@ -5,9 +5,10 @@
 Two hosts are joined by a bridge of the kernel. ``tc`` limits what each of them sends; ``none`` is
 no limit. One host has a data server, the other has two processes that write rows of lineitem's
 shape into it, and then read them. This is measured with TLS, where both sides verify certificates,
-and without. iperf3 sends over two connections before and after each of these. All take turns, and
-a ratio is that of a run to the mean of the two iperf3 around it. Bytes are those of the rows as
-Arrow data, so what protocols add counts against the shuffle. Processor time is that of both hosts.
+and without. iperf3 sends over two connections before and after each of these. All take turns. A
+ratio is that of the bytes per second on the link to the mean of the two iperf3 around it. The rows,
+as Arrow data, have more bytes than the link, because blocks are packed. Processor time is that of
+both hosts for a GB of rows.
 
 It needs root, ip, tc, nsenter and iperf3 (`apt-get install iperf3`).
 """
@@ -20,7 +21,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,9 +32,9 @@ from experiments import report
 from experiments.datasets import REPOSITORY, WORK
 from experiments.hosts.certificates import JOB, paths
 from experiments.hosts.cluster import Cluster, started
-from experiments.hosts.host import A, C
+from experiments.hosts.host import A, C, run_command
 from experiments.hosts.layouts import Layout
-from experiments.hosts.network import Running, bridged_hosts
+from experiments.hosts.network import DEVICE, Running, bridged_hosts
 from experiments.hosts.run import shared_folder
 
 LAYOUT = Layout("rates", A.network[5], (A.network[10],))
@@ -47,13 +48,15 @@ BATCHES = {"1gbit": 8, "10gbit": 24, NO_LIMIT: 24}
 
 @dataclass(frozen=True)
 class Rate:
-    """A transfer in one direction: bytes per second, and processor seconds for a GB."""
+    """A transfer in one direction: bytes per second, and processor seconds for a GB of rows."""
 
     link: str
     way: str
     direction: str
     bytes_per_s: float
     cpu_s_per_gb: float
+    rows_bytes_per_s: float = 0.0
+    """Those of the rows as Arrow data, unless it is iperf3."""
     iperf3_bytes_per_s: float = 0.0
     """That of iperf3 before and after it, if it is not iperf3 itself."""
 
@@ -106,7 +109,12 @@ def shuffle(link: str, running: Running, cluster: Cluster, *, tls: bool) -> list
             assert sender.stdout is not None
             assert sender.stdout.readline() == b"ready\n"
         return [
-            _phase(link, "TLS" if tls else "plain", _direction(reverse), senders, cluster)
+            Rate(
+                link,
+                "TLS" if tls else "plain",
+                _direction(reverse),
+                *_phase(senders, cluster, lambda: _on_link(running)),
+            )
             for reverse in (False, True)
         ]
     finally:
@@ -115,18 +123,25 @@ def shuffle(link: str, running: Running, cluster: Cluster, *, tls: bool) -> list
 
 
 def _phase(
-    link: str, way: str, direction: str, senders: list[subprocess.Popen[bytes]], cluster: Cluster
-) -> Rate:
-    before = _server_cpu_s(cluster)
+    senders: list[subprocess.Popen[bytes]], cluster: Cluster, on_link: Callable[[], int]
+) -> tuple[float, float, float]:
+    """Return the bytes per second on the link, processor seconds for a GB, and bytes of rows."""
+    before, used_s = on_link(), -_server_cpu_s(cluster)
     for sender in senders:
         assert sender.stdin is not None
         sender.stdin.write(b"\n")
         sender.stdin.flush()
     took = [json.loads(sender.stdout.readline()) for sender in senders if sender.stdout]
-    size = sum(one["bytes"] for one in took)
-    used_s = sum(one["cpu_s"] for one in took) + _server_cpu_s(cluster) - before
-    rate = size / max(one["seconds"] for one in took)
-    return Rate(link, way, direction, rate, used_s / size * 1e9)
+    size, seconds = sum(one["bytes"] for one in took), max(one["seconds"] for one in took)
+    used_s += sum(one["cpu_s"] for one in took) + _server_cpu_s(cluster)
+    return (on_link() - before) / seconds, used_s / size * 1e9, size / seconds
+
+
+def _on_link(running: Running) -> int:
+    """Return the bytes that host C has sent and received."""
+    lines = run_command(*running[C].inside(["cat", "/proc/net/dev"])).splitlines()
+    (counts,) = (line.partition(":")[2].split() for line in lines if DEVICE in line)
+    return int(counts[0]) + int(counts[8])
 
 
 def _server_cpu_s(cluster: Cluster) -> float:
@@ -152,10 +167,8 @@ def a_round(link: str, folder: Path, ways: Sequence[bool]) -> list[Rate]:
 
 def page(rates: Sequence[Rate]) -> str:
     """Return Markdown: a row per link, way and direction."""
-    lines = [
-        "| link | way | direction | MB/s | of iperf3 | core-seconds per GB |",
-        "|---|---|---|---|---|---|",
-    ]
+    heads = ("link", "way", "direction", "MB/s on the link", "of iperf3", "MB/s of rows")
+    lines = [f"| {' | '.join(heads)} | core-seconds per GB of rows |", "|---" * 7 + "|"]
     for key in sorted({(rate.link, rate.direction, rate.way) for rate in rates}):
         of = [rate for rate in rates if (rate.link, rate.direction, rate.way) == key]
         ratios = [one.bytes_per_s / one.iperf3_bytes_per_s for one in of if one.iperf3_bytes_per_s]
@@ -163,6 +176,7 @@ def page(rates: Sequence[Rate]) -> str:
         cells = [
             f"{statistics.median(one.bytes_per_s for one in of) / 1e6:,.0f}",
             report.median_and_range(ratios) if ratios else "",
+            f"{statistics.median(one.rows_bytes_per_s for one in of) / 1e6:,.0f}" if ratios else "",
             f"{statistics.median(one.cpu_s_per_gb for one in of):.2f}",
         ]
         lines.append(f"| {link} | {way} | {direction} | {' | '.join(cells)} |")

@@ -26,6 +26,8 @@ from experiments.hosts.network import Running, wired_hosts
 from experiments.hosts.wire import Wire
 
 WORKERS = 2
+_OF_ROWS = b"www.s"
+"""What many rows have in them."""
 _LINES = 200
 """The number of the driver's last lines that are kept."""
 _END_TIMEOUT_S = 15.0
@@ -58,6 +60,8 @@ class Outcome:
     packets: int = 0
     lost: int = 0
     cut_off: int = 0
+    in_clear: int = 0
+    """The packets in which a part of a row could be read."""
     retransmitted: int = 0
     """The segments that all hosts retransmitted while the job ran."""
     fault_after_s: float | None = None
@@ -227,10 +231,10 @@ def run(
     addresses = condition.layout.addresses
     with (
         shared_folder() as folder,
-        wired_hosts(addresses, [folder, bench.inputs[0].parent], seed) as (running, wire),
+        wired_hosts(addresses, [folder, bench.inputs[0].parent], seed, _OF_ROWS) as (running, wire),
     ):
         one = _Run(bench, condition, outcome, folder)
-        with started(condition.layout, running, folder / "servers") as cluster:
+        with started(condition.layout, running, folder / "servers", tls=condition.tls) as cluster:
             wire.apply(condition.impairment)
             if (trigger := condition.trigger(crossed)) is not None:
                 wire.arm(trigger)
@@ -265,6 +269,7 @@ def _record(outcome: Outcome, condition: Condition, wire: Wire, started: float) 
     """Record what the wire did, and whether it did what the condition says."""
     counts = wire.counts
     outcome.packets, outcome.lost, outcome.cut_off = counts.packets, counts.lost, counts.cut_off
+    outcome.in_clear = counts.in_clear
     outcome.crossed = {" ".join(pair): size for pair, size in counts.bytes.items()}
     if wire.triggered_at is not None:
         outcome.fault_after_s = round(wire.triggered_at - started, 3)
@@ -272,5 +277,9 @@ def _record(outcome: Outcome, condition: Condition, wire: Wire, started: float) 
         outcome.missed = "the job ended before the fault"
     if isinstance(condition.fault, Partition) and not counts.cut_off:
         outcome.missed = "the job ended before it was cut off"
+    if condition.tls and counts.in_clear:
+        outcome.wrong.append(f"{counts.in_clear} packets had rows in the clear")
+    if not condition.tls and not counts.in_clear:
+        outcome.missed = "the rows of a network without TLS could not be read"
     if condition.impairment.loss and not counts.lost:
         outcome.missed = "no packet was lost"

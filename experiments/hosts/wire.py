@@ -80,6 +80,8 @@ class WireCounts:
     lost: int = 0
     cut_off: int = 0
     """The packets that a cut dropped."""
+    in_clear: int = 0
+    """The packets with what nobody on the network may read."""
     bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     """The bytes that were passed on, by source and target."""
 
@@ -100,14 +102,15 @@ class Wire(Closeable):
     """Joins tun devices by one thread, and closes them. Safe for many threads.
 
     ``ends`` has the device of each network. ``seed`` and the order of the packets decide which
-    packets are lost.
+    packets are lost. Packets that have ``secret`` in them are counted.
     """
 
-    def __init__(self, ends: Mapping[IPv4Network, int], seed: int) -> None:
+    def __init__(self, ends: Mapping[IPv4Network, int], seed: int, secret: bytes = b"") -> None:
         self.counts = WireCounts()
         self.triggered_at: float | None = None
         """When the trigger that was armed was pulled, on the monotonic clock."""
         self.triggered = threading.Event()
+        self._secret = secret
         self._ends = tuple(ends.values())
         self._networks = tuple(ends)
         self._end_of: dict[bytes, int | None] = {}
@@ -179,6 +182,8 @@ class Wire(Closeable):
                 return
             if packet[0] >> 4 != 4:
                 continue  # every device sends IPv6 announcements
+            if self._secret and self._secret in packet:
+                self.counts.in_clear += 1
             with self._lock:
                 delay_s = self._delay_s(packet)
             other = self._end_towards(packet[16:20])

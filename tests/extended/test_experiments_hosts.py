@@ -64,20 +64,22 @@ def needs_hosts() -> None:
 
 
 def test_a_job_over_three_hosts_outlives_one_of_them(needs_hosts: None, tmp_path: Path) -> None:
-    names = ["none", "lost host of a data server, map"]
+    names = ["none", "none, without TLS", "lost host of a data server, map"]
     left = _left_by_a_killed_run()
     done = experiment(tmp_path / "out", "--conditions", ";".join(names))
     assert done.returncode == 0, done.stdout + done.stderr
     assert left.wait(0) == -signal.SIGKILL, "what a killed run had left goes on"
-    quiet, lost = json.loads((tmp_path / "out" / "hosts.json").read_text())["runs"]
-    assert [quiet["condition"], lost["condition"]] == names
-    for run in (quiet, lost):
+    quiet, plain, lost = json.loads((tmp_path / "out" / "hosts.json").read_text())["runs"]
+    assert [run["condition"] for run in (quiet, plain, lost)] == names
+    for run in (quiet, plain, lost):
         assert run["state"] == "committed", run
         assert (run["wrong"], run["leftovers"], run["missed"]) == ([], [], ""), run
     assert quiet["attempts"]["failed"] == 0, quiet
     assert lost["attempts"]["map"] > quiet["attempts"]["map"], lost  # maps were run again
     assert lost["wall_s"] > HEARTBEAT_TIMEOUT_S, lost  # only the silence tells of the loss
     assert lost["cut_off"] > 0
+    assert plain["in_clear"] > 0, "the wire would not see rows"
+    assert quiet["in_clear"] == lost["in_clear"] == 0
     pairs = {tuple(pair.split()) for pair in quiet["crossed"]}
     driver = str(SERVERS_REMOTE.driver.address)
     assert {(driver, str(server)) for server in SERVERS_REMOTE.servers} <= pairs
