@@ -76,7 +76,7 @@ def serve(options: argparse.Namespace) -> None:
         registry = Registry(ActiveClock(), options.heartbeat_timeout, journal.record)
         registry.resume(journal.events())
         server = CountingServer(at, registry)
-        location = process.public_location(server, at.location, options.advertise)
+        location = process.public_location(server.port, at.location, options.advertise)
         running = process.Running(location, server.shutdown)
         process.run_until_stopped("metadata", running, options.drain_timeout)
 

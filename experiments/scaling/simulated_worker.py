@@ -14,6 +14,7 @@ from experiments.scaling.size import SCHEMA, Size
 from mrflight.ids import MapAttempt
 from mrflight.runtime.calls import encode_call, run_call
 from mrflight.runtime.ray.shared_payloads import decode_call
+from mrflight.runtime.task_call import TaskCall
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.idle_connections import keep_idle
@@ -48,8 +49,9 @@ class SimulatedCalls:
     size: Size
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the simulated call of a function."""
-        return self.run_map if function is run_map else self.run_reduce
+        """Return the simulated call of a function, which may be that of a `TaskCall`."""
+        called = function.function if isinstance(function, TaskCall) else function
+        return self.run_map if called is run_map else self.run_reduce
 
     def run_map(self, task: MapTask, attempt: int, shuffle: Shuffle, writer_id: str) -> MapResult:
         """Ask where the partitions are, and commit, as `ShuffleWriter` does."""

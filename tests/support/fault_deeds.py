@@ -23,6 +23,8 @@ PAUSE_S = HEARTBEAT_TIMEOUT_S - 1.0
 
 ROOM_BYTES = 1_000
 """The largest file on a full disk: enough for messages, and too little for any data."""
+ROOM_OF_DRIVER_BYTES = 2_000
+"""Its result, which is a file here, is larger; the smallest that it would write else is not."""
 
 
 def pause(run: FaultyRun, victim: psutil.Process) -> None:
@@ -38,7 +40,9 @@ def pause(run: FaultyRun, victim: psutil.Process) -> None:
 def fill_disk(victim: psutil.Process) -> None:
     """Until there is `room_again`: see `tests.support.failing_disk.full_disk`."""
     _, hard = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (ROOM_BYTES, hard))
+    is_driver = not victim.name().startswith("mrflight-")
+    room = ROOM_OF_DRIVER_BYTES if is_driver else ROOM_BYTES
+    resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (room, hard))
 
 
 def room_again(victim: psutil.Process) -> None:
