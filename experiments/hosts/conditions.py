@@ -61,7 +61,7 @@ class Condition:
     fault: Fault | None = None
     ends: State = "committed"
     tls: bool = True
-    """Without it servers are told that the network is insecure."""
+    """Without it servers run with ``--insecure-network``."""
 
     def trigger(self, crossed: dict[tuple[str, str], int]) -> Trigger | None:
         """Return when the fault happens. ``crossed`` has the bytes of a job without faults.

@@ -37,15 +37,15 @@ def clock_by_http(url: str, timeout_s: float) -> Finding:
     before = time.time()
     try:
         with urlopen(Request(url, method="HEAD"), timeout=timeout_s) as answer:
-            told = answer.headers["Date"]
+            answered = answer.headers["Date"]
     except HTTPError as error:
-        told = error.headers["Date"]
+        answered = error.headers["Date"]
     except (URLError, OSError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         return Finding("clock", "ok", f"not compared, as {url} did not answer: {reason}")
     middle = (before + time.time()) / 2
     try:
-        theirs = parsedate_to_datetime(told)
+        theirs = parsedate_to_datetime(answered)
     except (TypeError, ValueError):
         return Finding("clock", "ok", f"not compared, as {url} did not tell its time")
     if theirs.tzinfo is None:
