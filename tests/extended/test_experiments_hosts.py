@@ -87,6 +87,23 @@ def test_a_job_over_three_hosts_outlives_one_of_them(needs_hosts: None, tmp_path
         assert not any(path.exists() for path in NAMESPACES)
 
 
+def test_lost_packets_and_a_partition_lose_no_row(needs_hosts: None, tmp_path: Path) -> None:
+    names = ["loss 5 %", "driver from metadata for 5 s, map"]
+    done = experiment(tmp_path / "out", "--conditions", ";".join(names))
+    assert done.returncode == 0, done.stdout + done.stderr
+    loss, partition = json.loads((tmp_path / "out" / "hosts.json").read_text())["runs"]
+    assert [run["condition"] for run in (loss, partition)] == names
+    for run in (loss, partition):
+        assert run["state"] == "committed", run
+        assert (run["wrong"], run["leftovers"], run["missed"]) == ([], [], ""), run
+        assert run["attempts"]["map"] >= 4, run
+        assert run["attempts"]["reduce"] >= 20, run
+    assert loss["lost"] > 0
+    assert loss["retransmitted"] > 0
+    assert partition["cut_off"] > 0
+    assert partition["wall_s"] > 5.0, partition
+
+
 def _left_by_a_killed_run() -> subprocess.Popen[bytes]:
     """A host of before, and somebody who still runs there."""
     with exclusive():
