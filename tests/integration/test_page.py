@@ -129,14 +129,15 @@ def test_a_page_follows_a_job_to_its_end(
     expect(browser.locator("#state")).to_have_text("committed")
 
 
-def test_a_page_whose_server_is_gone_says_so(browser: BrowserPage) -> None:
+def test_a_page_whose_server_is_gone_says_so(launched: Browser) -> None:
     recorder = Recorder()
-    with served(LiveJob(recorder)) as location:
-        recorder.record(next(SyntheticJob().events()))
-        browser.goto(page_url(location, TOKEN))
-        expect(browser.locator("#state")).to_have_text("running")
-    recorder.close()
-    expect(browser.locator("#state")).to_have_text("no answer")
+    with browser_page(launched, is_server_gone=True) as browser:
+        with served(LiveJob(recorder)) as location:
+            recorder.record(next(SyntheticJob().events()))
+            browser.goto(page_url(location, TOKEN))
+            expect(browser.locator("#state")).to_have_text("running")
+        recorder.close()
+        expect(browser.locator("#state")).to_have_text("no answer")
 
 
 def test_the_token_is_taken_out_of_the_address_and_needed(

@@ -24,6 +24,7 @@ from mrflight.errors import (
 )
 from mrflight.frontend import cli
 from tests.support.driver import driver_command, write_job
+from tests.support.near_cluster import wait_until
 from tests.support.numbered_rows import batch, held
 from tests.support.oracle import rows
 
@@ -170,6 +171,8 @@ def test_two_jobs_at_once_do_not_see_each_other(cluster: mrflight.Cluster, tmp_p
 def test_status_shows_servers_and_shuffles(
     cluster: mrflight.Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # What is stored is known as of the last heartbeat, which may be before another test dropped it.
+    wait_until(lambda: not any(each.use.held_bytes for each in cluster.status().servers))
     shuffles = [
         cluster.create_shuffle("shown", partitions=3),
         cluster.create_shuffle("named", partitions=1, job="clicks of ünsere"),

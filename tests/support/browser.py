@@ -18,6 +18,10 @@ FLAGS = [
     f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
 ]
 
+BROKEN_CONNECTION = [
+    f"Failed to load resource: net::ERR_CONNECTION_{how}" for how in ("RESET", "REFUSED")
+]
+
 
 @contextmanager
 def launched_browser(program: str) -> Iterator[Browser]:
@@ -32,9 +36,12 @@ def launched_browser(program: str) -> Iterator[Browser]:
 
 @contextmanager
 def browser_page(
-    browser: Browser, complaints: Sequence[str] = (), **options: Any
+    browser: Browser, complaints: Sequence[str] = (), is_server_gone: bool = False, **options: Any
 ) -> Iterator[Page]:
-    """A new page with a profile of its own, which must have no complaints but these at the end."""
+    """A new page with a profile of its own, which must have no complaints but these at the end.
+
+    If its server ends before it, the browser may also say that a connection was reset or refused.
+    """
     found: list[str] = []
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 1000}, **options})
     page = context.new_page()
@@ -42,7 +49,8 @@ def browser_page(
     page.on("dialog", lambda dialog: found.append(f"a dialog: {dialog.message}"))
 
     def note(said: ConsoleMessage) -> None:
-        if said.type in ("error", "warning"):
+        is_broken = said.text in BROKEN_CONNECTION and is_server_gone
+        if said.type in ("error", "warning") and not is_broken:
             found.append(said.text)
 
     page.on("console", note)

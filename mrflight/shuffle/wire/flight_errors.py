@@ -53,8 +53,11 @@ _BY_WIRE_NAME = {name: kind for kind, name in _WIRE_NAMES.items()}
 _CLOSED = "Socket closed"
 """What gRPC says if a server ends a connection while it is secured."""
 
-_UNANSWERED = "tcp handshaker shutdown"
-"""What gRPC says if nothing answers an attempt to connect, not even by a refusal."""
+_UNANSWERED = ("tcp handshaker shutdown", "connect() timed out")
+"""What gRPC says if nothing answers an attempt to connect, not even by a refusal.
+
+Which of the two it is depends on which of its two timers is first; both end at the same time.
+"""
 
 _UNSENT = "Unknown error writing metadata."
 
@@ -148,7 +151,7 @@ def _translate(error: Exception, location: str, operation: str) -> MrflightError
     reason = _BEHIND_THE_REASON.split(str(error))[0]
     if "failed to connect" in reason:
         reason = reason.rpartition(": ")[2]  # for example "Connection refused", without the address
-        if reason == _UNANSWERED:
+        if reason in _UNANSWERED:
             reason = "nothing answers there; is its machine up, and the network to it open?"
     if isinstance(error, flight.FlightTimedOutError):
         return DeadlineExceededError(f"{operation}: {location} did not answer in time")
