@@ -240,6 +240,8 @@ class ServerUnavailableError(ShuffleError):
     """A server cannot be reached."""
 
     retryable = True
+    is_silent = False
+    """True if nothing answered at a new connection from the same process either."""
 
 
 _OLD_NAMES: dict[str, type[MrflightError]] = {

@@ -101,6 +101,27 @@ def test_a_reported_server_is_lost_only_if_it_is_gone(
     shuffle.drop()
 
 
+def test_a_server_that_is_silent_for_some_user_is_lost_if_there_is_another(
+    cluster: mrflight.Cluster,
+) -> None:
+    shuffle = cluster.create_shuffle("parted", PARTITIONS)
+    with shuffle.writer(0, key=["n"]) as out:
+        out.write(batch(0))
+    failure = ServerUnavailableError("nothing answers")
+    failure.is_silent = True
+    servers = {at for places in shuffle.placement() for at in places}
+    while len(servers) > 1:
+        failure.location = servers.pop()
+        assert shuffle.report(failure)
+        assert {at for places in shuffle.placement() for at in places} == servers
+    (failure.location,) = servers
+    assert not shuffle.report(failure)
+    assert shuffle.health().lost_maps == [0]
+    with shuffle.writer(0, 1, key=["n"]) as out:
+        out.write(batch(0))
+    assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
+
+
 def test_an_error_that_names_no_data_server_is_not_reported(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("whole", PARTITIONS)
     of_metadata = ServerUnavailableError("cannot be reached")

@@ -21,7 +21,7 @@ from mrflight.system.retry import retry_with_backoff
 
 _MAX_FAILURES_OF_A_LIVE_SERVER = 3
 """After so many failures a server is declared lost that the metadata server still finds alive:
-it may be alive for others only."""
+it may be alive for others only. One failure is enough if the attempt found it silent."""
 
 MAX_LOSSES = 100
 """A job ends after so many losses of servers and partitions. Each makes tasks run again."""
@@ -88,6 +88,8 @@ def _report(error: MrflightError, shuffle: Shuffle, *, force: bool) -> bool:
         return False
     force = lost.insists or (force and lost.partitions is None)
     is_lost = shuffle.report_loss(lost.location, lost.partitions, insists=force)
+    if not is_lost and lost.is_silent:
+        is_lost = shuffle.report_silence(lost.location)
     if isinstance(error, SpillError):
         try:
             shuffle.placement()

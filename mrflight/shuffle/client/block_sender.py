@@ -24,6 +24,7 @@ from mrflight.events.attempt_counts import COUNTS
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.put_streams import PutStream, SharedPutStream
 from mrflight.shuffle.wire.block import Block
+from mrflight.shuffle.wire.calls import note_silence
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.tickets import BlockStream
 from mrflight.shuffle.wire.transport import channel_to
@@ -88,6 +89,9 @@ class BlockSender:
         except _REPLICAS_SUFFICE as error:
             without = {*self.without, location}
             if any(without.issuperset(places) for places in self._placement):
+                is_silent = note_silence(error, location, self._connections.identity)
+                if is_silent and location in self._streams:
+                    self._streams.pop(location).cancel()  # waiting for its end is in vain
                 raise
             log.warning("going on without %s: %s", location, error)
             self.without = without

@@ -23,6 +23,7 @@ from mrflight.errors import (
 from mrflight.events.attempt_counts import COUNTS
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.wire.block import WIRE_SCHEMA, Block, BlockTag, decode_block
+from mrflight.shuffle.wire.calls import note_silence
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.partition_info import PartitionInfo
@@ -143,6 +144,7 @@ class _Reading:
             except _REPLICA_MAY_HELP as error:
                 error.location = error.location or location
                 if location == locations[-1]:
+                    note_silence(error, location, self._connections.identity)
                     raise
                 log.warning("going on at a replica, as %s failed: %s", location, error)
                 self._connections.forget(location)

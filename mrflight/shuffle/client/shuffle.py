@@ -51,6 +51,8 @@ class LostOutput(NamedTuple):
     partitions: list[int] | None = None
     insists: bool = False
     """True if the output is lost even though the server is alive."""
+    is_silent: bool = False
+    """True if the server does not answer some user of the shuffle, whoever else it answers."""
 
 
 def classify_failure(error: Exception) -> LostOutput | None:
@@ -63,7 +65,8 @@ def classify_failure(error: Exception) -> LostOutput | None:
         case ServerUnavailableError() | DeadlineExceededError() | SpillError():
             if error.location is None:
                 return None
-            return LostOutput(error.location, insists=isinstance(error, SpillError))
+            is_silent = isinstance(error, ServerUnavailableError) and error.is_silent
+            return LostOutput(error.location, None, isinstance(error, SpillError), is_silent)
     return None
 
 
@@ -202,7 +205,19 @@ class Shuffle(SharedPayload, msgspec.Struct, frozen=True):
         lost = classify_failure(error)
         if lost is None or lost.location == self.metadata:
             return False
-        return self.report_loss(lost.location, lost.partitions, insists=lost.insists)
+        if self.report_loss(lost.location, lost.partitions, insists=lost.insists):
+            return True
+        return lost.is_silent and self.report_silence(lost.location)
+
+    def report_silence(self, location: str) -> bool:
+        """Report a server that the metadata server reaches and some user of the shuffle does not.
+
+        Returns whether it is lost for this shuffle. It stays if no other server has partitions of
+        the shuffle: that user may be cut off from any server that would take its place.
+        """
+        if {at for places in self.placement() for at in places} <= {location}:
+            return False
+        return self.report_loss(location, insists=True)
 
     def drop_stale_attempts(self, map_id: int, attempts: int, writer_id: str) -> None:
         """Have the data servers discard attempts of a committed map that were not committed.

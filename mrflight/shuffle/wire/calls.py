@@ -11,10 +11,15 @@ import msgspec
 from pyarrow import flight
 
 from mrflight.config.identity import ClientOptions, Endpoint, Identity
-from mrflight.errors import MrflightError, ProtocolError
+from mrflight.errors import (
+    DeadlineExceededError,
+    MrflightError,
+    ProtocolError,
+    ServerUnavailableError,
+)
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
-from mrflight.shuffle.wire.protocol import Done, M, Message, decode
+from mrflight.shuffle.wire.protocol import DataAction, Done, M, Message, decode
 from mrflight.system.deadlines import NO_RETRY
 from mrflight.system.signals import run_interruptibly
 
@@ -58,6 +63,19 @@ def notify(
             lambda location: _notify(Endpoint(location, identity), action, request), servers
         )
         return {location: error for location, error in zip(servers, failures, strict=True) if error}
+
+
+def note_silence(error: MrflightError, location: str, identity: Identity) -> bool:
+    """Note in a server's error whether it is silent at a new connection, too, and return that.
+
+    Only this process can know that: the metadata server may still reach it. A server that has
+    ended is not silent, because its machine refuses the connection. Takes up to 2 s.
+    """
+    if isinstance(error, ServerUnavailableError):
+        failed = notify([location], DataAction.KEEPALIVE, Done(), identity)
+        error.is_silent = isinstance(failed.get(location), DeadlineExceededError)
+        return error.is_silent
+    return False
 
 
 def _notify(server: Endpoint, action: StrEnum, request: Message) -> MrflightError | None:

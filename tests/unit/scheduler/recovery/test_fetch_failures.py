@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import msgspec
 import pytest
 
@@ -21,6 +23,7 @@ class RecordingShuffle(msgspec.Struct):
     is_lost: bool = False
     has_servers: bool = True
     forced: list[bool] = msgspec.field(default_factory=list)
+    silent: list[str] = msgspec.field(default_factory=list)
 
     def with_timeouts(self, timeouts: Timeouts) -> RecordingShuffle:
         return msgspec.structs.replace(self, client=self.client.with_timeouts(timeouts))
@@ -31,6 +34,11 @@ class RecordingShuffle(msgspec.Struct):
         assert location == SERVER
         self.forced.append(insists)
         return self.is_lost or insists
+
+    def report_silence(self, location: str) -> bool:
+        assert location == SERVER
+        self.silent.append(location)
+        return True
 
     def placement(self) -> list[tuple[str, ...]]:
         if not self.has_servers:
@@ -54,6 +62,16 @@ def test_a_failure_counts_once_for_all_shuffles_of_the_attempt() -> None:
     assert first.forced == second.forced == [False, False]
     assert report(reporter, about(ServerUnavailableError("gone")), first, second)
     assert first.forced == second.forced == [False, False, True]
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["alive for others", "gone"])
+def test_one_failure_is_enough_if_the_server_is_silent_there(*, is_lost: bool) -> None:
+    shuffle = RecordingShuffle(is_lost=is_lost)
+    silent = ServerUnavailableError("nothing answers")
+    silent.is_silent = True
+    assert report(FetchFailureReporter(), pickle.loads(pickle.dumps(about(silent))), shuffle)
+    assert shuffle.forced == [False]  # the metadata server checks it before
+    assert shuffle.silent == ([] if is_lost else [SERVER])
 
 
 def test_errors_that_are_not_about_a_data_server_are_not_reported() -> None:
