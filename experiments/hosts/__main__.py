@@ -3,10 +3,12 @@
     python -m experiments.hosts [--rounds N] [--rows N] [--conditions "NAME;..."] [--seed S]
 
 The driver and its workers are on one host, data servers on two others, and the metadata server is
-with one of them or with the driver. All calls are encrypted and show certificates. The hosts are
-network namespaces of this machine with files of their own, joined by a wire that delays and drops
-packets. Each run has new hosts and new servers, and the conditions take turns in every round. A run
-must end in time, commit the exact result once, and leave nothing on any host.
+with one of them or with the driver. In the conditions "on Ray", each worker is on a host of its
+own, which is a node of a Ray with its head on the driver's host. All calls are encrypted and show
+certificates, also those of Ray. The hosts are network namespaces of this machine with files of
+their own, joined by a wire that delays and drops packets. Each run has new hosts and new servers,
+and the conditions take turns in every round. A run must end in time, commit the exact result once,
+and leave nothing on any host.
 
 The experiment needs root and the commands ip and nsenter. Without them it prints the reason in one
 line. The exit code is 1 if a job ended otherwise than its condition says, a result was wrong,

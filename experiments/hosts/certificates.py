@@ -11,7 +11,7 @@ from mrflight.security.authority import Authority, issue, new_authority
 
 FOLDER = "/tmp/tls"
 """Where each host has its own certificates, and no others."""
-JOB, OPERATOR = "job", "operator"
+JOB, OPERATOR, NODE = "job", "operator", "node"
 _DAYS = 1.0
 _ACCESS = """
 [[principals]]
@@ -45,6 +45,16 @@ class CertificateFolders:
         """Give a host the certificate of a caller, and return the options of a command."""
         self._give(running, name, [])
         return files(name)
+
+    def give_node(self, running: RunningHost) -> Mapping[str, str]:
+        """Give a host the certificate of a node of Ray, and return the environment of the node."""
+        self._give(running, NODE, [str(running.host.address), "127.0.0.1"])
+        return {
+            "RAY_USE_TLS": "1",
+            "RAY_TLS_SERVER_CERT": paths(NODE)["certificate"],
+            "RAY_TLS_SERVER_KEY": paths(NODE)["key"],
+            "RAY_TLS_CA_CERT": paths(NODE)["ca"],
+        }
 
     def _give(self, running: RunningHost, name: str, addresses: list[str]) -> Path:
         folder = running.path(FOLDER)

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from experiments.hosts.certificates import FOLDER, JOB, OPERATOR, CertificateFol
 from experiments.hosts.host import Host
 from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, Layout
 from experiments.hosts.network import Running
+from experiments.hosts.ray_nodes import FILES as RAY_FILES
 
 _SHUFFLES = re.compile(r"^\d+ shuffles?$\n?", re.MULTILINE)
 SPILL = "/tmp/spill"
@@ -66,7 +67,8 @@ class Cluster:
         """
         for address in self.layout.servers:
             self.start_server(address)
-        self.give_caller(self.layout.driver, JOB)
+        for host in self.layout.callers:
+            self.give_caller(host, JOB)
         self._operator = self.give_caller(self.layout.host_of(self.layout.metadata), OPERATOR)
 
     def give_caller(self, host: Host, name: str) -> list[str]:
@@ -74,6 +76,14 @@ class Cluster:
         if self._certificates is None:
             return []
         return self._certificates.give_caller(self._running[host], name)
+
+    def give_nodes(self, hosts: Iterable[Host]) -> dict[str, str]:
+        """Give hosts the certificates of nodes of Ray, and return the environment of all nodes."""
+        given: dict[str, str] = {}
+        if self._certificates is not None:
+            for host in hosts:
+                given |= self._certificates.give_node(self._running[host])
+        return given
 
     def job_settings(self) -> list[str]:
         """Return the settings of a job that joins the cluster."""
@@ -156,7 +166,7 @@ class Cluster:
             f"file {name} on host {host.name}"
             for host, running in self._running.items()
             for name in running.files()
-            if host not in lost and not name.startswith((FOLDER, JOURNAL))
+            if host not in lost and not name.startswith((FOLDER, JOURNAL, RAY_FILES))
         ]
 
     def kill(self) -> None:
@@ -171,10 +181,14 @@ def environment(folder: Path) -> dict[str, str]:
     """Return the environment of the processes on the hosts, marked with the name of a folder.
 
     gRPC might use a proxy, which cannot be reached from a host. Temporary files belong into the
-    host's own folder.
+    host's own folder. Settings of Ray are for another Ray.
     """
     hidden = ("http_proxy", "https_proxy", "grpc_proxy", "tmpdir")
-    kept = {name: value for name, value in os.environ.items() if name.lower() not in hidden}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name.lower() not in hidden and not name.startswith("RAY_")
+    }
     return {**kept, "PYTHONFAULTHANDLER": "1", chaos_processes.MARK: str(folder)}
 
 

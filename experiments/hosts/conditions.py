@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
-from experiments.hosts.host import HOST_BITS, A, B, C, Host
-from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, METADATA_LOCAL, SERVERS_REMOTE, Layout
+from experiments.hosts.host import HOST_BITS, A, B, C, D, Host
+from experiments.hosts.layouts import (
+    HEARTBEAT_TIMEOUT_S,
+    METADATA_LOCAL,
+    SERVERS_REMOTE,
+    WORKERS_APART,
+    Layout,
+)
 from experiments.hosts.wire import STILL, Cut, Impairment, Trigger
 
 Stage = Literal["map", "reduce"]
@@ -71,15 +77,19 @@ class Condition:
         """
         if self.fault is None:
             return None
-        workers, server = IPv4Network(self.layout.driver.address), self.layout.first
+        workers, server = self.layout.of_workers, self.layout.first
         source, target = (workers, server) if self.fault.stage == "map" else (server, workers)
-        bytes_then = crossed[str(source.network_address), str(target.network_address)] // 2
+        of_stage = sum(
+            size
+            for (one, other), size in crossed.items()
+            if IPv4Address(one) in source and IPv4Address(other) in target
+        )
         cut, heals_after_s = None, None
         if isinstance(self.fault, Partition):
             cut, heals_after_s = self.fault.cut, self.fault.heals_after_s
         elif isinstance(self.fault, HostLoss):
             cut = Cut(self.fault.host.network, EVERYWHERE)
-        return Trigger(source, target, bytes_then, cut, heals_after_s)
+        return Trigger(source, target, of_stage // 2, cut, heals_after_s)
 
 
 _WORKERS_FROM_FIRST = Cut(C.network, SERVERS_REMOTE.first)
@@ -87,6 +97,11 @@ _DRIVER_FROM_METADATA = Cut(C.network, IPv4Network(SERVERS_REMOTE.metadata))
 _SERVER_FROM_METADATA = Cut(B.network, A.network)
 _HOST_FROM_HOST = Cut(C.network, METADATA_LOCAL.host_of(METADATA_LOCAL.data[0]).network)
 _HOST_FROM_ALL = Cut(METADATA_LOCAL.host_of(METADATA_LOCAL.data[0]).network, EVERYWHERE)
+_ALL_WORKERS_FROM_FIRST = Cut(WORKERS_APART.of_workers, WORKERS_APART.first)
+_ONE_WORKER_FROM_FIRST = Cut(D.network, WORKERS_APART.first)
+_WORKER_FROM_SERVERS = Cut(D.network, A.network.supernet())
+_WORKER_FROM_DRIVER = Cut(D.network, C.network)
+_WORKER_FROM_ALL = Cut(D.network, EVERYWHERE)
 _IN_TIME_S = HEARTBEAT_TIMEOUT_S - JUST_BEFORE_S
 
 
@@ -161,6 +176,53 @@ def _conditions() -> list[Condition]:
             near,
             fault=Partition(_HOST_FROM_ALL, "map", heals_after_s=_IN_TIME_S),
         ),
+        *_conditions_on_ray(),
+    ]
+
+
+def _conditions_on_ray() -> list[Condition]:
+    apart = WORKERS_APART
+
+    def on_ray(name: str, fault: Fault, ends: State = "committed") -> Condition:
+        return Condition(f"on Ray: {name}", apart, fault=fault, ends=ends)
+
+    return [
+        Condition("on Ray: none", apart),
+        *(
+            Condition(f"on Ray: delay {delay_ms} ms", apart, Impairment(delay_s=delay_ms / 1000))
+            for delay_ms in (10, 50)
+        ),
+        Condition("on Ray: loss 1 %", apart, Impairment(loss=0.01)),
+        *(
+            on_ray(f"{name}, {stage}", fault)
+            for stage in _STAGES
+            for name, fault in {
+                "workers from a data server": Partition(_ALL_WORKERS_FROM_FIRST, stage),
+                "a worker from a data server": Partition(_ONE_WORKER_FROM_FIRST, stage),
+                "a worker from all servers": Partition(_WORKER_FROM_SERVERS, stage),
+                "killed worker": Kill("worker", stage),
+                "killed data server": Kill("data server", stage),
+                "killed metadata server": Kill("metadata server", stage),
+                "lost host of a data server": HostLoss(B, stage),
+                "lost host of a worker": HostLoss(D, stage),
+            }.items()
+        ),
+        on_ray("a worker from the driver, map", Partition(_WORKER_FROM_DRIVER, "map")),
+        on_ray("a worker from all, map", Partition(_WORKER_FROM_ALL, "map")),
+        on_ray(
+            "a worker from all for 5 s, map", Partition(_WORKER_FROM_ALL, "map", heals_after_s=5.0)
+        ),
+        on_ray(
+            "driver from metadata for 5 s, map",
+            Partition(_DRIVER_FROM_METADATA, "map", heals_after_s=5.0),
+        ),
+        on_ray(
+            "lost host of the metadata server that returns, map",
+            HostLoss(A, "map", returns=True),
+        ),
+        on_ray("lost host of the metadata server, map", HostLoss(A, "map"), "failed"),
+        on_ray("killed driver, map", Kill("driver", "map"), "killed"),
+        on_ray("lost host of the driver, map", HostLoss(C, "map", returns=True), "killed"),
     ]
 
 

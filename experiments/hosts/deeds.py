@@ -33,7 +33,8 @@ def _kill(fault: Kill, scene: Scene) -> None:
     if fault.victim == "driver":
         scene.driver.kill()
     elif fault.victim == "worker":
-        (worker, *_) = chaos_processes.processes_of(scene.cluster.mark, "mrflight-worker")
+        name = "ray::MrflightWorker" if layout.is_on_ray else "mrflight-worker"
+        (worker, *_) = chaos_processes.processes_of(scene.cluster.mark, name)
         chaos_processes.kill(worker)
     elif fault.victim == "data server":
         scene.cluster.kill_server(layout.data[0])

@@ -42,8 +42,10 @@ class Host:
         return self.network[1]
 
 
-A, B, C, D = (Host(name, IPv4Network(f"10.77.{i}.0/24")) for i, name in enumerate("abcd", 1))
-ALL = (A, B, C, D)
+_NUMBERS = {"a": 2, "b": 3, "c": 4, "d": 6, "e": 7}
+"""Those of A and B, and of D and E, differ in the last bit, so that one network contains both."""
+A, B, C, D, E = (Host(name, IPv4Network(f"10.77.{i}.0/24")) for name, i in _NUMBERS.items())
+ALL = (A, B, C, D, E)
 HOST_BITS = 16
 """The length of the prefix that the addresses of all hosts share."""
 

@@ -31,7 +31,8 @@ from experiments.hosts.cluster import environment
 from experiments.hosts.conditions import EVERYWHERE
 from experiments.hosts.host import C, D
 from experiments.hosts.network import Running, wired_hosts
-from experiments.hosts.ray_nodes import ray_nodes, with_token
+from experiments.hosts.ray_nodes import FILES as RAY_FILES
+from experiments.hosts.ray_nodes import is_of_a_job, ray_nodes
 from experiments.hosts.run import shared_folder
 from experiments.hosts.wire import Cut, Wire
 
@@ -60,20 +61,21 @@ def run(inputs: list[Path], expected: pa.Table, *, is_lost: bool) -> Outcome:
     outcome = Outcome(is_lost)
     with shared_folder() as folder:
         shared = [folder, inputs[0].parent]
-        with wired_hosts({C: [], D: []}, shared, seed=1) as (running, wire):
-            env = with_token(environment(folder))
-            with ray_nodes(running, env, folder) as address:
-                settings = [
-                    "output.mode=append",  # a second commit would show
-                    "cluster.executor=ray",
-                    f"cluster.ray_address={address}",
-                    "cluster.workers=2",
-                    "cluster.data_servers=2",
-                    "cluster.memory=1 GiB",
-                ]
-                command = mrflight_job.command(inputs, folder / "table", settings)
-                _run_job(running[C].inside(command), env, running, wire, outcome)
-                outcome.wrong += _left(running, is_lost=is_lost)
+        with (
+            wired_hosts({C: [], D: []}, shared, seed=1) as (running, wire),
+            ray_nodes(running, {C: 1, D: 1}, environment(folder), folder) as ray,
+        ):
+            settings = [
+                "output.mode=append",  # a second commit would show
+                "cluster.executor=ray",
+                f"cluster.ray_address={ray.address}",
+                "cluster.workers=2",
+                "cluster.data_servers=2",
+                "cluster.memory=1 GiB",
+            ]
+            command = mrflight_job.command(inputs, folder / "table", settings)
+            _run_job(running[C].inside(command), ray.environment, running, wire, outcome)
+            outcome.wrong += _left(running, is_lost=is_lost)
         if not outcome.wrong:
             outcome.wrong = result_of(folder / "table", expected) + files_left(folder / "table")[1]
     return outcome
@@ -112,21 +114,13 @@ def _left(running: Running, *, is_lost: bool) -> list[str]:
     """Return what the job has left on the hosts that still are."""
     hosts = [running[C]] if is_lost else [running[C], running[D]]
 
-    def actors() -> list[str]:
-        titles = [_title(pid) for host in hosts for pid in host.processes()]
-        return [title for title in titles if "mrflight" in title.lower()]
+    def actors() -> list[int]:
+        return [pid for host in hosts for pid in host.processes() if is_of_a_job(pid)]
 
     wait_until(lambda: not actors(), _END_TIMEOUT_S)
     files = [name for host in hosts for name in host.files()]
-    ours = [name for name in files if "mrflight" in name and not name.startswith("/tmp/ray/")]
-    return [f"process {title}" for title in actors()] + [f"file {name}" for name in ours]
-
-
-def _title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode()
-    except OSError:
-        return ""  # it has ended
+    ours = [name for name in files if "mrflight" in name and not name.startswith(RAY_FILES)]
+    return [f"process {pid}" for pid in actors()] + [f"file {name}" for name in ours]
 
 
 def page(outcomes: list[Outcome]) -> str:

@@ -13,62 +13,103 @@ from experiments.chaos_processes import wait_until
 from experiments.hosts.host import Host
 from experiments.hosts.network import Running
 
+FILES = "/tmp/ray/"
+"""Where each node has its logs and sockets."""
 _PORT = 6379
 _START_TIMEOUT_S = 120.0
-_NODE = ("-m", "ray.scripts.scripts", "start", "--block", "--num-cpus", "1")
+_NODE = ("-m", "ray.scripts.scripts", "start", "--block")
 _STORE = ("--object-store-memory", str(80 << 20), "--disable-usage-stats")
 
 
 def with_token(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the nodes of a Ray, and of its jobs, with a new token."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
-    return {**kept, **token, "RAY_worker_niceness": "0"}
+    return {**environment, **token, "RAY_worker_niceness": "0"}
+
+
+class RayNodes:
+    """A Ray with a node on each host of ``cores``, the first one its head, and its cores there."""
+
+    def __init__(
+        self,
+        running: Running,
+        cores: Mapping[Host, int],
+        environment: Mapping[str, str],
+        logs: Path,
+    ) -> None:
+        self.environment = with_token(environment)
+        """That of the jobs on this Ray."""
+        self._running = running
+        self._cores = cores
+        self._logs = logs
+        self._nodes: dict[Host, subprocess.Popen[bytes]] = {}
+        head, *_ = cores
+        self.address = f"{head.address}:{_PORT}"
+
+    def start(self) -> None:
+        """Start the head, and then the others at once.
+
+        RuntimeError is raised with the output of a node that does not start.
+        """
+        head, *others = self._cores
+        self._start(head, "--head", "--port", str(_PORT), "--include-dashboard", "false")
+        self._await(head)
+        for host in others:
+            self._start(host, "--address", self.address)
+        for host in others:
+            self._await(host)
+
+    def stop(self) -> None:
+        """Kill all processes on the hosts of the nodes."""
+        for host in self._cores:
+            self._running[host].kill_all()
+        for node in self._nodes.values():
+            node.wait()
+        self._nodes.clear()
+
+    def _start(self, host: Host, *role: str) -> None:
+        command = [sys.executable, *_NODE, *_STORE, *role]
+        command += ["--num-cpus", str(self._cores[host]), "--node-ip-address", str(host.address)]
+        with self._log(host).open("wb") as out:
+            self._nodes[host] = subprocess.Popen(
+                self._running[host].inside(command),
+                env={**self.environment, "PYTHONUNBUFFERED": "1"},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _log(self, host: Host) -> Path:
+        return self._logs / f"ray-{host.name}.log"
+
+    def _await(self, host: Host) -> None:
+        log = self._log(host)
+
+        def is_up() -> bool:
+            if self._nodes[host].poll() is not None:
+                raise RuntimeError(f"ray start on host {host.name} failed: {log.read_text()}")
+            return "Ray runtime started" in log.read_text()
+
+        if not wait_until(is_up, _START_TIMEOUT_S):
+            raise RuntimeError(f"ray start on host {host.name} takes too long: {log.read_text()}")
 
 
 @contextmanager
-def ray_nodes(running: Running, environment: Mapping[str, str], logs: Path) -> Iterator[str]:
-    """Yield the address of a Ray with a node of one core on each host, the first one its head.
-
-    RuntimeError is raised with the output of a node that does not start.
-    """
-    address, nodes = "", list[subprocess.Popen[bytes]]()
+def ray_nodes(
+    running: Running, cores: Mapping[Host, int], environment: Mapping[str, str], logs: Path
+) -> Iterator[RayNodes]:
+    """Yield a Ray that runs, and stop it at the end."""
+    nodes = RayNodes(running, cores, environment, logs)
     try:
-        for host in running:
-            role = ["--address", address] if address else _head()
-            command = [sys.executable, *_NODE, *_STORE, *role]
-            command += ["--node-ip-address", str(host.address)]
-            nodes.append(_started(running, host, command, environment, logs))
-            address = address or f"{host.address}:{_PORT}"
-        yield address
+        nodes.start()
+        yield nodes
     finally:
-        for host in running.values():
-            host.kill_all()
-        for node in nodes:
-            node.wait()
+        nodes.stop()
 
 
-def _head() -> list[str]:
-    return ["--head", "--port", str(_PORT), "--include-dashboard", "false"]
-
-
-def _started(
-    running: Running, host: Host, command: list[str], environment: Mapping[str, str], logs: Path
-) -> subprocess.Popen[bytes]:
-    log = logs / f"ray-{host.name}.log"
-    with log.open("wb") as out:
-        node = subprocess.Popen(
-            running[host].inside(command),
-            env={**environment, "PYTHONUNBUFFERED": "1"},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-
-    def is_up() -> bool:
-        if node.poll() is not None:
-            raise RuntimeError(f"ray start on host {host.name} failed: {log.read_text()}")
-        return "Ray runtime started" in log.read_text()
-
-    if not wait_until(is_up, _START_TIMEOUT_S):
-        raise RuntimeError(f"ray start on host {host.name} takes too long: {log.read_text()}")
-    return node
+def is_of_a_job(pid: int) -> bool:
+    """Return whether a process is one of mrflight's, and not one of Ray's own."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False  # it has ended
+    return any(word.startswith(("mrflight", "ray::Mrflight")) for word in words)

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from experiments.hosts import deeds
 from experiments.hosts.cluster import Cluster, started
 from experiments.hosts.conditions import Condition, HostLoss, Partition, State
 from experiments.hosts.host import Host, retransmitted
+from experiments.hosts.layouts import Layout
 from experiments.hosts.network import Running, wired_hosts
+from experiments.hosts.ray_nodes import RayNodes, is_of_a_job, ray_nodes
 from experiments.hosts.wire import Wire
 
 WORKERS = 2
@@ -89,6 +91,29 @@ class _Job:
     stderr: Path
 
 
+@dataclass(frozen=True)
+class _Scene:
+    """The hosts of a run, the wire between them, and what runs there."""
+
+    running: Running
+    wire: Wire
+    cluster: Cluster
+    ray: RayNodes | None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """That of the driver."""
+        return self.cluster.environment if self.ray is None else self.ray.environment
+
+    @property
+    def job_settings(self) -> list[str]:
+        """The settings of a job that runs here."""
+        settings = self.cluster.job_settings()
+        if self.ray is not None:
+            settings += ["cluster.executor=ray", f"cluster.ray_address={self.ray.address}"]
+        return settings
+
+
 class _Run:
     """The folder of one run, the mark of its processes, its hosts and its cluster."""
 
@@ -99,21 +124,26 @@ class _Run:
         self._folder = folder
         self.table = folder / "table"
 
-    def run_job(self, running: Running, cluster: Cluster, wire: Wire) -> None:
+    def run_job(self, scene: _Scene) -> None:
         """Run the job to its end, or until it takes too long, and record the outcome."""
-        with self._driver(running, cluster) as job:
-            if self._condition.fault is not None and self._is_due(job, wire):
-                scene = deeds.Scene(cluster, wire, job.process)
-                deeds.do(self._condition.fault, scene)
-            self._await_end(job, cluster.mark)
+        with self._driver(scene) as job:
+            if self._condition.fault is not None and self._is_due(job, scene.wire):
+                deeds.do(self._condition.fault, deeds.Scene(scene.cluster, scene.wire, job.process))
+            self._await_end(job, scene.cluster.mark)
         if self._outcome.state == "committed":
             report: dict[str, Any] = json.loads(job.stdout.read_text().splitlines()[-1])
             self._outcome.seconds = report["seconds"]
             self._outcome.attempts = report["attempts"]
 
-    def run_again(self, running: Running, cluster: Cluster) -> None:
-        """Run a job that was killed once more, and record what is wrong unless it commits."""
-        with self._driver(running, cluster) as job:
+    def run_again(self, scene: _Scene) -> None:
+        """Run a job that was killed once more, and record what is wrong unless it commits.
+
+        A Ray that has lost its head is started anew, as its operator would.
+        """
+        if scene.ray is not None and self._condition.layout.driver in self._lost():
+            scene.ray.stop()
+            scene.ray.start()
+        with self._driver(scene) as job:
             try:
                 code = job.process.wait(self._bench.hang_s)
             except subprocess.TimeoutExpired:
@@ -122,9 +152,9 @@ class _Run:
             last = _without_paths(job.stderr).splitlines()[-1:]
             self._outcome.wrong.append(f"the second run ended with code {code}: {last}")
 
-    def check(self, running: Running, cluster: Cluster) -> None:
+    def check(self, scene: _Scene) -> None:
         """Check that the table is right, and that nothing of the job is left."""
-        outcome = self._outcome
+        outcome, cluster = self._outcome, scene.cluster
         if outcome.state == "failed":
             if not table_is_untouched(self.table):
                 outcome.wrong.append("the job did not commit and its table was changed")
@@ -133,8 +163,9 @@ class _Run:
             outcome.leftovers += files_left(self.table)[1]
 
         def strangers() -> list[int]:
-            pids = [pid for host in running.values() for pid in host.processes()]
-            return [pid for pid in pids if pid not in cluster.pids]
+            pids = [pid for host in scene.running.values() for pid in host.processes()]
+            strange = [pid for pid in pids if pid not in cluster.pids]
+            return strange if scene.ray is None else [*filter(is_of_a_job, strange)]
 
         if not chaos_processes.wait_until(lambda: not strangers(), _END_TIMEOUT_S):
             outcome.leftovers += [f"process {pid}" for pid in strangers()]
@@ -149,6 +180,8 @@ class _Run:
             chaos_processes.wait_until(are_dropped, _LEASE_TIMEOUT_S if killed else 0.0)
             outcome.leftovers += left
         outcome.wrong += cluster.stop()
+        if scene.ray is not None:
+            scene.ray.stop()
         outcome.leftovers += cluster.files_left(self._lost())
 
     def _lost(self) -> set[Host]:
@@ -183,19 +216,19 @@ class _Run:
             outcome.stacks = self._stacks(job, mark)
 
     @contextmanager
-    def _driver(self, running: Running, cluster: Cluster) -> Iterator[_Job]:
+    def _driver(self, scene: _Scene) -> Iterator[_Job]:
         settings = [
             "output.mode=append",  # a second commit would show
             "job.run_id=one",
             f"cluster.workers={WORKERS}",
-            *cluster.job_settings(),
+            *scene.job_settings,
         ]
         command = mrflight_job.command(self._bench.inputs, self.table, settings)
-        command = running[self._condition.layout.driver].inside(command)
+        command = scene.running[self._condition.layout.driver].inside(command)
         stdout, stderr = self._folder / "driver.stdout", self._folder / "driver.stderr"
         with stdout.open("wb") as out, stderr.open("wb") as err:
             started = time.monotonic()
-            process = subprocess.Popen(command, env=cluster.environment, stdout=out, stderr=err)
+            process = subprocess.Popen(command, env=scene.environment, stdout=out, stderr=err)
         try:
             yield _Job(process, started, stdout, stderr)
         finally:
@@ -234,25 +267,44 @@ def run(
         wired_hosts(addresses, [folder, bench.inputs[0].parent], seed, _OF_ROWS) as (running, wire),
     ):
         one = _Run(bench, condition, outcome, folder)
-        with started(condition.layout, running, folder / "servers", tls=condition.tls) as cluster:
+        servers = folder / "servers"
+        with (
+            started(condition.layout, running, servers, tls=condition.tls) as cluster,
+            _ray(condition.layout, running, cluster, servers) as ray,
+        ):
+            scene = _Scene(running, wire, cluster, ray)
             wire.apply(condition.impairment)
             if (trigger := condition.trigger(crossed)) is not None:
                 wire.arm(trigger)
             before = sum(map(retransmitted, running.values()))
             since = time.monotonic()
-            one.run_job(running, cluster, wire)
+            one.run_job(scene)
             outcome.retransmitted = sum(map(retransmitted, running.values())) - before
             _record(outcome, condition, wire, since)
             if outcome.state != "hung":
-                _end(one, outcome, running, cluster, wire)
+                _end(one, outcome, scene)
     return outcome
 
 
-def _end(one: _Run, outcome: Outcome, running: Running, cluster: Cluster, wire: Wire) -> None:
-    wire.heal()
+def _ray(
+    layout: Layout, running: Running, cluster: Cluster, logs: Path
+) -> AbstractContextManager[RayNodes | None]:
+    """Return a Ray with a core for each worker on a host apart from the driver, if there are any.
+
+    The driver has to be on a node of Ray as well, which is the head and has no cores.
+    """
+    if not layout.is_on_ray:
+        return nullcontext()
+    cores = {layout.driver: 0} | dict.fromkeys(layout.workers, 1)
+    environment = cluster.environment | cluster.give_nodes(cores)
+    return ray_nodes(running, cores, environment, logs)
+
+
+def _end(one: _Run, outcome: Outcome, scene: _Scene) -> None:
+    scene.wire.heal()
     if outcome.state == "killed":
-        one.run_again(running, cluster)
-    one.check(running, cluster)
+        one.run_again(scene)
+    one.check(scene)
 
 
 @contextmanager

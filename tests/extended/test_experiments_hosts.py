@@ -20,7 +20,7 @@ import pytest
 
 from experiments.hosts.conditions import CONDITIONS, baseline
 from experiments.hosts.host import ALL, A, B, C
-from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, SERVERS_REMOTE
+from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, SERVERS_REMOTE, WORKERS_APART
 from experiments.hosts.network import bridged_hosts, exclusive
 from experiments.hosts.wire import Cut, Impairment, Trigger, Wire
 from tests.support.experiments import PROGRAM_TIMEOUT_S, ROOT
@@ -102,6 +102,23 @@ def test_lost_packets_and_a_partition_lose_no_row(needs_hosts: None, tmp_path: P
     assert loss["retransmitted"] > 0
     assert partition["cut_off"] > 0
     assert partition["wall_s"] > 5.0, partition
+
+
+def test_workers_on_ray_that_are_cut_off_from_a_server_use_another(
+    needs_hosts: None, tmp_path: Path
+) -> None:
+    name = "on Ray: workers from a data server, map"
+    done = experiment(tmp_path / "out", "--conditions", name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (cut,) = json.loads((tmp_path / "out" / "hosts.json").read_text())["runs"]
+    assert cut["state"] == "committed", cut
+    assert (cut["wrong"], cut["leftovers"], cut["missed"]) == ([], [], ""), cut
+    assert cut["in_clear"] == 0
+    assert cut["attempts"]["failed"] == 0, "the first report is enough"
+    assert any("run again, as their output was lost" in line for line in cut["driver_log"]), cut
+    pairs = {tuple(pair.split()) for pair in cut["crossed"]}
+    servers = {str(server) for server in WORKERS_APART.data}
+    assert {(str(host.address), at) for host in WORKERS_APART.workers for at in servers} <= pairs
 
 
 def _left_by_a_killed_run() -> subprocess.Popen[bytes]:
@@ -255,4 +272,4 @@ def test_every_condition_has_one_to_be_held_against() -> None:
         against = baseline(condition.layout)
         assert against.layout == condition.layout
         assert against.trigger({}) is None
-        assert len(condition.layout.addresses) == 3
+        assert len(condition.layout.addresses) == (5 if condition.layout.is_on_ray else 3)
