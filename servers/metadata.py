@@ -144,7 +144,7 @@ class MetadataServer(flight.FlightServerBase):
         principal = self._guard.caller(context)
         shuffle, only = decode_info_path(descriptor.path or [])
         check_token(principal, shuffle.token)
-        schema, partitions = self._registry.partitions(shuffle.id, only)
+        schema, partitions = self._registry.partitions(shuffle.id, only, shuffle.token)
         return flight.FlightInfo(
             schema if schema is not None else pa.schema([]),
             descriptor,
@@ -213,7 +213,7 @@ class MetadataServer(flight.FlightServerBase):
         return CommitMapResponse(*committed[1:], self._registry.has_same_output(request))
 
     def _list_commits(self, request: ListCommits) -> Message:
-        commits = self._registry.commits(request.id, request.since)
+        commits = self._registry.commits(request.id, request.since, request.token)
         return ListCommitsResponse([(*source, since, until) for source, since, until in commits])
 
     def _register_server(self, request: ServerLocation) -> Message:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import ssl
+import subprocess
+import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
@@ -170,8 +172,9 @@ def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
         ):
             failed = notify([infos[0].locations[0]], action, request, shuffle.client.identity)
             assert {type(each) for each in failed.values()} <= {error}
-        with pytest.raises(error):
-            other.drop()
+        for ask in (other.drop, other.layout, other.health, other.committed_maps):
+            with pytest.raises(error):
+                ask()
     rows = [batch.num_rows for partition in range(2) for batch in shuffle.reader(partition)]
     assert sum(rows) == ROWS.num_rows
     shuffle.drop()
@@ -215,6 +218,17 @@ def test_nobody_else_is_let_in(secured: Secured) -> None:
         pytest.raises(ServerUnavailableError, match=r"grpc\+tls"),
     ):
         client.status()
+
+
+def test_a_command_says_in_one_line_why_it_trusts_no_server(secured: Secured) -> None:
+    """Without the lines that gRPC would write of each handshake."""
+    command = [sys.executable, "-m", "mrflight", "status", secured.metadata]
+    ca = ["--tls-ca", str(secured.folder / "other.pem")]
+    (secured.folder / "other.pem").write_bytes(new_authority("other", 1).certificate_pem)
+    done = subprocess.run([*command, *ca], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "give the certificate of its authority" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def refused(call: Callable[[], object], words: str) -> None:

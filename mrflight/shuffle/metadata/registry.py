@@ -320,15 +320,15 @@ class Registry:
             output_hash = hash_output(to_counts(state, commit.rows), commit.routing)
             return state.log.output_hashes.get(commit.map_id) == output_hash
 
-    def commits(self, shuffle_id: str, since: int) -> list[MapCommit]:
+    def commits(self, shuffle_id: str, since: int, token: str = "") -> list[MapCommit]:
         """Return the commits from position ``since`` on, in their order."""
         with self._lock:
-            return self._state.shuffle(shuffle_id).log.commits[max(since, 0) :]
+            return self._state.shuffle(shuffle_id, token).log.commits[max(since, 0) :]
 
     # Partitions
 
     def partitions(
-        self, shuffle_id: str, only: int | None = None
+        self, shuffle_id: str, only: int | None = None, token: str = ""
     ) -> tuple[pa.Schema | None, list[PartitionInfo]]:
         """Return the schema, None before the first commit, and what a reader needs per partition.
 
@@ -337,7 +337,7 @@ class Registry:
         """
         with self._lock:
             self._expire()
-            state = self._state.shuffle(shuffle_id)
+            state = self._state.shuffle(shuffle_id, token)
             self._cluster.place_unplaced(state)
             count = len(state.placement)
             if only is not None and not 0 <= only < count:
