@@ -40,7 +40,13 @@ from mrflight.scheduler.metrics import JobMetrics, PhaseTimer  # noqa: E402
 from mrflight.storage.environment import conflicting_variables, with_environment  # noqa: E402
 from mrflight.system.command_line import Command  # noqa: E402
 from mrflight.system.debugging import is_debugging  # noqa: E402
-from mrflight.system.log_output import LOG_FORMATS, LOG_LEVELS, LogLevel, log_to_stderr  # noqa: E402
+from mrflight.system.log_output import (  # noqa: E402
+    LOG_FORMATS,
+    LOG_LEVELS,
+    LogLevel,
+    hide_messages_of_grpc,
+    log_to_stderr,
+)
 from mrflight.system.progress import LoggedProgress, progress_for  # noqa: E402
 from mrflight.system.signals import SignalInterrupts  # noqa: E402
 from mrflight.system.standard_streams import (  # noqa: E402
@@ -280,6 +286,7 @@ def _print_json(options: argparse.Namespace, result: JobResult) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the driver's command line and return the exit code."""
     open_missing_streams()
+    hide_messages_of_grpc()
     return drive(COMMAND.parser("python -m mrflight.driver").parse_args(arguments))
 
 

@@ -89,8 +89,8 @@ class Guard(flight.ServerMiddlewareFactory):
             call.principal = self._access.by_certificate(name)
         if not call.principal.may(allowed):
             raise AccessDeniedError(
-                f"{call.principal.name!r} has the roles {_names(call.principal.roles)}, and this "
-                f"needs one of {_names(allowed)}"
+                f"{call.principal.name!r} has the roles {_names(call.principal.roles)} in the "
+                f"server's access file, and this call needs one of them: {_names(allowed)}"
             )
         if call.is_stream:
             self._begin_stream(call)

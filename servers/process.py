@@ -17,7 +17,7 @@ import pyarrow as pa
 from mrflight.errors import MrflightError
 from mrflight.system.command_line import Command
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED, unwind_when_interrupted
-from mrflight.system.log_output import log_to_stderr
+from mrflight.system.log_output import hide_messages_of_grpc, log_to_stderr
 from mrflight.system.parent_watch import exit_with_parent
 from mrflight.system.standard_streams import open_missing_streams
 
@@ -112,6 +112,7 @@ def main(
 ) -> None:
     """Run a server command; if it cannot start, print one line to stderr and exit with code 2."""
     open_missing_streams()
+    hide_messages_of_grpc()
     options = command.parser(f"python -m mrflight.servers.{command.name}").parse_args(arguments)
     log_to_stderr("info", format=options.log_format, with_time=True)
     if options.parent_lock is not None:

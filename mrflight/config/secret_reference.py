@@ -26,7 +26,7 @@ def check_reference(text: str, key: str) -> None:
     if not is_reference(text):
         raise JobFileError(
             f"{key} must say where the secret is, env:NAME or file:PATH, and not be the secret "
-            "itself, which would be read by whoever reads the job file"
+            "itself, because others may read job files and command lines"
         )
 
 
@@ -55,7 +55,10 @@ def resolve(reference: str, key: str) -> str:
         with path.open("rb") as file:
             found = file.read(_MAX_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise JobFileError(f"{key}: the secret in {path} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise JobFileError(
+            f"{key}: {path} cannot be read: {reason}; write the secret into it, or correct the path"
+        ) from error
     if not found:
         raise JobFileError(f"{key}: the file {path} is empty; write the secret into it")
     return found

@@ -20,12 +20,14 @@ from mrflight.frontend.doctor import command as doctor
 from mrflight.frontend.installation import PrintVersion
 from mrflight.frontend.tune import command as tune
 from mrflight.system.command_line import Command, CommandParser
+from mrflight.system.log_output import hide_messages_of_grpc
 from mrflight.system.standard_streams import open_missing_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code."""
     open_missing_streams()
+    hide_messages_of_grpc()
     given = sys.argv[1:] if arguments is None else arguments
     parser = command_parser()
     if given and given[0].endswith(".toml"):

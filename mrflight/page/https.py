@@ -10,6 +10,7 @@ import threading
 from typing import Protocol
 
 from mrflight.errors import JobFileError
+from mrflight.security.credentials import load_pair
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +47,14 @@ class ServerCertificate:
                 seen = self._versions()
                 if seen != self._seen:
                     self._context, self._seen = self._load(), seen
-            except OSError as error:  # one of two files is replaced already: the next request looks
+            except (OSError, JobFileError) as error:
+                # One of two files may be replaced already: the next request looks again.
                 log.info("the certificate of the HTTP port stays as it was: %s", error)
             return self._context
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self._files)
+        load_pair(context, *self._files)
         return context
 
     def _versions(self) -> list[tuple[int, int]]:

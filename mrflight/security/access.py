@@ -39,6 +39,11 @@ from mrflight.security.web_tokens import WebTokens
 _MAX_TOKEN = 8192
 """Characters. A web token with many claims has 2,000, and gRPC takes 8,000 bytes of headers."""
 
+_FORM = (
+    f"each of [[principals]] has a name, roles ({', '.join(Role)}), and for a token its hash, "
+    "which `mrflight certificates token` writes"
+)
+
 _Hash = Annotated[str, msgspec.Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 
 
@@ -91,7 +96,10 @@ class Access:
                 return found
             if web_tokens is not None and token.count(".") == 2:
                 return _named(entries, web_tokens.subject(token))
-        raise AccessDeniedError("the token is not known to this server; does it have a new one?")
+        raise AccessDeniedError(
+            "no caller in the server's access file has this token; was it replaced, or is it for "
+            "another cluster? mrflight certificates token makes one"
+        )
 
     def by_certificate(self, name: str) -> Principal:
         """Return whose certificate this is, by its name: its first subject alternative name.
@@ -134,8 +142,12 @@ def parse_access(path: Path) -> AccessFile:
                 f"{path} can be read by other users (mode {mode:04o}); chmod 600 {path}"
             )
         return msgspec.convert(document, AccessFile)
-    except (OSError, ValueError) as error:
-        raise JobFileError(f"the access file {path} cannot be used: {error}") from error
+    except OSError as error:
+        raise JobFileError(f"the access file {path} cannot be read: {error.strerror}") from error
+    except msgspec.ValidationError as error:
+        raise JobFileError(f"the access file {path} cannot be used: {error}; {_FORM}") from error
+    except ValueError as error:
+        raise JobFileError(f"the access file {path} is no TOML: {error}") from error
 
 
 def _is_shared(found: os.stat_result) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from mrflight.config.identity import Identity
 from mrflight.config.secret_reference import resolve
 from mrflight.errors import JobFileError
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -47,8 +51,24 @@ def load(identity: Identity) -> Credentials:
     if identity.given:
         return _given_or_fetched(identity)
     certificate, key = _read_pair(identity) if identity.certificate else (None, None)
-    token = resolve(identity.token, "cluster.token") if identity.token else ""
-    return Credentials(_read(identity.ca, "ca") if identity.ca else None, certificate, key, token)
+    token = resolve(identity.token, "cluster.token, or --token") if identity.token else ""
+    return Credentials(_read_ca(identity.ca) if identity.ca else None, certificate, key, token)
+
+
+def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a certificate and its key from their files.
+
+    Raises JobFileError if the key has a pass phrase, which OpenSSL would ask for at the terminal,
+    and OSError if they cannot be read or do not belong together.
+    """
+
+    def refuse() -> NoReturn:
+        raise JobFileError(
+            f"tls.key: {key} has a pass phrase, which nobody can enter; write the key without one: "
+            f"(umask 077; openssl pkey -in {key} -out NEW.key)"
+        )
+
+    context.load_cert_chain(certificate, key, refuse)
 
 
 def _given_or_fetched(identity: Identity) -> Credentials:
@@ -73,10 +93,9 @@ def _read_pair(identity: Identity) -> tuple[bytes, bytes]:
     while True:
         pair = _both(identity)
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
-                identity.certificate, identity.key
-            )
-        except (ssl.SSLError, OSError) as error:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            load_pair(context, identity.certificate, identity.key)
+        except OSError as error:  # ssl.SSLError is one
             if time.monotonic() >= until:
                 raise JobFileError(
                     f"tls.key: {identity.key} is not the key of {identity.certificate}, or one of "
@@ -90,6 +109,22 @@ def _read_pair(identity: Identity) -> tuple[bytes, bytes]:
 
 def _both(identity: Identity) -> tuple[bytes, bytes]:
     return _read(identity.certificate, "certificate"), _read(identity.key, "key")
+
+
+def _read_ca(path: str) -> bytes:
+    import ssl
+
+    pem = _read(path, "ca")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=pem.decode("ascii", errors="ignore")
+        )
+    except (ssl.SSLError, ValueError) as error:
+        raise JobFileError(
+            f"tls.ca: {path} has no certificate in PEM; name the file of the authority's "
+            "certificate, such as ca.pem"
+        ) from error
+    return pem
 
 
 def _read(path: str, key: str) -> bytes:

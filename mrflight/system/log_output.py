@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, get_args
@@ -52,6 +53,15 @@ def log_to_stderr(
         handler.setFormatter(_formatter(settings))
         logging.basicConfig(level=level.upper(), handlers=[handler])
     return settings
+
+
+def hide_messages_of_grpc() -> None:
+    """Let gRPC write only its errors to stderr, in this process and those that it starts.
+
+    It would write of each connection that is not secured; our own messages say the same. Whoever
+    wants more sets this variable of gRPC.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def message_of(line: str) -> str:

@@ -53,6 +53,9 @@ _BY_WIRE_NAME = {name: kind for kind, name in _WIRE_NAMES.items()}
 _CLOSED = "Socket closed"
 """What gRPC says if a server ends a connection while it is secured."""
 
+_OTHER_NAME = "is not in peer certificate"
+"""What gRPC says if a server's certificate does not have the host that was called."""
+
 _UNANSWERED = ("tcp handshaker shutdown", "connect() timed out")
 """What gRPC says if nothing answers an attempt to connect, not even by a refusal.
 
@@ -172,8 +175,13 @@ def _hint(location: str, reason: str) -> str:
     if reason == _CLOSED:
         return (
             "; it may want a certificate of its clients (cluster.tls.certificate, or "
-            "--tls-certificate) that its authority has signed"
+            "--tls-certificate) that its authority has signed and that has not ended, which "
+            "mrflight doctor shows"
         )
+    if _OTHER_NAME in reason:
+        return "; call it by a host of its certificate, or issue it one with --host for this name"
+    if "expired" in reason:
+        return "; its certificate must be renewed"
     return "; give the certificate of its authority (cluster.tls.ca, or --tls-ca)" * (
         "certificate" in reason
     )

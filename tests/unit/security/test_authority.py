@@ -13,13 +13,15 @@ import pytest
 from cryptography import x509
 from pyarrow import flight
 
-from mrflight.errors import JobFileError
+from mrflight.errors import JobFileError, ServerUnavailableError
 from mrflight.security.authority import Authority, Issued, expires, issue, new_authority
+from mrflight.shuffle.wire.flight_errors import from_flight
 
 HOSTS = ("data-1.example.com", "*.data.svc", "127.0.0.1", "::1")
 AUTHORITY = new_authority("trial", days=30)
 SERVER = issue(AUTHORITY, "data-1", HOSTS, days=10)
 CLIENT = issue(AUTHORITY, "clicks_project__anna", days=10)
+ENDED = issue(AUTHORITY, "data-1", HOSTS, days=-1 / 1440)
 STRANGER = issue(new_authority("trial", days=30), "data-1", HOSTS, days=10)
 
 
@@ -186,19 +188,39 @@ def test_a_server_is_told_the_name_of_its_caller(
     assert greeted(port, **shown_by(caller, **options)) == name
 
 
+GIVE_ONE = r"it may want a certificate of its clients .*and that has not ended"
+GIVE_CA = "give the certificate of its authority"
+CALL_BY_NAME = "call it by a host of its certificate"
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("options", "advice"),
     [
-        {"tls_root_certs": AUTHORITY.certificate_pem},  # no certificate
-        shown_by(STRANGER),
-        shown_by(CLIENT, believes=new_authority("trial", days=1)),
-        shown_by(CLIENT, override_hostname="data-2.example.com"),
-        shown_by(CLIENT, host="127.0.0.2"),
-        {},
+        ({"tls_root_certs": AUTHORITY.certificate_pem}, GIVE_ONE),  # no certificate
+        (shown_by(STRANGER), GIVE_ONE),
+        (shown_by(ENDED), GIVE_ONE),
+        (shown_by(CLIENT, believes=new_authority("trial", days=1)), GIVE_CA),
+        (shown_by(CLIENT, override_hostname="data-2.example.com"), CALL_BY_NAME),
+        (shown_by(CLIENT, host="localhost"), CALL_BY_NAME),
+        ({}, GIVE_CA),
     ],
 )
 def test_neither_side_talks_to_one_that_it_does_not_believe(
-    port: int, options: dict[str, Any]
+    port: int, options: dict[str, Any], advice: str
 ) -> None:
-    with pytest.raises(flight.FlightUnavailableError):
+    with (
+        pytest.raises(ServerUnavailableError, match=advice),
+        from_flight(f"grpc+tls://127.0.0.1:{port}", "greet"),
+    ):
         greeted(port, **options)
+
+
+def test_a_server_whose_certificate_has_ended_is_not_believed() -> None:
+    with (
+        Greeter(
+            "grpc+tls://127.0.0.1:0", tls_certificates=[(ENDED.certificate_pem, ENDED.key_pem)]
+        ) as server,
+        pytest.raises(ServerUnavailableError, match="expired; its certificate must be renewed"),
+        from_flight(f"grpc+tls://127.0.0.1:{server.port}", "greet"),
+    ):
+        greeted(server.port, **shown_by(CLIENT))

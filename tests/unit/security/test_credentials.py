@@ -1,0 +1,71 @@
+"""The files of an identity that cannot be used: each is refused in a sentence that says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from mrflight.config.identity import Identity
+from mrflight.errors import JobFileError
+from mrflight.page.https import ServerCertificate
+from mrflight.security.authority import issue, new_authority
+from mrflight.security.credentials import load
+
+AUTHORITY = new_authority("trial", days=1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "ca.pem").write_bytes(AUTHORITY.certificate_pem)
+    for name in ("etl", "other"):
+        issued = issue(AUTHORITY, name, days=1)
+        (folder / f"{name}.pem").write_bytes(issued.certificate_pem)
+        (folder / f"{name}.key").write_bytes(issued.key_pem)
+    key = load_pem_private_key((folder / "etl.key").read_bytes(), None)
+    locked = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"a pass phrase")
+    )
+    (folder / "locked.key").write_bytes(locked)
+    (folder / "described.pem").write_bytes("Autorité\n".encode() + AUTHORITY.certificate_pem)
+    return folder
+
+
+def identity(folder: Path, ca: str, certificate: str, key: str) -> Identity:
+    return Identity(*(str(folder / each) for each in (ca, certificate, key)))
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (("no.pem", "etl.pem", "etl.key"), r"tls.ca: .*no.pem cannot be read: No such file"),
+        (("etl.key", "etl.pem", "etl.key"), r"tls.ca: .*etl.key has no certificate in PEM; name"),
+        (("ca.pem", "no.pem", "etl.key"), r"tls.certificate: .*no.pem cannot be read: No such"),
+        (("ca.pem", "etl.pem", "other.key"), r"tls.key: .*other.key is not the key of .*etl.pem"),
+        (("ca.pem", "etl.pem", "locked.key"), r"tls.key: .*locked.key has a pass phrase"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(
+    files: Path, named: tuple[str, str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mrflight.security.credentials._REPLACING_S", 0.0)
+    with pytest.raises(JobFileError, match=words):
+        load(identity(files, *named))
+
+
+def test_an_http_port_asks_nobody_for_a_pass_phrase(files: Path) -> None:
+    with pytest.raises(JobFileError, match=r"locked.key has a pass phrase.*openssl pkey"):
+        ServerCertificate(str(files / "etl.pem"), str(files / "locked.key"))
+
+
+@pytest.mark.parametrize("ca", ["ca.pem", "described.pem"])
+def test_what_is_beside_a_certificate_in_its_file_does_not_matter(files: Path, ca: str) -> None:
+    loaded = load(identity(files, ca, "etl.pem", "etl.key"))
+    assert loaded.ca == (files / ca).read_bytes()
