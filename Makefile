@@ -118,7 +118,7 @@ else
 endif
 
 # What a change seldom breaks and takes long to show: the tests marked slow and those of tests/extended (a soak
-# with faults, smoke tests of the experiments, programs and faults on Ray), ten times as many random whole jobs,
+# with faults, smoke tests of the experiments, programs and faults on Ray), a hundred random whole jobs a kind,
 # and what may differ on Ray: where functions and modules come from, transports, stores, slices of a partition,
 # memory, and what notices the end or the silence of a process. Plans, sinks and results are the same there.
 test-all: test $(spark_file) $(validators_file)

@@ -17,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mrflight.config.text_options import CsvOptions
+from tests.support.examples import some_of
 from tests.support.source_contract import ONE_LINE, open_at, read
 
 ENCODINGS = ["utf-8", "utf-8", "utf-16", "utf-32-be", "windows-1252", "shift_jis", "iso2022_jp"]
@@ -88,7 +89,7 @@ def number_in_dialect(number: float, options: CsvOptions) -> str:
     return "".join(marks.get(character, character) for character in text)
 
 
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=some_of(40))
 @given(
     options=dialects(),
     values=st.lists(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some_of
 from tests.support.merges import merge, read, unnamed_parts
 
 DAY = datetime.date(2026, 11, 20)
@@ -89,7 +90,7 @@ def by_key(rows: list[dict[str, Any]], names: list[str]) -> dict[Any, dict[str, 
 
 
 @given(tables())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=some_of(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_table_is_what_its_merges_come_to(
     given: tuple[list[pa.Table], list[str], list[str]],
 ) -> None:

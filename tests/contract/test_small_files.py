@@ -33,6 +33,7 @@ from mrflight.sources.packed_reader import PackedReader
 from mrflight.sources.packing import OPEN_BYTES, pack
 from mrflight.storage import Location
 from mrflight.system.side_by_side import side_by_side
+from tests.support.examples import some_of
 from tests.unit.storage.test_whole_files import SlowDisk
 
 Row = tuple[int | None, str, float]
@@ -139,7 +140,7 @@ def read(reader: Reader, splits: Sequence[Split]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=some_of(40))
 @given(folders(), st.integers(0, 12), st.booleans())
 def test_packed_splits_have_the_rows_of_all_files_in_order(
     drawn: tuple[str, list[tuple[str, bytes]], list[Row]], files: int, is_quoted: bool

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
+from tests.support.examples import some_of
 from tests.support.file_contract import FileContract
 from tests.support.source_contract import COLUMNS, ONE_LINE, open_at, read, rows
 
@@ -168,7 +169,7 @@ class TestJsonGzip(TestJson):
             return self.parsed(stream, schema)
 
 
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=some_of(40))
 @given(
     values=st.lists(st.tuples(st.integers(-99, 10**12), ONE_LINE), min_size=1, max_size=30),
     split_bytes=st.integers(1, 300),

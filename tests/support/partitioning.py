@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from mrflight.shuffle.client.partitioners import Partitioner
+from tests.support.examples import some_of
 
-examples = settings(max_examples=100, derandomize=True)
-few_examples = settings(max_examples=25, derandomize=True)
+examples = settings(max_examples=some_of(100), derandomize=True)
+few_examples = settings(max_examples=some_of(25), derandomize=True)
 
 
 texts = st.none() | st.text(max_size=3)

@@ -16,8 +16,9 @@ from mrflight.units import (
     parse_bytes,
     parse_seconds,
 )
+from tests.support.examples import some_of
 
-examples = settings(max_examples=200, derandomize=True)
+examples = settings(max_examples=some_of(200), derandomize=True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.group_numbers import number_groups
+from tests.support.examples import some_of
 
 WIDE = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
 ROWS = st.lists(
@@ -24,7 +25,7 @@ ROWS = st.lists(
 TYPES = [pa.int64(), pa.int64(), pa.string(), pa.float64()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=some_of(60))
 @given(rows=ROWS, columns=st.lists(st.integers(0, 3), max_size=4, unique=True))
 def test_equal_rows_have_one_number(rows: list[tuple[object, ...]], columns: list[int]) -> None:
     arrays = {str(at): pa.array([row[at] for row in rows], TYPES[at]) for at in range(4)}

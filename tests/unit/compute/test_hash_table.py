@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute import kernel
 from mrflight.compute.kernel import reference as kernel_reference
+from tests.support.examples import some_of
 
 Slices = list[tuple[list[int], list[int]]]
 
@@ -36,7 +37,7 @@ def slices(
     return [(probes.to_pylist(), rows.to_pylist()) for probes, rows in pairs]
 
 
-@settings(max_examples=200)
+@settings(max_examples=some_of(200))
 @given(
     table=HASHES,
     hashes=HASHES,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute.kernel import reference
 from tests.support import key_arrays
+from tests.support.examples import some_of
 
 ROWS = st.integers(0, 40)
 PARTITIONS = st.sampled_from([1, 2, 3, 7, 20, 1000, 2**16 + 1])
@@ -30,7 +31,7 @@ def native(needs_kernel: None) -> ModuleType:
 
 
 @pytest.mark.parametrize("type_", key_arrays.PLAIN_TYPES, ids=str)
-@settings(max_examples=60)
+@settings(max_examples=some_of(60))
 @given(data=st.data())
 def test_hashes_of_every_type(native: ModuleType, type_: pa.DataType, data: st.DataObject) -> None:
     column = data.draw(key_arrays.plain_arrays(type_, data.draw(ROWS)))
@@ -39,7 +40,7 @@ def test_hashes_of_every_type(native: ModuleType, type_: pa.DataType, data: st.D
 
 @pytest.mark.parametrize("encode", [key_arrays.dictionaries, key_arrays.run_ends])
 @pytest.mark.parametrize("type_", key_arrays.PLAIN_TYPES, ids=str)
-@settings(max_examples=25)
+@settings(max_examples=some_of(25))
 @given(data=st.data())
 def test_hashes_of_encoded_columns(
     native: ModuleType, encode: Encode, type_: pa.DataType, data: st.DataObject
@@ -48,7 +49,7 @@ def test_hashes_of_encoded_columns(
     assert native.hash_rows([column]).equals(reference.hash_rows([column]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=some_of(300))
 @given(data=st.data(), columns=st.integers(1, 5), partitions=PARTITIONS)
 def test_hashes_of_several_columns(
     native: ModuleType, data: st.DataObject, columns: int, partitions: int
@@ -63,7 +64,7 @@ def test_hashes_of_several_columns(
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=some_of(100))
 @given(ids=st.lists(st.none() | st.integers(-2, 12), max_size=40), partitions=st.integers(1, 12))
 def test_any_ids_are_ordered(native: ModuleType, ids: list[int | None], partitions: int) -> None:
     array = pa.array([0, *ids], pa.int32()).slice(1)
@@ -92,14 +93,14 @@ RANKED_TYPES = [*key_arrays.BINARY_TYPES, pa.binary(0), pa.binary(1), pa.binary(
 
 
 @pytest.mark.parametrize("type_", RANKED_TYPES, ids=str)
-@settings(max_examples=40)
+@settings(max_examples=some_of(40))
 @given(data=st.data())
 def test_ranks_of_any_bytes(native: ModuleType, type_: pa.DataType, data: st.DataObject) -> None:
     column = data.draw(key_arrays.plain_arrays(type_, data.draw(ROWS)))
     assert native.rank_bytes(column).equals(reference.rank_bytes(column))
 
 
-@settings(max_examples=100)
+@settings(max_examples=some_of(100))
 @given(st.text("a\0b", max_size=12), st.lists(st.none() | st.text("a\0b", max_size=12)))
 def test_ranks_of_strings_that_begin_alike(
     native: ModuleType, shared: str, values: list[str | None]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from mrflight.compute.moments import merge_moments, variance
 from mrflight.compute.packed_floats import pack_rows
+from tests.support.examples import some_of
 
-examples = settings(max_examples=40, derandomize=True)
+examples = settings(max_examples=some_of(40), derandomize=True)
 
 
 def in_one_group(parts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute import packed_floats
 from mrflight.compute.packed_floats import PACKED, pack, pack_rows, unpack
+from tests.support.examples import some_of
 
 Lists = list[list[float] | None]
 
@@ -33,7 +34,7 @@ LISTS = st.lists(st.none() | st.lists(st.integers(0, 9).map(float), min_size=1, 
 
 
 @pytest.mark.parametrize("most", [2**27, 2])
-@settings(max_examples=60)
+@settings(max_examples=some_of(60))
 @given(parts=st.lists(LISTS, min_size=1, max_size=3), cut=st.integers(0, 2))
 def test_lists_come_back(most: int, parts: list[Lists], cut: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

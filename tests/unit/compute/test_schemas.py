@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.schemas import describe_difference
+from tests.support.examples import some_of
 
 BASE = pa.schema({"url": pa.string(), "weight": pa.int64()})
 
@@ -65,7 +66,7 @@ fields = st.dictionaries(
 ).flatmap(lambda columns: st.permutations(sorted(columns.items())))
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=some_of(200), derandomize=True)
 @given(fields, fields)
 def test_a_difference_is_described_exactly_if_schemas_are_not_equal(
     expected: list[tuple[str, pa.DataType]], actual: list[tuple[str, pa.DataType]]

@@ -21,11 +21,12 @@ from mrflight.errors import ColumnNotFoundError
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.external_sort import ExternalSort
+from tests.support.examples import some_of
 from tests.support.partitioning import layouts
 from tests.support.sorted_tables import answered, in_batches, orders, sql_of, table_of, tables
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=some_of(100), derandomize=True, deadline=None)
 @given(table=tables(), data=st.data())
 def test_rows_are_in_duckdbs_order(table: pa.Table, data: st.DataObject) -> None:
     keys = data.draw(orders(table.column_names[:-1]))
@@ -36,7 +37,7 @@ def test_rows_are_in_duckdbs_order(table: pa.Table, data: st.DataObject) -> None
     assert sort_indices(chunked, keys).to_pylist() == wanted
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=some_of(40), derandomize=True, deadline=None)
 @given(table=tables(), data=st.data())
 def test_sorted_ranges_are_together_in_duckdbs_order(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -115,7 +116,7 @@ def test_types_that_duckdb_does_not_read_are_sorted(column: pa.Array, descending
     assert found == sorted(valid, key=place, reverse=descending) + nulls
 
 
-@settings(max_examples=50, derandomize=True)
+@settings(max_examples=some_of(50), derandomize=True)
 @given(
     st.lists(st.tuples(*[st.sampled_from([0, 1, 2**63, 2**64 - 1])] * 4), max_size=40),
     st.integers(1, 4),

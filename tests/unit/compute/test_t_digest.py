@@ -21,6 +21,7 @@ from mrflight.compute.t_digest import (
     estimate_quantiles,
     merge_digests,
 )
+from tests.support.examples import some_of
 
 ROWS = 100_000
 FRACTIONS = [0, 0.0001, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 1]
@@ -76,7 +77,7 @@ def test_ranks_are_close(values: npt.NDArray[np.float64], at_once: tuple[int, ..
     assert (quantile(digest, 0), quantile(digest, 1)) == (ordered[0], ordered[-1])
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=some_of(40), derandomize=True)
 @given(
     st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=MAX_EXACT_VALUES),
     st.integers(1, 50),

@@ -14,8 +14,9 @@ from mrflight.config.aggregates import (
     parse_aggregate,
 )
 from mrflight.errors import JobFileError
+from tests.support.examples import some_of
 
-examples = settings(max_examples=200, derandomize=True)
+examples = settings(max_examples=some_of(200), derandomize=True)
 
 
 def call_of(function: str, column: str) -> str:

@@ -15,9 +15,10 @@ import mrflight.config.spec
 from mrflight.config.job_file import decode_job, load_job
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
+from tests.support.examples import some_of
 from tests.support.job_files import MINIMAL, Load, refusal
 
-examples = settings(max_examples=150, derandomize=True)
+examples = settings(max_examples=some_of(150), derandomize=True)
 
 
 def test_a_minimal_file_has_the_documented_defaults(load: Load) -> None:

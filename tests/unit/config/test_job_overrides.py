@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from mrflight.config.overrides import parse_override
 from mrflight.errors import JobFileError
+from tests.support.examples import some_of
 from tests.support.job_files import MINIMAL, Load, refusal
 
-examples = settings(max_examples=150, derandomize=True)
+examples = settings(max_examples=some_of(150), derandomize=True)
 
 
 def test_overrides_replace_values_and_make_sections(load: Load) -> None:

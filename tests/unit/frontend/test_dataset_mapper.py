@@ -22,6 +22,7 @@ import mrflight
 from mrflight import Dataset, col, lit
 from mrflight.frontend.dataset_writer import TO_CALLER
 from mrflight.frontend.first_rows import plan_here
+from tests.support.examples import some_of
 from tests.support.mapped_rows import ROWS, all_of
 
 STEPS: dict[str, tuple[Callable[[Dataset], Dataset], Callable[[pl.DataFrame], pl.DataFrame]]] = {
@@ -286,7 +287,7 @@ def conditions() -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=some_of(25), derandomize=True, deadline=None)
 @given(st.lists(conditions(), min_size=1, max_size=3), st.data())
 def test_conditions_keep_the_rows_of_duckdb(
     folder: Path, given: list[str], data: st.DataObject

@@ -39,6 +39,7 @@ from mrflight.sources.base import Source, pack_splits
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.progress import QuietProgress
 from tests.integration.test_column_types import UNION, kinds
+from tests.support.examples import some_of
 
 LARGE = 1 << 30
 TABLE = pa.table({"id": [1, 2, 3, 4], "word": ["a", None, "", "b"], "x": [0.5, None, -1.0, 2.0]})
@@ -151,7 +152,7 @@ def test_layouts_of_other_libraries_keep_their_values(tmp_path: Path) -> None:
         assert read(files_in(folder).write(open_rows(rows), LARGE)).equals(pa.table({"w": words}))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=some_of(25))
 @given(
     st.lists(st.integers(0, 7), max_size=6),
     st.integers(1, 9),

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.scheduler.rows_reader import rows_after
+from tests.support.examples import some_of
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=some_of(50), derandomize=True, deadline=None)
 @given(st.lists(st.integers(0, 4)), st.integers(0, 20))
 def test_each_row_after_those_that_were_given_comes_once(sizes: list[int], given: int) -> None:
     table = pa.table({"n": range(sum(sizes))})

@@ -24,6 +24,7 @@ from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.sources.hive_partitions import infer_type, partition_of
 from mrflight.storage import disk
+from tests.support.examples import some_of
 
 
 def write_csv(table: pa.Table, path: Path) -> None:
@@ -295,7 +296,7 @@ def folder_of(keys: list[str], values: tuple[str | None, ...]) -> str:
     return "/".join(f"{quote(key, safe='')}={text}" for key, text in zip(keys, texts, strict=True))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=some_of(25))
 @given(trees())
 def test_trees_are_read_as_duckdb_reads_them(
     tree: tuple[list[str], list[tuple[str | None, ...]]],

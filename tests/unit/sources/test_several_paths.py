@@ -17,6 +17,7 @@ from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
+from tests.support.examples import some_of
 from tests.support.leftovers import tree
 from tests.unit.sources.test_hive_partitions import CountedDisk
 from tests.unit.sources.test_written_folders import write
@@ -175,7 +176,7 @@ def test_folders_that_jobs_wrote(tmp_path: Path) -> None:
 PATHS = st.lists(st.sampled_from(["a", "a/1.csv", "a/*.csv", "b/**", "b/c", "c.csv", "*.csv"]))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=some_of(20))
 @given(PATHS.filter(bool))
 def test_files_are_those_of_duckdb_unless_it_reads_one_twice(paths: list[str]) -> None:
     with TemporaryDirectory() as root:

@@ -23,6 +23,7 @@ from mrflight.sources import open_source
 from mrflight.sources.chunk import CHUNK_BYTES
 from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.packing import OPEN_BYTES
+from tests.support.examples import some_of
 from tests.support.skipping import TYPES, Bad, Row, open_skipping, read
 
 
@@ -82,7 +83,7 @@ json_lines = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=some_of(25))
 @given(files=st.lists(csv_lines, min_size=1, max_size=3), split_bytes=st.integers(1, 60))
 def test_every_good_row_of_csv_is_read_once(files: list[list[str]], split_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -94,7 +95,7 @@ def test_every_good_row_of_csv_is_read_once(files: list[list[str]], split_bytes:
         assert read(open_skipping(folder, "*.csv"), 9 * OPEN_BYTES) == expected
 
 
-@settings(max_examples=25)
+@settings(max_examples=some_of(25))
 @given(files=st.lists(json_lines, min_size=1, max_size=3), split_bytes=st.integers(1, 60))
 def test_every_good_row_of_json_is_read_once(files: list[list[str]], split_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -112,7 +113,7 @@ def test_every_good_row_of_json_is_read_once(files: list[list[str]], split_bytes
 QUOTED = CsvOptions(newlines_in_values=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=some_of(25))
 @given(
     options=st.sampled_from([QUOTED, structs.replace(QUOTED, comment="#")]),
     records=st.lists(

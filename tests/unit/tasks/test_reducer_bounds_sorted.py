@@ -16,9 +16,10 @@ from mrflight.config.sort_key import ascending
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.examples import some_of
 from tests.support.reductions import LITTLE, ROWS, reduce
 
-examples = settings(max_examples=40, derandomize=True)
+examples = settings(max_examples=some_of(40), derandomize=True)
 
 KEYS = {
     "few": lambda row: row * 7919 % 5,

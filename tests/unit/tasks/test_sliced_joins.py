@@ -16,6 +16,7 @@ from mrflight.tasks.cogroup_kinds import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
+from tests.support.examples import some_of
 from tests.support.join_tables import has_no_common_type, joins
 
 MUCH = 2**30
@@ -33,7 +34,7 @@ def apply_cogroup(
     return rows_of([pa.Table.from_batches(batches, schema)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=some_of(60))
 @given(
     drawn=joins(),
     cuts=st.lists(st.integers(0, 30), max_size=4),

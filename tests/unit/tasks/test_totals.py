@@ -17,10 +17,11 @@ from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate
+from tests.support.examples import some_of
 from tests.support.reductions import LITTLE, MUCH, every, reduce, table_of
 
 examples = settings(
-    max_examples=40,
+    max_examples=some_of(40),
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # a folder that is left empty
 )

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mrflight.frontend.tune.time_model import check_on_largest, fit, noise
 from mrflight.frontend.tune.trial import Amount, Run, Setting, Trial
 from mrflight.result import StageSeconds
+from tests.support.examples import some_of
 
 BASE = Setting(partitions=20, workers=2, memory_bytes=2**30, compression="lz4")
 MIB = 2**20
@@ -52,7 +53,7 @@ def grid(coefficients: Coefficients) -> list[Run]:
 rates = st.floats(0.0005, 0.05)
 
 
-@settings(max_examples=30)
+@settings(max_examples=some_of(30))
 @given(st.tuples(st.floats(0.1, 3), rates, st.floats(0, 1e-4), rates, st.floats(0, 0.01), rates))
 def test_the_whole_input_is_predicted(coefficients: Coefficients) -> None:
     model = fit(grid(coefficients), BASE)

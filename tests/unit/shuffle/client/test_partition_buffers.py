@@ -21,6 +21,7 @@ from mrflight.shuffle.client.partition_buffers import (
 )
 from tests.support import key_arrays
 from tests.support.buffered_rows import integers, make, placed
+from tests.support.examples import some_of
 
 TYPES = [type_ for type_ in key_arrays.PLAIN_TYPES if canonical_type(type_) == type_]
 
@@ -60,7 +61,7 @@ def columns_of(draw: st.DrawFn, types: list[pa.DataType], rows: int) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, names=[str(i) for i in range(len(types))])
 
 
-@settings(max_examples=150)
+@settings(max_examples=some_of(150))
 @given(data=st.data())
 def test_every_row_comes_out_of_its_partition_in_order(form: str, data: st.DataObject) -> None:
     types = data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=4))
@@ -85,7 +86,7 @@ def test_every_row_comes_out_of_its_partition_in_order(form: str, data: st.DataO
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=20)
+@settings(max_examples=some_of(20))
 @given(data=st.data())
 def test_every_type_is_scattered(
     needs_kernel: None, type_: pa.DataType, data: st.DataObject

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mrflight.config.sort_key import SortKey, ascending
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
+from tests.support.examples import some_of
 from tests.support.partitioning import batch_of, floats, placed
 
 K = (SortKey("k"),)
@@ -68,7 +69,7 @@ def batch_of_rows(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBa
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=some_of(300), derandomize=True)
 @given(keyed_rows(), st.data(), st.integers(1, 8))
 def test_ranges_in_order_hold_keys_in_order(
     drawn: tuple[pa.Schema, list[tuple[Any, ...]]], data: st.DataObject, partitions: int
@@ -80,7 +81,7 @@ def test_ranges_in_order_hold_keys_in_order(
     assert_ranges(rows, placed(partitioner, batch_of_rows(schema, rows), partitions))
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=some_of(200), derandomize=True)
 @given(keyed_rows(), st.integers(1, 50))
 def test_boundaries_are_sorted_and_distinct(
     drawn: tuple[pa.Schema, list[tuple[Any, ...]]], partitions: int

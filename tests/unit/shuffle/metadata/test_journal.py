@@ -36,6 +36,7 @@ from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS
+from tests.support.examples import some_of
 from tests.support.journals import ENCODED, HISTORY, encoded, events_in, record_all, sums
 from tests.support.registries import (
     SCHEMA,
@@ -146,7 +147,7 @@ def do(registry: Registry, clock: Clock, step: Step, position: int) -> None:
             clock.now_s += TIMEOUT_S / 2
 
 
-@settings(max_examples=100, derandomize=True)
+@settings(max_examples=some_of(100), derandomize=True)
 @given(steps)
 def test_a_registry_that_replays_a_journal_knows_the_same(
     tmp_path_factory: pytest.TempPathFactory, history: list[Step]

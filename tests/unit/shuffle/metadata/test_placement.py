@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mrflight.errors import NoDataServersError
 from mrflight.shuffle.metadata.placement import place_partitions
+from tests.support.examples import some_of
 
-examples = settings(max_examples=200, derandomize=True)
+examples = settings(max_examples=some_of(200), derandomize=True)
 
 loads = st.dictionaries(
     st.integers(0, 12).map(lambda i: f"grpc+tcp://10.0.0.{i}:5005"), st.integers(0, 5), min_size=1

@@ -11,6 +11,7 @@ from mrflight.shuffle.metadata.commit_log import NEVER, hash_output
 from mrflight.shuffle.metadata.events import PartitionsPlaced, ShuffleCreated
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.partition_info import MapCommit
+from tests.support.examples import some_of
 from tests.support.registries import commit_message
 
 PARTITIONS = 3
@@ -119,7 +120,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=some_of(300), derandomize=True)
 @given(steps)
 def test_each_map_counts_once_after_any_losses_and_commits(
     history: list[set[int] | tuple[int, int]],

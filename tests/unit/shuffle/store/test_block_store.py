@@ -30,6 +30,7 @@ from mrflight.shuffle.wire.block import (
 )
 from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.system.scratch import ScratchFolder
+from tests.support.examples import some_of
 from tests.support.spilling import Peak
 from tests.support.threads import run_threads
 
@@ -269,4 +270,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestAnyHistory = StoreMachine.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=40, derandomize=True)
+TestAnyHistory.settings = settings(
+    max_examples=some_of(60), stateful_step_count=40, derandomize=True
+)

@@ -16,6 +16,7 @@ from mrflight.errors import ProtocolError
 from mrflight.shuffle.store import canonical_slices as module
 from mrflight.shuffle.store.canonical_slices import SLICE_BYTES, canonical_slices
 from mrflight.shuffle.store.decoded_size import row_bytes
+from tests.support.examples import some_of
 
 WIDE = 100_000
 texts = pa.array(["x" * WIDE, "y", None])
@@ -186,7 +187,7 @@ def test_bytes_behind_the_last_offset_do_not_count(kind: pa.DataType) -> None:
 values = st.lists(st.none() | st.text(max_size=30), max_size=20)
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=some_of(200), derandomize=True)
 @given(values, st.data())
 def test_sizes_are_those_of_the_canonical_layout(some: list[Any], data: st.DataObject) -> None:
     plain = pa.array(some, pa.string())

@@ -19,8 +19,9 @@ from mrflight.shuffle.wire.block import (
     to_wire,
 )
 from tests.support.blocks import PLAIN, batch_of
+from tests.support.examples import some_of
 
-examples = settings(max_examples=200, derandomize=True)
+examples = settings(max_examples=some_of(200), derandomize=True)
 
 
 def test_a_block_is_sent_without_a_copy() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, check_hash, decode_block, encode_block, ipc_options
 from tests.support.blocks import COLUMNS, PLAIN, at_offset, batch_of
+from tests.support.examples import some_of
 
 
 def flipped(body: pa.Buffer, bit: int) -> pa.Buffer:
@@ -35,7 +36,7 @@ def test_every_single_flipped_bit_of_a_block_is_found(compression: str) -> None:
     assert bits_found(block) > 8 * 200
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=some_of(300), derandomize=True)
 @given(st.data())
 def test_any_flipped_bit_of_any_block_is_found(data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 3_000), "rows")

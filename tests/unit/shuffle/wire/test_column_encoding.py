@@ -18,6 +18,7 @@ from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_ca
 from mrflight.errors import CorruptBlockError, SchemaMismatchError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.wire.encoder import WireEncoder
+from tests.support.examples import some_of
 
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)
@@ -54,7 +55,7 @@ def encoded(encoder: WireEncoder, batch: pa.RecordBatch) -> pa.RecordBatch:
     return encoder.encode(batch, before_change=lambda: None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some_of(200), deadline=None)
 @given(words, numbers, st.integers(0, 9), st.sampled_from([1, ENOUGH, 1500]))
 def test_rows_come_back_as_they_were(
     texts: list[str | None], digits: list[int | None], start: int, count: int
@@ -91,7 +92,7 @@ def numbers_of(kind: pa.DataType, bits: int) -> st.SearchStrategy[pa.Array]:
     return values.map(lambda found: pa.array(found, kind))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some_of(300), deadline=None)
 @given(columns_of_numbers(), st.integers(0, 5))
 def test_later_numbers_may_need_more_bytes(columns: list[pa.Array], start: int) -> None:
     batches = [

@@ -23,8 +23,9 @@ from mrflight.shuffle.wire.protocol import (
 )
 from mrflight.shuffle.wire.tickets import BlockStream, ChannelKey
 from tests.support.damaged_bytes import damaged
+from tests.support.examples import some_of
 
-few_examples = settings(max_examples=40, derandomize=True)
+few_examples = settings(max_examples=some_of(40), derandomize=True)
 
 MESSAGES = sorted({*Message.__subclasses__(), BlockStream}, key=lambda message: message.__name__)
 

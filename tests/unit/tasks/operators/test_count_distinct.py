@@ -18,6 +18,7 @@ from mrflight.errors import KeyTypeError, SchemaMismatchError
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.examples import some_of
 from tests.support.sorted_tables import in_batches, query_duckdb, table_of, tables
 
 MUCH = 2**30
@@ -55,7 +56,7 @@ def distinct(
     return pa.concat_tables(parts)
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=some_of(25), derandomize=True, deadline=None)
 @given(table=tables(), data=st.data())
 def test_distinct_rows_match_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -19,6 +19,7 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey, Which
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.examples import some_of
 from tests.support.sorted_tables import answered, in_batches, orders, sql_of, table_of, tables
 
 MUCH = 2**30
@@ -33,7 +34,7 @@ def kept(
     return sorted(row for part in parts for row in part["row"].to_pylist())
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=some_of(40), derandomize=True, deadline=None)
 @given(table=tables(most_columns=4), data=st.data())
 def test_kept_rows_match_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

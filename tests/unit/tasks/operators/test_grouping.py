@@ -17,9 +17,10 @@ from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import plan_partials
 from tests.support.aggregate_oracle import agrees, expected, groups_of, is_nan, result_type
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
+from tests.support.examples import some_of
 
-few_examples = settings(max_examples=8, derandomize=True)
-examples = settings(max_examples=60, derandomize=True)
+few_examples = settings(max_examples=some_of(16), derandomize=True)
+examples = settings(max_examples=some_of(60), derandomize=True)
 
 
 def by_key(kinds: Sequence[Kind], names: Sequence[str], result: pa.Table) -> dict[Any, int]:

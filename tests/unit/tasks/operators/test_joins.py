@@ -19,12 +19,13 @@ from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
 from tests.support.duckdb_joins import by_duckdb, comparable_rows, joined, rows_of
+from tests.support.examples import some_of
 from tests.support.join_tables import HOWS, has_no_common_type, joins
 
 MUCH = 2**30
 
 
-@settings(max_examples=100)
+@settings(max_examples=some_of(100))
 @given(tables=joins(), batch_rows=st.sampled_from([1, 4, 1000]))
 def test_rows_match_duckdb(tables: tuple[Join, pa.Table, pa.Table], batch_rows: int) -> None:
     join, left, right = tables

@@ -26,9 +26,10 @@ from mrflight.tasks.operators.partial_aggregates import (
 )
 from mrflight.tasks.operators.partial_columns import Part, needed_columns
 from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, same, with_nulls
+from tests.support.examples import some_of
 
-few_examples = settings(max_examples=8, derandomize=True)
-examples = settings(max_examples=60, derandomize=True)
+few_examples = settings(max_examples=some_of(16), derandomize=True)
+examples = settings(max_examples=some_of(60), derandomize=True)
 
 INT64_MAX = 2**63 - 1
 

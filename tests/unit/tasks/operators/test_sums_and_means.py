@@ -17,8 +17,9 @@ from mrflight.tasks.operators.exact_sums import may_overflow
 from mrflight.tasks.operators.grouping import group
 from tests.support.aggregate_oracle import expected, groups_of, nearest
 from tests.support.column_kinds import Kind
+from tests.support.examples import some_of
 
-examples = settings(max_examples=60, derandomize=True)
+examples = settings(max_examples=some_of(60), derandomize=True)
 
 INT64_MAX, UINT64_MAX = 2**63 - 1, 2**64 - 1
 SUM, MEAN = Aggregate("x", "sum", "v"), Aggregate("x", "mean", "v")

@@ -18,6 +18,7 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.top_k import TopK
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.examples import some_of
 from tests.support.sorted_tables import answered, in_batches, orders, sql_of, tables
 
 MUCH = 2**30
@@ -33,7 +34,7 @@ def first_of(wanted: TopK, table: pa.Table, rows_bytes: int, each: int, folder: 
 Rows = list[int]
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@settings(max_examples=some_of(50), derandomize=True, deadline=None)
 @given(table=tables(most_rows=120), data=st.data())
 def test_first_rows_match_duckdb(
     table: pa.Table, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
