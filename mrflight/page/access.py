@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
-import secrets
 from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
 
-_TOKEN_BYTES = 32
+from mrflight.security.hashed_tokens import token_hash
+
 _BEARER = "bearer "
 
 
@@ -31,11 +30,11 @@ class TokenAccess:
     """
 
     def __init__(self, token: str) -> None:
-        self._digest = _digest(token)
+        self._hash = token_hash(token)
 
     def __call__(self, headers: Mapping[str, str]) -> bool:
         token = bearer_token(headers)
-        return token is not None and hmac.compare_digest(self._digest, _digest(token))
+        return token is not None and hmac.compare_digest(self._hash, token_hash(token))
 
 
 def any_of(*ways: Authorize) -> Authorize:
@@ -49,15 +48,6 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
     if not given.lower().startswith(_BEARER):
         return None
     return given[len(_BEARER) :].strip()
-
-
-def new_token() -> str:
-    """Return a random token for one page."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
 class HostNames(msgspec.Struct, frozen=True):

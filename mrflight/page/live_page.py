@@ -7,11 +7,12 @@ from pathlib import Path
 
 from mrflight.errors import JobFileError
 from mrflight.events.recorder import Recorder
-from mrflight.page.access import TokenAccess, new_token
+from mrflight.page.access import TokenAccess
 from mrflight.page.http_server import ListenAt
 from mrflight.page.job_page import LiveJob
 from mrflight.page.link import link_for_user
 from mrflight.page.page import MeasuredSource, Page
+from mrflight.security.hashed_tokens import new_bearer_token
 from mrflight.system.progress.logged import LoggedProgress
 from mrflight.system.standard_streams import say
 
@@ -23,7 +24,7 @@ def open_page(source: MeasuredSource, port: int, folder: Path) -> tuple[Page, st
 
     ``folder`` is private to the user. Raises JobFileError if the port cannot be had.
     """
-    token = new_token()
+    token = new_bearer_token()
     try:
         page = Page(source, ListenAt(TokenAccess(token), port=port))
     except (OSError, OverflowError) as error:

@@ -20,8 +20,9 @@ def new_bearer_token() -> str:
 
 
 def token_hash(token: str) -> str:
-    """Return ``sha256:`` and the hash in hexadecimal."""
-    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+    """Return ``sha256:`` and the hash in hexadecimal, also of a token that is no UTF-8."""
+    hashed = hashlib.sha256(token.encode(errors="surrogateescape"))
+    return f"sha256:{hashed.hexdigest()}"
 
 
 def access_entry(name: str, roles: Iterable[Role], token: str) -> str:
