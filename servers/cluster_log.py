@@ -24,20 +24,29 @@ class ClusterLog:
 
     def __init__(self) -> None:
         self.began = time.time()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._rows: deque[IncidentRow] = deque(maxlen=_MAX_INCIDENTS)
         self._count = 0
+        self._events = 0
 
     def note(self, event: AnyEvent) -> None:
-        """Note an event that has happened, if it is about a server or what it held."""
+        """Note an event that has happened, and what it says of a server or of what it held."""
         row = self._row(event)
-        if row is not None:
-            with self._lock:
+        with self._changed:
+            self._events += 1
+            if row is not None:
                 self._rows.append(row)
                 self._count += 1
+            self._changed.notify_all()
+
+    def wait(self, position: int, timeout_s: float) -> int:
+        """Wait until there are more events than ``position``; return how many there are now."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._events > position, timeout_s)
+            return self._events
 
     def rows(self) -> list[IncidentRow]:
-        with self._lock:
+        with self._changed:
             return list(self._rows)
 
     @property

@@ -15,10 +15,10 @@ from mrflight.page.contract import (
     ProcessRow,
     ShuffleSizes,
 )
+from mrflight.shuffle.metadata.cluster_overview import ClusterOverview, PartitionSizes
 from mrflight.shuffle.metadata.events import Counts
 from mrflight.shuffle.metadata.metadata_totals import MetadataTotals
-from mrflight.shuffle.metadata.registry import PartitionSizes, Registry
-from mrflight.shuffle.wire.protocol import ServerStatus
+from mrflight.shuffle.wire.cluster_status import ServerStatus
 from mrflight.units import format_count
 
 from .cluster_log import ClusterLog
@@ -27,6 +27,7 @@ MAX_SHUFFLES = 50
 """More than that nobody looks at one by one; the figures count all of them."""
 MAX_BARS = 2_000
 _LOOK_EVERY_S = 1.0
+"""What data servers hold changes with their heartbeats, which are no events."""
 
 
 class ClusterPage:
@@ -34,13 +35,13 @@ class ClusterPage:
 
     is_over = False
 
-    def __init__(self, registry: Registry, totals: MetadataTotals, log: ClusterLog) -> None:
-        self._registry = registry
+    def __init__(self, overview: ClusterOverview, totals: MetadataTotals, log: ClusterLog) -> None:
+        self._overview = overview
         self._totals = totals
         self._log = log
 
     def state(self) -> PageState:
-        servers, shuffles = self._registry.servers(), self._registry.shuffles()
+        servers, shuffles = self._overview.servers(), self._overview.shuffles()
         return PageState(
             kind="cluster",
             title="mrflight cluster",
@@ -67,10 +68,10 @@ class ClusterPage:
         )
 
     def parts(self) -> PageParts:
-        sizes = self._registry.partition_sizes(MAX_SHUFFLES)
+        sizes = self._overview.partition_sizes(MAX_SHUFFLES)
         return PageParts(
             [],
-            [_process(server) for server in self._registry.servers()],
+            [_process(server) for server in self._overview.servers()],
             self._log.rows(),
             [_shuffle(each) for each in sizes],
             NO_MATRIX,
@@ -80,8 +81,7 @@ class ClusterPage:
         return NO_ATTEMPTS
 
     def wait(self, position: int, timeout_s: float) -> int:
-        time.sleep(_LOOK_EVERY_S)
-        return position
+        return self._log.wait(position, min(timeout_s, _LOOK_EVERY_S))
 
 
 def _process(server: ServerStatus) -> ProcessRow:

@@ -24,8 +24,8 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.move_protocol import MovePartitions
 from mrflight.shuffle.wire.partition_info import PartitionInfo
-from mrflight.shuffle.wire.protocol import MovePartitions
 
 from .block_copier import COPY_S, BlockCopier, CopyRequest
 from .membership import Membership

@@ -21,9 +21,9 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
+from mrflight.shuffle.wire.cluster_status import Heartbeat, StoreUse
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.partition_info import MapCommit
-from mrflight.shuffle.wire.protocol import Heartbeat, StoreUse
 from mrflight.system.deadlines import Timeouts
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,6 @@ class Membership:
         except MrflightError as error:
             log.info("this server stops without being unregistered: %s", error)
         self._connections.close()
-        self._hasty = self.client.with_timeouts(Timeouts(call_s=HEARTBEAT_TIMEOUT_S))
         self._heart_connections.close()
 
     def open(self, shuffle_id: str, token: str = "") -> None:

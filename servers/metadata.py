@@ -38,6 +38,12 @@ from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import (
+    Heartbeat,
+    HeartbeatResponse,
+    ServerStats,
+    StatusResponse,
+)
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import answer_errors
 from mrflight.shuffle.wire.lease_protocol import (
@@ -46,6 +52,7 @@ from mrflight.shuffle.wire.lease_protocol import (
     LeaseCommits,
     RecordVersion,
 )
+from mrflight.shuffle.wire.move_protocol import MovePartitions, PlanMove, PlanMoveResponse
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import (
     CommitMap,
@@ -54,25 +61,18 @@ from mrflight.shuffle.wire.protocol import (
     DescribeShuffle,
     Done,
     DropShuffleResponse,
-    Heartbeat,
-    HeartbeatResponse,
     ListCommits,
     ListCommitsResponse,
     Message,
     MetadataAction,
-    MovePartitions,
     PartitionSize,
     PartitionTarget,
-    PlanMove,
-    PlanMoveResponse,
     PutShuffle,
     PutShuffleResponse,
     ReportLoss,
     ReportLossResponse,
     ServerLocation,
-    ServerStats,
     ShuffleName,
-    StatusResponse,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_info_path
 from mrflight.system.deadlines import Timeouts
@@ -255,9 +255,9 @@ class MetadataServer(flight.FlightServerBase):
         )
 
     def _status(self, _: Done) -> Message:
-        registry = self._registry
-        servers = registry.servers()  # which notices that some are lost
-        return StatusResponse(servers, registry.shuffles(), time.time(), registry.lost_servers())
+        seen = self._registry.overview
+        servers = seen.servers()  # which notices that some are lost
+        return StatusResponse(servers, seen.shuffles(), time.time(), seen.lost_servers())
 
 
 def _endpoint(shuffle: ShuffleKey, info: PartitionInfo) -> flight.FlightEndpoint:
@@ -292,7 +292,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
     with _registry(options, note) as registry:
         server = RotatingServer(at, lambda at: MetadataServer(at, registry))
         location = process.public_location(server.port, at.location, options.advertise)
-        observed = ObservedMetadata(registry, totals, log_of_cluster, server)
+        observed = ObservedMetadata(registry.overview, totals, log_of_cluster, server)
         yield process.Running(location, server.shutdown, server.reload, observed=observed)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mrflight.page.measured import Measured
+from mrflight.shuffle.metadata.cluster_overview import ClusterOverview
 from mrflight.shuffle.metadata.metadata_totals import MetadataTotals
-from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 
 from .cluster_log import ClusterLog
@@ -77,10 +77,14 @@ class ObservedMetadata:
     """A metadata server."""
 
     def __init__(
-        self, registry: Registry, totals: MetadataTotals, log: ClusterLog, server: RotatingServer
+        self,
+        overview: ClusterOverview,
+        totals: MetadataTotals,
+        log: ClusterLog,
+        server: RotatingServer,
     ) -> None:
         self._server = server
-        self._registry = registry
+        self._overview = overview
         self._totals = totals
         self._log = log
 
@@ -90,7 +94,7 @@ class ObservedMetadata:
     def page(self) -> Source:
         from .cluster_page import ClusterPage
 
-        return ClusterPage(self._registry, self._totals, self._log)
+        return ClusterPage(self._overview, self._totals, self._log)
 
     def measured(self) -> Iterator[Measured]:
         yield from _certificate(self._server)
@@ -98,7 +102,7 @@ class ObservedMetadata:
         yield from self._done()
 
     def _known(self) -> Iterator[Measured]:
-        servers, shuffles = self._registry.servers(), self._registry.shuffles()
+        servers, shuffles = self._overview.servers(), self._overview.shuffles()
         yield Measured("metadata_data_servers", "Data servers that are registered.", len(servers))
         yield Measured(
             "metadata_stored_bytes",

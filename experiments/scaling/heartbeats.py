@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 
 from mrflight.config.identity import ClientOptions
 from mrflight.shuffle.client.metadata_client import MetadataClient
+from mrflight.shuffle.wire.cluster_status import Heartbeat
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import Heartbeat
 from mrflight.system.deadlines import Timeouts
 from servers.membership import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S
 

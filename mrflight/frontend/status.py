@@ -19,7 +19,7 @@ from mrflight.system.standard_streams import print_answer
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
-    from mrflight.shuffle.wire.protocol import StatusResponse
+    from mrflight.shuffle.wire.cluster_status import StatusResponse
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J"
 

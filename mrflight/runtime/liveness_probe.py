@@ -106,8 +106,9 @@ class LivenessProbe(Closeable):
 
     def _is_silent(self, location: str) -> bool:
         from mrflight.shuffle.wire.calls import call
+        from mrflight.shuffle.wire.cluster_status import ServerStats
         from mrflight.shuffle.wire.connections import Connections
-        from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+        from mrflight.shuffle.wire.protocol import DataAction, Done
 
         try:
             with Connections(self._options(_LOST_CALL_S)) as connections:

@@ -14,7 +14,7 @@ from mrflight.events.task_report import server_name
 from mrflight.system.deadlines import NO_RETRY
 
 if TYPE_CHECKING:  # it needs Arrow, which is loaded while the servers start
-    from mrflight.shuffle.wire.protocol import LostServer, ServerStats, ServerStatus
+    from mrflight.shuffle.wire.cluster_status import LostServer, ServerStats, ServerStatus
 
 log = logging.getLogger(__name__)
 

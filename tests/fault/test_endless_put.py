@@ -16,8 +16,9 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import NoDataServersError
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.cluster import standing_cluster
 from tests.support.running_command import running_command
 

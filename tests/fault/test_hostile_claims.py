@@ -91,9 +91,9 @@ def test_only_sockets_register_at_a_server_on_a_socket(tmp_path: Path) -> None:
         for path in ("/etc/passwd", tmp_path / "file", tmp_path / "nothing", tmp_path):
             with pytest.raises(ProtocolError, match="is not a socket of this machine"):
                 act(client, "register_server", json.dumps({"location": f"grpc+unix://{path}"}))
-        assert registry.servers() == []
+        assert registry.overview.servers() == []
         act(client, "register_server", json.dumps({"location": ours}))
-        assert [each.location for each in registry.servers()] == [ours]
+        assert [each.location for each in registry.overview.servers()] == [ours]
     server.shutdown()
 
 

@@ -23,8 +23,8 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.errors import CorruptBlockError, MrflightError, ProtocolError
 from mrflight.ids import MAX_ATTEMPTS, MAX_MAPS, MAX_PARTITIONS, ShuffleKey, check_shuffle_id
+from mrflight.shuffle.wire import cluster_status, move_protocol, tickets
 from mrflight.shuffle.wire import lease_protocol as table_protocol
-from mrflight.shuffle.wire import tickets
 from mrflight.shuffle.wire.block import Block, BlockTag, decode_block, encode_block, ipc_options
 from mrflight.shuffle.wire.flight_errors import from_flight, to_flight
 from mrflight.shuffle.wire.protocol import Message, decode
@@ -77,7 +77,8 @@ NAMES: dict[str, list[bytes]] = {
 
 
 def test_messages_of_all_modules_are_known() -> None:
-    assert {table_protocol.LeaseCommits, table_protocol.RecordVersion} <= set(MESSAGES)
+    of_modules = {table_protocol.LeaseCommits, cluster_status.Heartbeat, move_protocol.PlanMove}
+    assert of_modules <= set(MESSAGES)
 
 
 def test_every_decoder_is_fed() -> None:

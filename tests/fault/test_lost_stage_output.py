@@ -20,8 +20,9 @@ from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support import fault_place
 from tests.support.driver import write_job

@@ -26,8 +26,8 @@ from mrflight.shuffle.wire.block import (
     ipc_options,
     to_wire,
 )
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.flight_errors import from_flight
-from mrflight.shuffle.wire.protocol import ServerStats
 from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.cluster import data_server, standing_cluster
 from tests.support.process_memory import flip_in_memory

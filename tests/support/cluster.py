@@ -13,8 +13,9 @@ from typing import IO
 
 import mrflight
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.faults import await_that
 
 _ENDS_IN_S = 20.0

@@ -12,8 +12,9 @@ import psutil
 from deltalake import DeltaTable
 
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support import fault_place, faults, faulty_job
 from tests.support.clean_command import run_clean
 from tests.support.driver import DriverRun

@@ -23,7 +23,7 @@ import psutil
 
 import mrflight
 from mrflight.config.identity import ClientOptions, Identity
-from mrflight.shuffle.wire.protocol import ShuffleStatus
+from mrflight.shuffle.wire.cluster_status import ShuffleStatus
 from tests.support import fault_place
 from tests.support.driver import DriverRun, start_driver
 from tests.support.leftovers import nothing_left_over, processes_of

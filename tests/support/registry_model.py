@@ -138,7 +138,7 @@ class RegistryModel(RuleBasedStateMachine):
     @invariant()
     def servers_are_the_live_ones(self) -> None:
         self.known.expire()
-        servers = self.registry.servers()
+        servers = self.registry.overview.servers()
         assert [server.location for server in servers] == sorted(self.known.last_seen)
         held = Counter(
             location
@@ -152,7 +152,7 @@ class RegistryModel(RuleBasedStateMachine):
 
     @invariant()
     def shuffles_are_as_promised(self) -> None:
-        assert [info.id for info in self.registry.shuffles()] == list(self.shuffles)
+        assert [info.id for info in self.registry.overview.shuffles()] == list(self.shuffles)
         for shuffle in self.shuffles.values():
             version, lost = health(self.registry, shuffle.name)
             assert version >= shuffle.version

@@ -48,7 +48,7 @@ class MoveRules(RegistryModel):
         if self.servers.incarnation(target) != move.target_incarnation:
             return
         duplicates = self.servers.running[target].take_copies(move.blocks)
-        self.registry.servers()
+        self.registry.overview.servers()
         self.known.expire()
         version, lost = health(self.registry, shuffle.name)
         moves = dict.fromkeys(move.partitions, target)

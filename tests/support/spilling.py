@@ -12,7 +12,7 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.wire.block import Block
-from mrflight.shuffle.wire.protocol import ServerStats
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.system.scratch import ScratchFolder
 
 KIB = 2**10

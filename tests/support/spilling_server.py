@@ -15,8 +15,9 @@ from pyarrow import flight
 import mrflight
 from mrflight.config.transport import Transport
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.cluster import data_server, standing_cluster
 
 

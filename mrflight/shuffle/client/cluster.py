@@ -10,8 +10,9 @@ from mrflight.ids import new_token
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats, StatusResponse
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats, StatusResponse
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 

@@ -18,8 +18,10 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt, ShuffleKey
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import Heartbeat, HeartbeatResponse, StatusResponse
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.move_protocol import MovePartitions, PlanMove, PlanMoveResponse
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import (
     CommitMap,
@@ -27,17 +29,12 @@ from mrflight.shuffle.wire.protocol import (
     DescribeShuffle,
     Done,
     DropShuffleResponse,
-    Heartbeat,
-    HeartbeatResponse,
     ListCommits,
     ListCommitsResponse,
     M,
     Message,
     MetadataAction,
-    MovePartitions,
     PartitionSize,
-    PlanMove,
-    PlanMoveResponse,
     PutShuffle,
     PutShuffleResponse,
     ReportLoss,
@@ -46,7 +43,6 @@ from mrflight.shuffle.wire.protocol import (
     ShuffleDescription,
     ShuffleHealth,
     ShuffleName,
-    StatusResponse,
     decode,
 )
 from mrflight.shuffle.wire.tickets import ReadTicket, decode_ticket

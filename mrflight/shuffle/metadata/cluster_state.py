@@ -28,8 +28,8 @@ from mrflight.shuffle.metadata.events import (
 )
 from mrflight.shuffle.metadata.placement import place_partitions
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
+from mrflight.shuffle.wire.cluster_status import NOTHING_HELD, StoreUse
 from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS, VersionRecord
-from mrflight.shuffle.wire.protocol import NOTHING_HELD, StoreUse
 
 
 @dataclass

@@ -10,7 +10,7 @@ from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.events import AnyEvent, ServerGone, ShuffleDropped
 from mrflight.shuffle.metadata.reassignment import Loss, plan_reassignment, plan_recovery
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
-from mrflight.shuffle.wire.protocol import LostServer
+from mrflight.shuffle.wire.cluster_status import LostServer
 
 log = logging.getLogger(__name__)
 

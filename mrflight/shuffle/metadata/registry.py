@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from mrflight.errors import ProtocolError, ShuffleExistsError
 from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
+from mrflight.shuffle.metadata.cluster_overview import ClusterOverview
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.commit_leases import CommitLeases
 from mrflight.shuffle.metadata.commit_log import hash_output
@@ -26,7 +26,6 @@ from mrflight.shuffle.metadata.commit_rules import (
 )
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
-    Counts,
     ServerDraining,
     ServerJoined,
     ShuffleCreated,
@@ -40,31 +39,16 @@ from mrflight.shuffle.metadata.reassignment import (
     find_sole_replicas,
     plan_move,
 )
-from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
-from mrflight.shuffle.wire.protocol import (
+from mrflight.shuffle.wire.cluster_status import (
     NOTHING_HELD,
-    CommitMap,
-    LostServer,
-    ServerStatus,
-    ShuffleDescription,
-    ShuffleHealth,
-    ShuffleStatus,
     StoreUse,
 )
+from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
+from mrflight.shuffle.wire.protocol import CommitMap, ShuffleDescription, ShuffleHealth
 
 MAX_SHUFFLE_LEASE_S = 24 * 3600.0
 """Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
 back, and a longer lease would keep the memory of its shuffle from others."""
-
-
-class PartitionSizes(NamedTuple):
-    """What is committed in each partition of a shuffle."""
-
-    id: str
-    job: str
-    maps: int
-    rows: Counts
-    size_bytes: Counts
 
 
 class Registry:
@@ -88,6 +72,7 @@ class Registry:
         self._state = ClusterState()
         self._cluster = JournaledCluster(self._state, clock, record)
         self.tables = CommitLeases(self._state.tables, self._cluster, self._lock, clock)
+        self.overview = ClusterOverview(self._state, self._cluster, self._lock, self._expire)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Replay the recorded events of another registry; servers and leases are fresh again."""
@@ -163,21 +148,6 @@ class Registry:
             server = self._state.servers.get(location)
             return None if server is None else server.incarnation
 
-    def servers(self) -> list[ServerStatus]:
-        """Return the live servers, ordered by location."""
-        with self._lock:
-            self._expire()
-            load = self._state.load(self._state.servers)
-            return [
-                ServerStatus(location, load[location], server.stored_bytes, server.use)
-                for location, server in sorted(self._state.servers.items())
-            ]
-
-    def lost_servers(self) -> list[LostServer]:
-        """Return the last servers that are gone, and why, the oldest first."""
-        with self._lock:
-            return list(self._cluster.lost)
-
     # Shuffles
 
     def put_shuffle(
@@ -193,7 +163,7 @@ class Registry:
 
         Returns the locations of each partition. A repeated request with the same ``token`` gets the
         same shuffle. The shuffle is dropped after ``lease_s`` without a request for its `health`.
-        ``job`` is the name of its job, for `shuffles`.
+        ``job`` is the name of its job, for the `overview`.
         """
         _check_shuffle(shuffle_id, partitions, replicas, lease_s)
         with self._lock:
@@ -237,40 +207,6 @@ class Registry:
             locations = self._state.shuffle(shuffle_id, token).placement.servers()
             self._cluster.apply(ShuffleDropped(shuffle_id))
             return locations
-
-    def shuffles(self) -> list[ShuffleStatus]:
-        """Return the shuffles in the order in which they were created."""
-        with self._lock:
-            self._expire()
-            return [
-                ShuffleStatus(
-                    state.id,
-                    len(state.placement),
-                    len(state.log.latest),
-                    int(state.log.rows.sum()),
-                    int(state.log.size_bytes.sum()),
-                    state.job,
-                )
-                for state in self._state.shuffles.values()
-            ]
-
-    def partition_sizes(self, newest: int) -> list[PartitionSizes]:
-        """Return what is in each partition of the newest shuffles, in the order of their creation.
-
-        Nothing expires because of this: whoever looks at a cluster does not change it.
-        """
-        with self._lock:
-            states = list(self._state.shuffles.values())[-newest:]
-            return [
-                PartitionSizes(
-                    state.id,
-                    state.job,
-                    len(state.log.latest),
-                    state.log.rows.copy(),
-                    state.log.size_bytes.copy(),
-                )
-                for state in states
-            ]
 
     def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
         """Return the health of a shuffle, and renew its lease."""

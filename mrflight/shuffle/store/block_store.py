@@ -20,7 +20,7 @@ from mrflight.shuffle.store.spiller import Spiller
 from mrflight.shuffle.store.store_totals import StoreTotals
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
 from mrflight.shuffle.wire.block import Block
-from mrflight.shuffle.wire.protocol import ServerStats
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.system.closeable import Closeable
 from mrflight.system.scratch import ScratchFolder

@@ -164,34 +164,6 @@ class ReportLossResponse(Message, frozen=True):
     is_lost: bool
 
 
-class PlanMove(Message, frozen=True):
-    """Ask where the partitions of a shuffle can go that only ``origin`` holds."""
-
-    id: str
-    origin: str
-
-
-class PlanMoveResponse(Message, frozen=True):
-    """The partitions, and a target for each; no targets if there is no other server."""
-
-    partitions: list[int]
-    targets: list[str]
-
-
-class MovePartitions(Message, frozen=True):
-    """Move ``partitions`` from ``origin`` to ``targets``, one each, where they were copied.
-
-    The copies have the blocks of the first ``epoch`` commits.
-    """
-
-    id: str
-    origin: str
-    partitions: list[int]
-    targets: list[str]
-    epoch: int
-    version: int
-
-
 class DropShuffleResponse(Message, frozen=True):
     """The data servers that hold the dropped shuffle, and must drop it as well."""
 
@@ -268,40 +240,6 @@ class ServerLocation(Message, frozen=True):
     incarnation: str = ""
 
 
-class StoreUse(Message, frozen=True, omit_defaults=True):
-    """What a data server holds in memory and on disk, and the most that it holds in memory."""
-
-    held_bytes: Int64 = 0
-    spilled_bytes: Int64 = 0
-    budget_bytes: Int64 = 0
-    """Beyond a part of it, the server spills; 0 from a server that does not tell."""
-
-
-NOTHING_HELD = StoreUse()
-
-
-class Heartbeat(Message, frozen=True):
-    """Report that a data server is alive, and the shuffles that it holds."""
-
-    location: Location
-    shuffles: list[str] = []
-    stored_bytes: Int64 = 0
-    incarnation: str = ""
-    tokens: list[str] = []
-    """The tokens of the shuffles, in the same order; empty from a server that lacks them."""
-    use: StoreUse = NOTHING_HELD
-
-
-class HeartbeatResponse(Message, frozen=True):
-    """Whether the server is registered, and the shuffles that it holds and must drop.
-
-    A server that is not registered must drop everything and register again.
-    """
-
-    registered: bool
-    drop: list[str]
-
-
 class DiscardAttempt(Message, frozen=True):
     """Discard the blocks of an attempt that will not be committed."""
 
@@ -326,61 +264,6 @@ class SharedMemoryOffer(Message, frozen=True):
     """The name of its listener; empty if it has none."""
     proof: str = ""
     """The secret that the server's first segment holds, in hexadecimal."""
-
-
-class ServerStats(Message, frozen=True, omit_defaults=True):
-    """The content of a data server. Bytes are those of all blocks, including spilled ones."""
-
-    shuffles: int
-    blocks: int
-    size_bytes: int
-    memory_bytes: int = 0
-    """The bytes that count against the server's memory budget."""
-    spilled_blocks: int = 0
-    spilled_bytes: int = 0
-    dead_bytes: int = 0
-    """Bytes of discarded attempts on disk, which are freed when the shuffle is dropped."""
-
-
-class ServerStatus(Message, frozen=True):
-    """A live data server as the metadata server sees it."""
-
-    location: str
-    partitions: int
-    stored_bytes: int
-    use: StoreUse = NOTHING_HELD
-    """As of its last heartbeat."""
-
-
-class ShuffleStatus(Message, frozen=True):
-    """A shuffle as the metadata server sees it."""
-
-    id: str
-    partitions: int
-    maps: int
-    rows: int
-    size_bytes: int
-    job: str = ""
-
-
-class LostServer(Message, frozen=True):
-    """A data server that is gone, or counts as lost."""
-
-    number: int
-    """From 0 on, since the metadata server was started."""
-    location: str
-    cause: str
-
-
-class StatusResponse(Message, frozen=True):
-    """The servers and shuffles of a cluster."""
-
-    servers: list[ServerStatus]
-    shuffles: list[ShuffleStatus]
-    time_s: float = 0.0
-    """The clock of the metadata server, in seconds since 1970; 0 if it is older and tells none."""
-    lost: list[LostServer] = []
-    """The last data servers that are gone, the oldest first."""
 
 
 M = TypeVar("M", bound=Message)

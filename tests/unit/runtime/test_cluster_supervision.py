@@ -15,8 +15,9 @@ from mrflight.config.identity import ClientOptions, Identity
 from mrflight.runtime.local.server_process import ServerProcess
 from mrflight.shuffle.client.cluster import connect
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.supervised_cluster import ClusterHarness, alive, started, until
 from tests.support.threads import WAIT_S
 

@@ -22,8 +22,9 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.calls import call
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
-from mrflight.shuffle.wire.protocol import DataAction, Done, ServerStats
+from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.cluster import data_server
 from tests.support.faults import await_that
 from tests.support.near_cluster import (

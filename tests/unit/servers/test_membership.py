@@ -108,7 +108,8 @@ def test_a_draining_server_that_was_declared_lost_takes_nothing_when_it_is_back(
     with near_data_servers(metadata, 2, tmp_path) as (near, other):
         near.membership.drain()
         registry.unregister_server(near.location)
-        wait_until(lambda: len(registry.servers()) == 2)  # a heartbeat has registered it again
+        # A heartbeat has registered it again.
+        wait_until(lambda: len(registry.overview.servers()) == 2)
         wait_until(lambda: registry._state.servers[near.location].is_draining)
         assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
 

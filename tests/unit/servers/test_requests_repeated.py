@@ -46,7 +46,7 @@ def test_a_drop_whose_answer_was_lost_succeeds(tmp_path: Path) -> None:
         shuffle = client.create_shuffle("dropped", 3)
         shuffle.drop()
         assert server.lost == 1
-        assert registry.shuffles() == []
+        assert registry.overview.shuffles() == []
         with pytest.raises(ShuffleNotFoundError):
             shuffle.drop()
     server.shutdown()

@@ -242,5 +242,5 @@ def test_closing_releases_everything(path: Path) -> None:
     assert set(os.listdir("/proc/self/fd")) <= before
     with pytest.raises(JournalError, match="it is closed"):
         registry.register_server("b")
-    assert [server.location for server in registry.servers()] == ["a"]
+    assert [server.location for server in registry.overview.servers()] == ["a"]
     assert events_in(path) == [ServerJoined("a", "")]

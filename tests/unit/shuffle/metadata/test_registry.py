@@ -165,7 +165,7 @@ def test_shuffles_out_of_bounds_are_refused(
 ) -> None:
     with pytest.raises(ProtocolError):
         registry.put_shuffle(name, partitions, replicas)
-    assert [state.id for state in registry.shuffles()] == ["clicks"]
+    assert [state.id for state in registry.overview.shuffles()] == ["clicks"]
 
 
 def test_a_name_that_is_in_use_is_refused(registry: Registry) -> None:
@@ -179,7 +179,7 @@ def test_a_name_that_is_in_use_is_refused(registry: Registry) -> None:
 def test_a_repeated_request_with_the_same_token_gets_the_same_shuffle(registry: Registry) -> None:
     first = registry.put_shuffle("twice", 5, token="t")
     assert registry.put_shuffle("twice", 5, token="t") == first
-    assert [state.id for state in registry.shuffles()] == ["clicks", "twice"]
+    assert [state.id for state in registry.overview.shuffles()] == ["clicks", "twice"]
     for token in ("", "other"):
         with pytest.raises(ShuffleExistsError, match="'twice'"):
             registry.put_shuffle("twice", 5, token=token)
@@ -199,8 +199,8 @@ def test_dropping_a_shuffle_returns_its_servers_and_removes_all_of_it(registry: 
     commit(registry, FIRST, [5, 5])
     servers = {location for (location,) in registry.describe_shuffle("clicks").places}
     assert registry.drop_shuffle("clicks") == sorted(servers)
-    assert registry.shuffles() == []
-    assert {server.partitions for server in registry.servers()} == {0}
+    assert registry.overview.shuffles() == []
+    assert {server.partitions for server in registry.overview.servers()} == {0}
     assert registry.heartbeat("a", ["clicks"], 0) == (True, ["clicks"])
     for ask in (
         lambda: registry.drop_shuffle("clicks"),
@@ -231,4 +231,4 @@ def test_a_shuffle_is_dropped_when_its_lease_ends(registry: Registry, clock: Clo
     assert registry.heartbeat("a", ["leased", "clicks"], 0)[1] == ["leased"]
     with pytest.raises(ShuffleNotFoundError, match="'leased'"):
         registry.health("leased")
-    assert [state.id for state in registry.shuffles()] == ["clicks"]  # it has no lease
+    assert [state.id for state in registry.overview.shuffles()] == ["clicks"]  # it has no lease

@@ -280,7 +280,7 @@ class RegistryMachine(MoveRules):
             self.drop(name)
         for location in list(self.servers.running):
             self.beat(location)
-        assert {server.partitions for server in self.registry.servers()} == {0}
+        assert {server.partitions for server in self.registry.overview.servers()} == {0}
         assert [process.blocks for process in self.servers.running.values() if process.blocks] == []
 
 

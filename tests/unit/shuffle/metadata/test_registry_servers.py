@@ -8,7 +8,7 @@ from mrflight.errors import NoDataServersError
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
-from mrflight.shuffle.wire.protocol import ServerStatus
+from mrflight.shuffle.wire.cluster_status import ServerStatus
 from tests.support.placed_shuffles import placement
 from tests.support.registries import TIMEOUT_S, Clock, commit, health
 
@@ -24,7 +24,7 @@ def registry(clock: Clock) -> Registry:
 
 
 def locations(registry: Registry) -> list[str]:
-    return [server.location for server in registry.servers()]
+    return [server.location for server in registry.overview.servers()]
 
 
 def test_partitions_are_placed_on_live_servers_only(registry: Registry, clock: Clock) -> None:
@@ -35,7 +35,7 @@ def test_partitions_are_placed_on_live_servers_only(registry: Registry, clock: C
     registry.put_shuffle("late", 4)
     assert placement(registry, "late") == [("b",)] * 4
     assert placement(registry) == [("b",)] * 2
-    assert registry.servers() == [ServerStatus("b", 6, 0)]
+    assert registry.overview.servers() == [ServerStatus("b", 6, 0)]
     assert [registry.incarnation(name) for name in ("a", "b", "c")] == [None, "first b", None]
 
 
@@ -44,13 +44,13 @@ def test_a_lost_server_that_is_back_must_register_again(registry: Registry, cloc
     with pytest.raises(NoDataServersError):
         registry.put_shuffle("late", 1)
     assert registry.heartbeat("a", ["clicks"], 7, "first a") == (False, [])
-    assert registry.servers() == []
+    assert registry.overview.servers() == []
     registry.register_server("a", "first a")
     assert registry.heartbeat("a", ["clicks"], 7, "first a") == (True, [])
     registry.put_shuffle("late", 1)
     assert placement(registry, "late") == [("a",)]
     assert placement(registry) == [("a",)] * 2
-    assert registry.servers() == [ServerStatus("a", 3, 7)]
+    assert registry.overview.servers() == [ServerStatus("a", 3, 7)]
 
 
 def test_a_heartbeat_of_an_unknown_server_is_answered_so(registry: Registry) -> None:

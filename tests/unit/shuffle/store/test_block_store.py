@@ -28,7 +28,7 @@ from mrflight.shuffle.wire.block import (
     encode_block,
     ipc_options,
 )
-from mrflight.shuffle.wire.protocol import ServerStats
+from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.system.scratch import ScratchFolder
 from tests.support.examples import some_of
 from tests.support.spilling import Peak

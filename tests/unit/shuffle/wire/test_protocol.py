@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.errors import ProtocolError
+from mrflight.shuffle.wire.cluster_status import Heartbeat
+from mrflight.shuffle.wire.lease_protocol import LeaseCommits
+from mrflight.shuffle.wire.move_protocol import PlanMove
 from mrflight.shuffle.wire.protocol import (
     MAX_BODY_BYTES,
     CommitMap,
@@ -56,6 +59,10 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         types.NoneType: st.none(),
     }
     return plain[hint]
+
+
+def test_messages_of_all_modules_are_known() -> None:
+    assert {Heartbeat, LeaseCommits, PlanMove} <= set(MESSAGES)
 
 
 def messages_of(message: type[Message]) -> st.SearchStrategy[Message]:
