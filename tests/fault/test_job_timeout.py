@@ -29,7 +29,7 @@ LATE = "the job's timeout passed .*; raise job.timeout"
     ("who", "when", "fault"),
     [
         ("data servers", "map", "kill"),
-        ("data servers", "reduce", "stop"),
+        pytest.param("data servers", "reduce", "stop", marks=pytest.mark.slow),
         ("metadata server", "reduce", "stop"),
     ],
 )

@@ -21,7 +21,7 @@ from mrflight.tasks.task_memory import TaskMemory
 from tests.support.driver import drive, write_job
 from tests.support.leftovers import nothing_left_over
 
-ROWS = 60_000
+ROWS = 20_000
 MODES = ["AIR", "RAIL", "SHIP", None]
 JOB = """
 [job]
@@ -60,9 +60,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two files; the second has too many modes for a dictionary, and none."""
     folder = tmp_path_factory.mktemp("narrow")
     (folder / "lines").mkdir()
-    pq.write_table(lines(0), folder / "lines" / "a.parquet", row_group_size=20_000)
+    pq.write_table(lines(0), folder / "lines" / "a.parquet", row_group_size=7_000)
     second = lines(ROWS)
-    modes = pa.array([f"mode {n % 400}" for n in range(ROWS)])
+    modes = pa.array([f"mode {n % 300}" for n in range(ROWS)])
     second = second.set_column(1, "mode", modes)
     pq.write_table(second, folder / "lines" / "b.parquet", use_dictionary=False)
     return folder
