@@ -12,13 +12,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.errors import MrflightError
 from mrflight.system.closeable import Closeable
+from mrflight.system.file_version import FileVersion, file_version
 
 from .expiry import ExpiryWarning
 from .listening import Listening
@@ -30,20 +30,15 @@ _LISTEN_AGAIN_S = 10.0
 """How long the port may stay taken by the server before. It took 2 to 50 ms when tried."""
 _RETRY_S = 0.001
 
-_Seen = tuple[tuple[int, int, int], ...]
-
 
 class RotatingServer(Closeable):
     """Runs what ``make`` makes, and replaces it when a file of its certificates changes."""
 
     def __init__(self, at: Listening, make: Callable[[Listening], flight.FlightServerBase]) -> None:
         self._make = make
-        self._files = [
-            Path(file)
-            for file in (at.identity.ca, at.identity.certificate, at.identity.key)
-            if file
-        ]
-        self._seen = self._look() if at.certificates else ()
+        named = (at.identity.ca, at.identity.certificate, at.identity.key)
+        self._files = [file for file in named if file]
+        self._seen = self._look()
         self._server = make(at)
         self._at = at.with_port(self._server.port)
         self._ending: list[threading.Thread] = []
@@ -125,13 +120,5 @@ class RotatingServer(Closeable):
                 except Exception:  # otherwise the thread would end silently
                     log.exception("new certificates could not be taken; it is tried again")
 
-    def _look(self) -> _Seen:
-        """Return what changes when a file is replaced or written to."""
-        found = []
-        for path in self._files:
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            found.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(found)
+    def _look(self) -> list[FileVersion]:
+        return [file_version(each) for each in self._files]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import ssl
 import threading
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from mrflight.errors import JobFileError
 from mrflight.security.credentials import load_pair
+from mrflight.system.file_version import FileVersion, file_version
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,5 @@ class ServerCertificate:
         load_pair(context, *self._files)
         return context
 
-    def _versions(self) -> list[tuple[int, int]]:
-        found = [os.stat(file) for file in self._files]
-        return [(each.st_ino, each.st_mtime_ns) for each in found]
+    def _versions(self) -> list[FileVersion]:
+        return [file_version(each) for each in self._files]

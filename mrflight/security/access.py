@@ -21,9 +21,11 @@ for every call.
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import stat
 import threading
+import time
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -35,7 +37,12 @@ from mrflight.errors import AccessDeniedError, JobFileError
 from mrflight.security.hashed_tokens import token_hash
 from mrflight.security.principal import Principal, Role
 from mrflight.security.web_tokens import WebTokens
+from mrflight.system.file_version import FileVersion, file_version
 
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
+"""How long a file that cannot be used is left alone before it is read again."""
 _MAX_TOKEN = 8192
 """Characters. A web token with many claims has 2,000, and gRPC takes 8,000 bytes of headers."""
 
@@ -72,16 +79,20 @@ class AccessFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Access:
-    """Finds the principal of a call. Safe for many threads. The file is read again if it changes.
+    """Finds the principal of a call. Safe for many threads.
 
-    Without a file, every certificate that the server's authority has signed may do everything.
+    The access file and that of `JwtSection` are read again if they change. If they cannot be used,
+    as while they are being written, callers are those from before, and the log says why. Without a
+    file, every certificate that the server's authority has signed may do everything.
     """
 
     def __init__(self, path: Path | None) -> None:
         """Raise JobFileError if the file cannot be used."""
         self._path = path
         self._lock = threading.Lock()
-        self._seen: tuple[int, ...] = ()
+        self._files: list[Path] = []
+        self._seen: list[FileVersion] = []
+        self._again_at = 0.0
         self._entries: list[Entry] = []
         self._web_tokens: WebTokens | None = None
         if path is not None:
@@ -111,20 +122,33 @@ class Access:
         return _named(self._current()[0], name)
 
     def _current(self) -> tuple[list[Entry], WebTokens | None]:
-        if self._path is not None and _identity_of(self._path) != self._seen:
+        if self._path is not None and self._has_changed():
             with self._lock:
-                self._read(self._path)
+                if self._has_changed():
+                    self._read_again(self._path)
         return self._entries, self._web_tokens
 
+    def _has_changed(self) -> bool:
+        seen = [file_version(each) for each in self._files]
+        return seen != self._seen and time.monotonic() >= self._again_at
+
+    def _read_again(self, path: Path) -> None:
+        try:
+            self._read(path)
+        except JobFileError as error:
+            self._again_at = time.monotonic() + _AGAIN_S
+            log.warning("who may call stays as it was before a file changed: %s", error)
+
     def _read(self, path: Path) -> None:
-        seen = _identity_of(path)
-        file = parse_access(path)
-        if file.jwt is None:
-            self._web_tokens = None
-        else:
+        seen = [file_version(path)]
+        file, files, web_tokens = parse_access(path), [path], None
+        if file.jwt is not None:
             keys = path.parent / file.jwt.jwks
-            self._web_tokens = WebTokens(keys, file.jwt.issuer, file.jwt.audience)
-        self._entries, self._seen = file.principals, seen
+            files.append(keys)
+            seen.append(file_version(keys))
+            web_tokens = WebTokens(keys, file.jwt.issuer, file.jwt.audience)
+        self._entries, self._web_tokens = file.principals, web_tokens
+        self._files, self._seen = files, seen
 
 
 def parse_access(path: Path) -> AccessFile:
@@ -157,15 +181,6 @@ def _is_shared(found: os.stat_result) -> bool:
     """
     is_given = found.st_uid == 0 and os.geteuid() != 0
     return bool(found.st_mode & (0o037 if is_given else 0o077))
-
-
-def _identity_of(path: Path) -> tuple[int, ...]:
-    """Return what changes when a file is replaced or written to; empty if it is gone."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _with_token(entries: list[Entry], token: str) -> Principal | None:

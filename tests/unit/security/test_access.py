@@ -24,6 +24,7 @@ KEYS: dict[str, Any] = {
     "RS256": rsa.generate_private_key(65537, 2048),
     "ES256": ec.generate_private_key(ec.SECP256R1()),
 }
+OTHER_KEY = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
 JWT = '[jwt]\njwks = "keys.json"\nissuer = "us"\naudience = "mrflight"\n'
 ALICE = '[[principals]]\nname = "alice@*"\nroles = ["reader"]\n'
 
@@ -69,6 +70,43 @@ def test_a_token_is_known_by_its_hash_until_its_file_changes(tmp_path: Path) -> 
     (tmp_path / "new").rename(tmp_path / "access.toml")
     with pytest.raises(AccessDeniedError):
         access.by_token(token)
+
+
+@pytest.mark.parametrize("damage", ["[[prin", "principals = 3", None])
+def test_callers_stay_while_their_file_cannot_be_used(
+    tmp_path: Path,
+    damage: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("mrflight.security.access._AGAIN_S", 0.0)
+    first, second = new_bearer_token(), new_bearer_token()
+    access = access_of(tmp_path, access_entry("etl", [Role.JOB], first))
+    path = tmp_path / "access.toml"
+    path.unlink()
+    if damage is not None:
+        write_private(path, damage)
+    assert access.by_token(first).name == "etl"
+    assert f"the access file {path}" in caplog.text
+    write_private(path, access_entry("new", [Role.JOB], second))
+    assert access.by_token(second).name == "new"
+    path.chmod(0o644)
+    caplog.clear()
+    assert access.by_token(second).name == "new"
+    assert "chmod 600" in caplog.text
+    path.chmod(0o600)
+    write_private(path, access_entry("etl", [Role.JOB], first))
+    with pytest.raises(AccessDeniedError):
+        access.by_token(second)
+
+
+def test_new_keys_of_web_tokens_are_read(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [OTHER_KEY]}))
+    access = access_of(tmp_path, JWT + ALICE)
+    with pytest.raises(AccessDeniedError):
+        access.by_token(web_token())
+    write_keys(tmp_path)
+    assert access.by_token(web_token()).name == "alice@example.com"
 
 
 def test_the_first_entry_whose_name_fits_a_certificate_counts(tmp_path: Path) -> None:
