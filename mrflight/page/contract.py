@@ -48,7 +48,8 @@ class PageState(msgspec.Struct, frozen=True):
     title: str
     subtitle: str
     state: str
-    """``running``, ``committed``, ``failed`` or ``interrupted``."""
+    """``running``, ``committed``, ``failed`` or ``interrupted``; of a history without an end, ``cut
+    off``."""
     error: str
     elapsed: float
     ended: float | None
