@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.services.fixtures",
     "tests.support.places",
     "tests.support.schedule",
+    "tests.support.warm_fork_servers",
     "tests.support.ray_head",
     "tests.support.ray_run",
 ]

@@ -78,7 +78,7 @@ def small_server(spill_dir: Path) -> Iterator[Server]:
     options = ("--memory", MEMORY, "--spill-dir", spill_dir)
     with (
         standing_cluster(data_servers=0) as standing,
-        data_server(standing.metadata, *options) as (process, ready),
+        data_server(standing.metadata, *options, is_warm=False) as (process, ready),
         mrflight.connect(standing.metadata) as cluster,
     ):
         shuffle = cluster.create_shuffle("grown", partitions=1)

@@ -29,7 +29,7 @@ from mrflight.shuffle.wire.block import (
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.tickets import BlockStream
-from tests.support.cluster import data_server, standing_cluster
+from tests.support.cluster import Server, data_server, standing_cluster
 from tests.support.process_memory import flip_in_memory
 from tests.support.spilling_server import Spilling, plain_rows, spilling
 
@@ -94,7 +94,7 @@ def test_batches_of_a_plain_client_are_spilled_too(tmp_path: Path) -> None:
         shuffle.drop()
 
 
-def resident_peak(process: subprocess.Popen[str]) -> int:
+def resident_peak(process: Server) -> int:
     status = Path(f"/proc/{process.pid}/status").read_text()
     (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
     return int(kib) * 1024
@@ -103,7 +103,7 @@ def resident_peak(process: subprocess.Popen[str]) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
     """There are enough partitions for blocks of 20 KiB, with four times the budget together."""
-    with spilling(32 * MIB, tmp_path) as server:
+    with spilling(32 * MIB, tmp_path, is_warm=False) as server:
         shuffle = server.cluster.create_shuffle("memory", partitions=2_000)
         before = resident_peak(server.process)
         write(shuffle, maps=2, parts=125)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,12 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
+from tests.support.driver import shared_warm_driver
 from tests.support.faults import await_that
+from tests.support.warm_driver import ForkedServer
+
+Server = subprocess.Popen[str] | ForkedServer
+"""A server's process, of an interpreter of its own or forked from the warm process."""
 
 _ENDS_IN_S = 20.0
 
@@ -26,23 +32,26 @@ class StandingCluster:
     """Its metadata server's location, and the processes."""
 
     metadata: str
-    metadata_process: subprocess.Popen[str]
-    data_processes: list[subprocess.Popen[str]]
+    metadata_process: Server
+    data_processes: list[Server]
 
 
 @contextmanager
-def data_server(metadata: str, *options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def data_server(
+    metadata: str, *options: object, is_warm: bool = True
+) -> Iterator[tuple[Server, str]]:
     """A data server that joins a cluster, and its ready line; it ends by itself, unless killed."""
-    with server_process("data", "--metadata", metadata, *map(str, options)) as started:
+    words = ("--metadata", metadata, *map(str, options))
+    with server_process("data", *words, is_warm=is_warm) as started:
         yield started
 
 
 @contextmanager
 def server_process(
-    module: str, *options: str, stderr: IO[bytes] | None = None
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    module: str, *options: str, stderr: IO[bytes] | None = None, is_warm: bool = False
+) -> Iterator[tuple[Server, str]]:
     """A server and its ready line; it ends by itself with code 0, unless the test kills it."""
-    process = _started(module, *options, stderr=stderr)
+    process = _started(module, *options, stderr=stderr, is_warm=is_warm)
     with process:
         assert process.stdout is not None
         try:
@@ -55,8 +64,14 @@ def server_process(
                 process.kill()  # or one that hangs outlives the test
 
 
-def _started(module: str, *options: str, stderr: IO[bytes] | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"mrflight.servers.{module}", *options]
+def _started(
+    module: str, *options: str, stderr: IO[bytes] | None = None, is_warm: bool = False
+) -> Server:
+    """Start a server; with ``is_warm`` by a fork, unless the test has another environment."""
+    command = [f"mrflight.servers.{module}", *options]
+    if is_warm and (warm := shared_warm_driver()).takes(os.environ):
+        return warm.start_server(command, os.environ, 2 if stderr is None else stderr.fileno())
+    command = [sys.executable, "-m", *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
@@ -74,10 +89,10 @@ def standing_cluster(
     ``options``. Each must end by itself
     with code 0, unless the test kills it.
     """
-    started: list[subprocess.Popen[str]] = []
+    started: list[Server] = []
 
-    def start(module: str, *options: str) -> tuple[subprocess.Popen[str], str]:
-        process = _started(module, *options, stderr=stderr)
+    def start(module: str, *options: str) -> tuple[Server, str]:
+        process = _started(module, *options, stderr=stderr, is_warm=True)
         started.append(process)
         assert process.stdout is not None
         return process, process.stdout.readline().split()[-1]

@@ -56,7 +56,7 @@ def drive(
     It is forked from a `WarmDriver`, unless the test asks for another environment or Python.
     """
     variables = {**os.environ, **(environment or {})}
-    if python == sys.executable and (warm := _warm_driver()).takes(variables):
+    if python == sys.executable and (warm := shared_warm_driver()).takes(variables):
         words = driver_command(job, *options, command=())
         done = warm.run(words, variables, RUN_TIMEOUT_S)
         return DriverRun(done.returncode, done.stdout, done.stderr)
@@ -75,14 +75,21 @@ def start_driver(
     words: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
 ) -> subprocess.Popen[bytes] | ForkedDriver:
     """Start the driver with some words, which writes to these descriptors; see `drive`."""
-    if (warm := _warm_driver()).takes(environment):
+    if (warm := shared_warm_driver()).takes(environment):
         return warm.start(words, environment, stdout, stderr)
     return subprocess.Popen([*DRIVER, *words], env=environment, stdout=stdout, stderr=stderr)
 
 
 @cache
-def _warm_driver() -> WarmDriver:
-    warm = WarmDriver()
+def first_environment() -> dict[str, str]:
+    """Return the variables as they were when this was first called, before any test changed one."""
+    return dict(os.environ)
+
+
+@cache
+def shared_warm_driver() -> WarmDriver:
+    """Return the one of this process, which is started when it is first asked for."""
+    warm = WarmDriver(first_environment())
     atexit.register(warm.close)
     return warm
 

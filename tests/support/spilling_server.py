@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
-from tests.support.cluster import data_server, standing_cluster
+from tests.support.cluster import Server, data_server, standing_cluster
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Spilling:
     """A cluster of one data server, and the folder that it spills to."""
 
     cluster: mrflight.Cluster
-    process: subprocess.Popen[str]
+    process: Server
     location: str
     root: Path
 
@@ -50,12 +49,17 @@ class Spilling:
 
 
 @contextmanager
-def spilling(memory: int, root: Path, transport: Transport = "auto") -> Iterator[Spilling]:
-    """A cluster whose data server ends by itself and leaves nothing below ``root``."""
+def spilling(
+    memory: int, root: Path, transport: Transport = "auto", *, is_warm: bool = True
+) -> Iterator[Spilling]:
+    """A cluster whose data server ends by itself and leaves nothing below ``root``.
+
+    With ``is_warm`` it holds what the warm process has loaded, beside its own memory.
+    """
     options = ("--memory", memory, "--spill-dir", root)
     with standing_cluster(data_servers=0) as standing:
         with (
-            data_server(standing.metadata, *options) as (process, ready),
+            data_server(standing.metadata, *options, is_warm=is_warm) as (process, ready),
             mrflight.connect(standing.metadata, transport=transport) as cluster,
         ):
             yield Spilling(cluster, process, ready.split()[-1], root)

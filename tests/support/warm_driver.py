@@ -1,16 +1,17 @@
-"""Drivers that are forked from a process which has imported what a driver imports.
+"""Drivers, servers and fork servers, forked from a process that has imported what they import.
 
 Half of the processor time of a small job goes into imports, and hundreds of tests run one. So a
-worker of pytest keeps one warm process, and forks a driver from it for each job: the module
-`mrflight.driver` itself is run anew in the child, as `python -m` does it, and its streams,
-environment and current folder are those that the test asks for. Tests of the start itself, and of
-signals, run a real command.
+worker of pytest keeps one warm process, and forks from it what a job or a standing cluster starts:
+the module itself, such as `mrflight.driver`, is run anew in the child, as `python -m` does it, and
+its streams, environment and current folder are those that the test asks for. Tests of the start
+itself, and of signals, run a real command.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
+import fcntl
 import gc
 import json
 import os
@@ -22,11 +23,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn, Self
 
 MODULES = [
     *("pyarrow", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv", "numpy", "deltalake"),
@@ -44,19 +47,29 @@ MODULES = [
 _WIDTH = 16
 """The bytes in which the warm process tells an id, and then an exit code."""
 
+FORK_SERVER = "mrflight.system.fork_server.main"
+_PASSED = 3
+"""The descriptor that a fork server is controlled by."""
+
 MARK = "MRFLIGHT_TEST_RUN"
 """The variable by which `tests.support.leftovers` knows the processes of a job."""
 NO_MARK = "-" * 64
 
-MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST"} | ({MARK} if sys.platform == "linux" else set())
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+"""As a driver and a fork server have it before they load NumPy."""
+
+MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST", *ONE_THREAD} | (
+    {MARK} if sys.platform == "linux" else set()
+)
 """Variables that nothing looks at as it is imported."""
 
 
 class ForkedDriver:
-    """A driver that runs, as `subprocess.Popen` has it; the warm process tells how it ended."""
+    """A process that runs, as `subprocess.Popen` has it; the warm process tells how it ended."""
 
     def __init__(self, warm: socket.socket) -> None:
         self._warm = warm
+        self._asking = threading.Lock()
         self.pid = int(warm.recv(_WIDTH))
         self.returncode: int | None = None
 
@@ -66,28 +79,47 @@ class ForkedDriver:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            if not select.select([self._warm], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("mrflight.driver", timeout or 0)
-            answer = self._warm.recv(_WIDTH)
-            self._warm.close()
-            assert answer, "the warm process has ended"
-            self.returncode = int(answer)
-        return self.returncode
+        with self._asking:
+            if self.returncode is None:
+                if not select.select([self._warm], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+                answer = self._warm.recv(_WIDTH)
+                self._warm.close()
+                assert answer, "the warm process has ended"
+                self.returncode = int(answer)
+            return self.returncode
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class ForkedServer(ForkedDriver):
+    """One with its stdout, which is closed and waited for at the end of a ``with``."""
+
+    def __init__(self, warm: socket.socket, stdout: IO[str]) -> None:
+        super().__init__(warm)
+        self.stdout = stdout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        self.wait()
 
 
 class WarmDriver:
     """The warm process; it ends with the one that made it."""
 
-    def __init__(self) -> None:
-        self._environment = dict(os.environ)
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = {**environment, **ONE_THREAD}
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -118,11 +150,36 @@ class WarmDriver:
         self, words: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
     ) -> ForkedDriver:
         """Begin to run the driver with some words, which writes to these descriptors."""
+        return ForkedDriver(self._fork(["mrflight.driver", *words], environment, stdout, stderr))
+
+    def start_server(
+        self, command: Sequence[str], environment: Mapping[str, str], stderr: int
+    ) -> ForkedServer:
+        """Begin to run a server: a module and its words."""
+        reading, writing = os.pipe()
+        try:
+            return ForkedServer(
+                self._fork(command, environment, writing, stderr), open(reading, encoding="utf-8")
+            )
+        finally:
+            os.close(writing)
+
+    def start_fork_server(
+        self, control: int, words: Sequence[str], environment: Mapping[str, str]
+    ) -> ForkedDriver:
+        """Begin to run a fork server; it is a session of its own."""
+        command = [FORK_SERVER, str(_PASSED), *words]
+        return ForkedDriver(self._fork(command, environment, 2, 2, control))
+
+    def _fork(
+        self, command: Sequence[str], environment: Mapping[str, str], *descriptors: int
+    ) -> socket.socket:
+        """Return the channel on which the warm process tells of the one that it forked."""
         ours, theirs = socket.socketpair()
         with theirs:
-            request = [list(words), dict(environment), os.getcwd()]
-            self._send(request, [theirs.fileno(), stdout, stderr])
-        return ForkedDriver(ours)
+            request = [list(command), dict(environment), os.getcwd()]
+            self._send(request, [theirs.fileno(), *descriptors])
+        return ours
 
     def close(self) -> None:
         self._socket.close()
@@ -137,7 +194,7 @@ class WarmDriver:
 
 
 def serve(control: socket.socket) -> None:
-    """Fork a driver for each request, and answer with its exit code, until there are no more."""
+    """Fork a process for each request, and answer with its exit code, until there are no more."""
     for module in MODULES:
         with suppress(ImportError):
             import_module(module)
@@ -157,15 +214,15 @@ def serve(control: socket.socket) -> None:
                 woken.recv(4096)
                 _answer_ended(running)
             if control in ready:
-                header, fds, *_ = socket.recv_fds(control, 4, 3)
+                header, fds, *_ = socket.recv_fds(control, 4, 4)
                 if not header:
                     return
                 body = _receive(control, int.from_bytes(header, "little"))
-                words, environment, folder = json.loads(body)
+                command, environment, folder = json.loads(body)
                 if (pid := os.fork()) == 0:
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    _drive(words, environment, folder, fds[1:])
+                    _run(command, environment, folder, fds[1:])
                 running[pid] = socket.socket(fileno=fds[0])
                 with suppress(OSError):
                     running[pid].sendall(str(pid).encode().ljust(_WIDTH))
@@ -181,22 +238,28 @@ def _answer_ended(running: dict[int, socket.socket]) -> None:
                 asker.sendall(str(os.waitstatus_to_exitcode(status)).encode().ljust(_WIDTH))
 
 
-def _drive(
-    words: list[str], environment: dict[str, str], folder: str, streams: Sequence[int]
+def _run(
+    command: list[str], environment: dict[str, str], folder: str, descriptors: Sequence[int]
 ) -> NoReturn:
-    """Be the driver, as `python -m mrflight.driver` would be."""
+    """Be a module with its words, as `python -m` would be; they have stdout, stderr and more."""
     code = 1
     try:
-        for number, stream in enumerate(streams, start=1):
-            os.dup2(stream, number)
-        os.closerange(3, 256)
+        kept = [fcntl.fcntl(each, fcntl.F_DUPFD, 200) for each in descriptors]
+        for number, descriptor in enumerate(kept, start=1):
+            os.dup2(descriptor, number)
+        os.closerange(len(kept) + 1, 256)
         os.environ.clear()
         os.environ.update(environment)
         _show_mark(environment.get(MARK, ""))
         os.chdir(folder)
-        sys.path.insert(0, folder)  # as `python -m` has it
-        sys.argv = ["mrflight.driver", *words]
-        runpy.run_module("mrflight.driver", run_name="__main__", alter_sys=True)
+        if command[0] == FORK_SERVER:
+            os.setsid()
+        else:
+            sys.path.insert(0, folder)  # as `python -m` has it
+        sys.argv = list(command)
+        # It says that the module is loaded already, which it is not as __main__.
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1

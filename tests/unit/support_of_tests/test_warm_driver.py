@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driver import _warm_driver, drive, write_job
+from tests.support.driver import drive, shared_warm_driver, write_job
 from tests.support.leftovers import nothing_left_over, processes_of
 
 JOB = """
@@ -40,7 +40,7 @@ def test_the_processes_of_a_forked_driver_have_its_mark(tmp_path: Path) -> None:
     (tmp_path / "marking.py").write_text(MARKING)
     job = write_job(tmp_path, JOB)
     with nothing_left_over(tmp_path / "tmp") as environment:
-        assert _warm_driver().takes({**os.environ, **environment})
+        assert shared_warm_driver().takes({**os.environ, **environment})
         done = drive(job, environment=environment)
     assert done.code == 0, done.stderr
     mark = environment["MRFLIGHT_TEST_RUN"]

@@ -23,6 +23,8 @@ from mrflight.system.fork_server.client import ForkServer
 from tests.support import faults
 from tests.support.threads import WAIT_S, run_threads
 
+pytestmark = pytest.mark.usefixtures("cold_fork_servers")
+
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
