@@ -17,6 +17,7 @@ FILES = "/tmp/ray/"
 """Where each node has its logs and sockets."""
 _PORT = 6379
 _START_TIMEOUT_S = 120.0
+_STARTS = 3
 _NODE = ("-m", "ray.scripts.scripts", "start", "--block")
 _STORE = ("--object-store-memory", str(80 << 20), "--disable-usage-stats")
 
@@ -47,10 +48,22 @@ class RayNodes:
         self.address = f"{head.address}:{_PORT}"
 
     def start(self) -> None:
-        """Start the head, and then the others at once.
+        """Start all nodes, again if one of them fails: each gives up after 30 s on a busy machine.
 
-        RuntimeError is raised with the output of a node that does not start.
+        RuntimeError is raised with the output of a node that never starts.
         """
+        for number in range(1, _STARTS + 1):
+            try:
+                self._start_all()
+            except RuntimeError:
+                self.stop()
+                if number == _STARTS:
+                    raise
+            else:
+                return
+
+    def _start_all(self) -> None:
+        """Start the head, and then the others at once."""
         head, *others = self._cores
         self._start(head, "--head", "--port", str(_PORT), "--include-dashboard", "false")
         self._await(head)
