@@ -38,7 +38,7 @@ from mrflight.config.identity import Identity
 from mrflight.ids import ShuffleKey
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
 from mrflight.security.job_tokens import write_private
-from mrflight.shuffle.wire import lease_protocol, protocol
+from mrflight.shuffle.wire import cluster_status, lease_protocol, move_protocol, protocol
 from mrflight.shuffle.wire.protocol import Message
 from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
 from tests.support.cluster import server_process
@@ -73,7 +73,7 @@ def actions_of(location: str, token: str) -> dict[str, type[Message]]:
     """Return the message of each action of a server, which describes it by its meaning."""
     messages = [
         each
-        for module in (protocol, lease_protocol)
+        for module in (protocol, lease_protocol, cluster_status, move_protocol)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, Message)
     ]
