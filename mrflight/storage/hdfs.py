@@ -88,8 +88,15 @@ class NameNode(PutIfAbsentStore):
 
         if path == "/":  # hops-deltalake (1.4) asks for it like for a file, and fails
             return fs.FileInfo(path, fs.FileType.Directory)
-        with _as_os_errors(self.url(path)):
-            (found,) = _handler(self).get_file_info([_below_root(path)])
+        try:
+            with _as_os_errors(self.url(path)):
+                (found,) = _handler(self).get_file_info([_below_root(path)])
+        except OSError as error:
+            if _IS_FOLDER not in str(error):
+                raise
+            # It lists a folder, and asks for a file if there is nothing in it. Another writer has
+            # created the folder in between.
+            return fs.FileInfo(path, fs.FileType.Directory)
         return _at(path, found)
 
     def list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
@@ -162,6 +169,10 @@ class NameNode(PutIfAbsentStore):
         except OSError:  # hops-deltalake (1.4) only says that it failed
             if self.info(path).is_file:
                 raise
+
+
+_IS_FOLDER = "Head must be called on a file"
+"""What hops-deltalake (1.4) says of a folder of which it has asked as of a file."""
 
 
 class _Selector(msgspec.Struct, frozen=True):
