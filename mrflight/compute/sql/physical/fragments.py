@@ -1,0 +1,273 @@
+"""Cuts a physical plan where rows have to move between tasks: a pure function.
+
+What is between two cuts is a `FragmentPlan`. Its tasks run side by side, each on its own partition
+of the inputs. An `Exchange` brings the rows of one fragment to the tasks of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, Node
+from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
+from mrflight.compute.sql.physical.scans import reading
+from mrflight.errors import JobFileError
+
+Way = Literal["hash", "gather", "first", "any"]
+"""How an exchange distributes rows: by the hash of keys; all to every task; all to the first task;
+or each to any task."""
+
+
+_PLACEHOLDER = 1000
+"""The number of a field that no node has."""
+
+_FEW_ROWS = 10_000
+"""The rows of a file that every task reads by itself, in a millisecond or two."""
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """The rows of a fragment on their way to the tasks of another."""
+
+    way: Way
+    source: FragmentPlan | str
+    """A fragment, or the name of a table."""
+    keys: tuple[int, ...] = ()
+    """The positions of the columns of a hash."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """Rows of another fragment that a fragment reads in place of a part of its plan."""
+
+    part: bytes
+    """What stands in the plan for a scan of these rows: of a table, a scan of another file."""
+    exchange: Exchange
+
+
+class FragmentPlan(msgspec.Struct, frozen=True):
+    """A part of a plan that tasks run side by side."""
+
+    encoded: bytes
+    inputs: tuple[Input, ...]
+    scans: tuple[bytes, ...]
+    """Its scans of files. If there are several tasks, each reads one file group of each scan."""
+    tasks: int
+    """The number of partitions of its inputs, or of file groups."""
+    small_scans: tuple[bytes, ...]
+    """Scans of small files that every task reads whole."""
+    lines: tuple[str, ...]
+    """Its nodes, from the root on, for people."""
+
+    @property
+    def is_fed(self) -> bool:
+        """True if its tasks read partitions of inputs, and not groups of files."""
+        return any(each.exchange.way != "gather" for each in self.inputs)
+
+
+class _Draft(msgspec.Struct, frozen=True):
+    """A fragment while its nodes are looked at, from the leaves on."""
+
+    encoded: bytes
+    """The node, with other nodes in place of some below it."""
+    tasks: int
+    inputs: tuple[Input, ...] = ()
+    scans: tuple[bytes, ...] = ()
+    small_scans: tuple[bytes, ...] = ()
+    lines: tuple[str, ...] = ()
+
+    @property
+    def is_fed(self) -> bool:
+        """True if its tasks read partitions of inputs, and not groups of files."""
+        return any(each.exchange.way != "gather" for each in self.inputs)
+
+    @staticmethod
+    def over(node: Node, *below: _Draft) -> _Draft:
+        """Return a node with these in place of its children, in one fragment."""
+        old = [child.encoded for child in node.children]
+        return _Draft(
+            with_children(node.encoded, old, [draft.encoded for draft in below]),
+            max(draft.tasks for draft in below),
+            tuple(each for draft in below for each in draft.inputs),
+            tuple(scan for draft in below for scan in draft.scans),
+            tuple(scan for draft in below for scan in draft.small_scans),
+            (node.text, *(line for draft in below for line in draft.lines)),
+        )
+
+
+class BroadcastLimits(NamedTuple):
+    """How many rows are sent to all tasks, by what is expected."""
+
+    max_rows: int
+
+    def allow(self, join: Node) -> bool:
+        """Return whether the left side of a partitioned join may be sent to every task."""
+        left, right = join.children
+        is_cut = left.kind == right.kind == "RepartitionExec"
+        if not is_cut or join.keeps_left or left.rows is None or left.rows > self.max_rows:
+            return False
+        return right.rows is None or left.rows * right.partitions <= right.rows
+
+    @staticmethod
+    def are_few(node: Node) -> bool:
+        """Return whether every task may read the files of a node by itself."""
+        return all(each.rows is not None and each.rows <= _FEW_ROWS for each in node.walk())
+
+
+def cut(root: Node, limits: BroadcastLimits, tables: Mapping[str, str]) -> FragmentPlan:
+    """Return the fragment at the root of a plan, which all others lead to.
+
+    ``tables`` are those whose rows a task gets from elsewhere, by the files that stand for them.
+
+    Raises JobFileError for a plan that cannot run in parts.
+    """
+    if any(node.kind == "RecursiveQueryExec" for node in root.walk()):
+        raise JobFileError(
+            "sql: a recursive query reads its own result again, which no task has as a whole; "
+            "write its steps as queries of their own"
+        )
+    return _Cutter(limits, tables, root).fragment(root)
+
+
+def whole(root: Node, tables: Mapping[str, str]) -> FragmentPlan:
+    """Return a plan as one fragment, which one task runs as a whole; see `cut`."""
+    nodes = list(root.walk())
+    scans = [node for node in nodes if node.is_scan]
+    fed = [node for node in scans if node.scanned_file in tables]
+    inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
+    read = tuple(node.encoded for node in scans if node not in fed)
+    return FragmentPlan(root.encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
+
+
+class _Cutter:
+    """Cuts one plan, and looks at each of its nodes once."""
+
+    def __init__(self, limits: BroadcastLimits, tables: Mapping[str, str], root: Node) -> None:
+        self._limits = limits
+        self._tables = tables
+        self._most = max(node.partitions for node in root.walk())
+        self._drafts: dict[tuple[int, bool], _Draft] = {}
+        self._fragments: dict[bytes, FragmentPlan] = {}
+        self._exchanges: dict[tuple[int, Way, tuple[int, ...]], int] = {}
+
+    def fragment(self, node: Node) -> FragmentPlan:
+        """Return the fragment that has a node as its root; the same one for equal subtrees."""
+        if (known := self._fragments.get(node.encoded)) is not None:
+            return known
+        draft = self._draft(node)
+        made = FragmentPlan(
+            draft.encoded, draft.inputs, draft.scans, draft.tasks, draft.small_scans, draft.lines
+        )
+        self._fragments[node.encoded] = made
+        return made
+
+    def _draft(self, node: Node, *, by_keys: bool = False) -> _Draft:
+        """Return the part of a fragment at and below a node.
+
+        ``by_keys``: something above it needs all rows of a key in one task.
+        """
+        at = id(node), by_keys
+        if at not in self._drafts:
+            self._drafts[at] = self._looked_at(node, by_keys)
+        return self._drafts[at]
+
+    def _looked_at(self, node: Node, by_keys: bool) -> _Draft:
+        if not node.children:
+            return self._leaf(node)
+        if node.kind == "RepartitionExec":
+            return self._repartition(node, by_keys)
+        if node.kind in ("CoalescePartitionsExec", "SortPreservingMergeExec"):
+            return self._merge(node)
+        if node.kind in JOINS:
+            return _Draft.over(node, *self._join(node, by_keys))
+        if node.kind in UNIONS:
+            return self._union(node, by_keys)
+        (child,) = node.children
+        return _Draft.over(node, self._draft(child, by_keys=by_keys or node.needs_keys_together))
+
+    def _leaf(self, node: Node) -> _Draft:
+        if not node.is_scan:
+            return _Draft(node.encoded, node.partitions, lines=(node.text,))
+        if (table := self._tables.get(node.scanned_file)) is None:
+            return _Draft(node.encoded, node.partitions, scans=(node.encoded,), lines=(node.text,))
+        part = reading(node.encoded, f"/{table}", 0)
+        given = Input(part, Exchange("any", table))
+        return _Draft(part, self._most, (given,), lines=(f"Table: {table}",))
+
+    def _exchange(self, way: Way, child: Node, tasks: int, keys: Sequence[int] = ()) -> _Draft:
+        exchange = Exchange(way, self.fragment(child), tuple(keys))
+        # Equal parts of a plan may be distributed in several ways within one fragment.
+        key = id(exchange.source), way, exchange.keys
+        number = self._exchanges.setdefault(key, len(self._exchanges))
+        part = encode_field(of.MERGE_NODE, encode_field(_PLACEHOLDER, number))
+        return _Draft(part, tasks, (Input(part, exchange),), lines=(f"Exchange: {way}",))
+
+    def _repartition(self, node: Node, by_keys: bool) -> _Draft:
+        (child,) = node.children
+        if (keys := node.hash_columns) is not None:
+            return self._exchange("hash", child, node.partitions, keys)
+        # It only lets more threads work on the same rows. Here tasks are what works.
+        return self._draft(child, by_keys=by_keys)
+
+    def _merge(self, node: Node) -> _Draft:
+        """Cut below a node that brings all rows together, unless one task has them all anyway."""
+        (child,) = node.children
+        if self._draft(child).tasks == 1:
+            return _Draft.over(node, self._draft(child))
+        draft = _Draft.over(node, self._exchange("gather", child, 1))
+        if node.kind == "CoalescePartitionsExec":
+            return draft
+        # What was gathered is one partition, and not in order as a whole.
+        _, merge = only_field(draft.encoded)
+        return replace(draft, encoded=encode_field(of.SORT_NODE, merge))
+
+    def _join(self, node: Node, by_keys: bool) -> tuple[_Draft, _Draft]:
+        """Return both sides of a join."""
+        left, right = node.children
+        if node.is_partitioned_join:
+            if not by_keys and self._limits.allow(node):
+                # Above a repartition nobody needs the rows of a key together: the join itself has
+                # all rows of the left side that could match.
+                (built,), (streamed,) = left.children, right.children
+                return self._broadcast(built), self._draft(streamed)
+            return self._draft(left, by_keys=True), self._draft(right, by_keys=True)
+        built_draft, streamed_draft = self._draft(left), self._draft(right, by_keys=by_keys)
+        if node.keeps_left and streamed_draft.tasks > 1:
+            # Every task would emit the left rows, which all have. So one task has all rows.
+            streamed_draft = self._exchange("gather", right, 1)
+        if built_draft.tasks == streamed_draft.tasks == 1:
+            return built_draft, streamed_draft
+        child = left.children[0] if left.kind == "CoalescePartitionsExec" else left
+        return self._broadcast(child), streamed_draft
+
+    def _broadcast(self, node: Node) -> _Draft:
+        """Give every task all rows of a node."""
+        draft = self._draft(node)
+        if draft.tasks == 1 and not draft.inputs and self._limits.are_few(node):
+            # To read a small file costs less than to send its rows to everyone.
+            return replace(draft, scans=(), small_scans=draft.scans + draft.small_scans)
+        return self._exchange("gather", node, 1)
+
+    def _union(self, node: Node, by_keys: bool) -> _Draft:
+        """Let each task run its part of every branch.
+
+        If some branches read partitions, the others have to. The rows of a branch that one task
+        makes go to the first task.
+        """
+        drafts = [self._draft(child, by_keys=by_keys) for child in node.children]
+        tasks = max(draft.tasks for draft in drafts)
+        if tasks > 1 and any(draft.tasks == 1 or draft.is_fed for draft in drafts):
+            ways: list[Way] = ["first" if draft.tasks == 1 else "any" for draft in drafts]
+            drafts = [
+                draft if draft.is_fed and draft.tasks > 1 else self._exchange(way, child, tasks)
+                for child, draft, way in zip(node.children, drafts, ways, strict=True)
+            ]
+        draft = _Draft.over(node, *drafts)
+        _, union = only_field(draft.encoded)
+        # In a task the union is one partition, also where the plan lays partitions of branches
+        # side by side because all have the rows of the same keys.
+        one = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, union)))
+        return replace(draft, encoded=one)

@@ -1,0 +1,108 @@
+"""The nodes of a physical plan: what each does, and the bytes that a task decodes it from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mrflight.compute.sql.physical.scans import files_of
+
+if TYPE_CHECKING:
+    from datafusion import ExecutionPlan, SessionContext
+
+_JOIN_TYPE = re.compile(r"join_type=(\w+)")
+
+JOINS = ("HashJoinExec", "NestedLoopJoinExec", "CrossJoinExec", "SortMergeJoinExec")
+UNIONS = ("UnionExec", "InterleaveExec")
+_BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
+_KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")
+"""The joins that emit rows of their left side, which therefore must be in one task only."""
+
+
+_ROWS = re.compile(r"statistics=\[Rows=\w+\((\d+)\)|statistics=\[Rows=Absent")
+
+
+def expected_rows(explained: str) -> Iterator[int | None]:
+    """Yield the expected rows of each node of a plan that was explained with its statistics."""
+    for line in explained.splitlines():
+        if line.strip():
+            found = _ROWS.search(line)
+            yield int(found[1]) if found and found[1] else None
+
+
+class Node:
+    """A node of a physical plan."""
+
+    def __init__(
+        self, plan: ExecutionPlan, session: SessionContext, rows: Iterator[int | None]
+    ) -> None:
+        """``rows`` are the expected rows of this node, and then of those below, from the top on."""
+        self._plan = plan
+        self._session = session
+        self.rows = next(rows, None)
+        """How many rows it is expected to make; None if that is not known."""
+        self.text = plan.display().strip()
+        """Its line in ``explain``."""
+        self.kind = re.split(r"[:\s]", self.text, maxsplit=1)[0]
+        self.partitions = plan.partition_count
+        self.children = [Node(child, session, rows) for child in plan.children()]
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The bytes of the node and all below it."""
+        return self._plan.to_bytes(self._session)
+
+    @property
+    def hash_columns(self) -> tuple[int, ...] | None:
+        """The positions of the columns by whose hash a repartition distributes rows.
+
+        None for a repartition that deals them out in turn.
+        """
+        partitioning = self._plan.output_partitioning
+        if partitioning.scheme != "Hash":
+            return None
+        return tuple(int(each.rpartition("@")[2]) for each in partitioning.hash_expressions or ())
+
+    @property
+    def is_scan(self) -> bool:
+        """True if it reads files, in as many groups as it has partitions."""
+        return self.kind == "DataSourceExec" and "file_groups=" in self.text
+
+    @property
+    def scanned_file(self) -> str:
+        """The path of the first file that a scan reads."""
+        return files_of(self.encoded)[0]
+
+    @property
+    def join_type(self) -> str:
+        found = _JOIN_TYPE.search(self.text)
+        return found[1] if found else "Inner"
+
+    @property
+    def keeps_left(self) -> bool:
+        """True for a join that emits rows of its left side that match nothing, or each once."""
+        return self.join_type in _KEEP_LEFT
+
+    @property
+    def is_partitioned_join(self) -> bool:
+        """True for a join whose sides are both distributed by their keys."""
+        return "mode=Partitioned" in self.text or self.kind == "SortMergeJoinExec"
+
+    @property
+    def needs_keys_together(self) -> bool:
+        """True if it takes for granted that a partition has all rows of the keys in it."""
+        if self.kind == "AggregateExec":
+            return any(mode in self.text for mode in _BY_PARTITION)
+        return self.is_partitioned_join or self.kind in (
+            "InterleaveExec",
+            "WindowAggExec",
+            "BoundedWindowAggExec",
+        )
+
+    def walk(self) -> Iterator[Node]:
+        """Yield the node and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()

@@ -1,0 +1,38 @@
+"""The numbers of the protobuf fields of DataFusion 55 that a plan is cut by.
+
+Another major version may number them differently: `tests/contract/test_datafusion_plans.py` checks
+each one. Source: datafusion/proto-models/proto/datafusion.proto of Apache DataFusion.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COALESCE_NODE: Final = 13
+"""``PhysicalPlanNode.merge``: coalesces partitions. Its field 1 is the input."""
+UNION_NODE: Final = 19
+"""``PhysicalPlanNode.union``, whose inputs are those of an interleave."""
+SORT_NODE: Final = 10
+"""``PhysicalPlanNode.sort``."""
+MERGE_NODE: Final = 21
+"""``PhysicalPlanNode.sort_preserving_merge``, whose input, expr and fetch are those of a sort."""
+SCAN_CONFIG: Final = 1
+"""``base_conf`` of the scan of any format."""
+FILE_GROUPS: Final = 1
+"""``FileScanExecConf.file_groups``: one for each partition of the scan."""
+PROJECTION: Final = 13
+"""``FileScanExecConf.projection_exprs``."""
+PROJECTED: Final = 1
+"""``ProjectionExprs.projections``: one for each column."""
+ALIAS: Final = 1
+"""``ProjectionExpr.alias``: the name of the column."""
+FILES: Final = 1
+"""``FileGroup.files``."""
+FILE_PATH: Final = 1
+"""``PartitionedFile.path``, without the first slash."""
+FILE_SIZE: Final = 2
+FILE_MODIFIED: Final = 3
+FILE_RANGE: Final = 5
+"""``PartitionedFile.range``: the bytes of the file that belong to the group."""
+FILE_STATISTICS: Final = 6
+"""``PartitionedFile.statistics``, which are of no use once a plan is made."""
