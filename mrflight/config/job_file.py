@@ -54,8 +54,8 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
     check_type(document, JobSpec, "")
     spec = msgspec.convert(document, JobSpec)
     for name, stage in spec.stages.items():
-        _check_inputs(stage.inputs, f"stages.{name}.inputs")
-    _check_inputs(spec.inputs, "inputs")
+        _check_inputs(stage.inputs, f"stages.{name}.inputs", stage.sql)
+    _check_inputs(spec.inputs, "inputs", spec.job.sql)
     stages = {
         name: _with_partitioner(stage, document["stages"][name], has_key=False)
         for name, stage in spec.stages.items()
@@ -88,13 +88,13 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and has_64_bits(value) else value
 
 
-def _check_inputs(inputs: Mapping[str, InputSpec], at: str) -> None:
+def _check_inputs(inputs: Mapping[str, InputSpec], at: str, query: str | None) -> None:
     """Raise JobFileError for inputs whose keys exclude or need each other.
 
     Every input has either a path or a stage, and at most one of map and sql. Keys that say how
-    files are read do not apply to the result of a stage.
+    files are read do not apply to the result of a stage. Only a ``query`` needs no input.
     """
-    if not inputs:
+    if not inputs and query is None:
         raise JobFileError(f"{at} must have at least one input; write [{at}.NAME]")
     for name, section in inputs.items():
         key = f"{at}.{name}"

@@ -32,6 +32,8 @@ class JobSection(_Section, frozen=True):
     """``[job]``: the name and the limits of the job."""
 
     name: str
+    sql: str | None = None
+    """A query over the inputs, which are tables by their names. It takes the place of a reduce."""
     timeout: str | None = None
     attempts: int = 4
     """The number of attempts of a task before the job fails."""
@@ -184,6 +186,8 @@ class StageSpec(_Section, frozen=True):
 
     inputs: dict[str, InputSpec]
     """At least one input."""
+    sql: str | None = None
+    """A query over the inputs, in place of a reduce; see `JobSection.sql`."""
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None
 
@@ -311,7 +315,14 @@ class JobSpec(_Section, frozen=True):
         """True if the job needs DataFusion."""
         in_inputs = any(section.has_sql for section in self.all_inputs)
         in_reduces = any(each is not None and each.has_sql for each in self.all_reduces)
-        return in_inputs or in_reduces or self.output.delete_when is not None
+        in_output = self.output.delete_when is not None
+        return in_inputs or in_reduces or self.has_query or in_output
+
+    @property
+    def has_query(self) -> bool:
+        """True if the result of a stage, or of the job, is that of a query over its inputs."""
+        queries = (self.job.sql, *(stage.sql for stage in self.stages.values()))
+        return any(each is not None for each in queries)
 
     @property
     def has_functions(self) -> bool:

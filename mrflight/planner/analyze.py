@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from mrflight.compute.layout import canonical_schema
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
-from mrflight.planner.stage_plan import SPLIT_BYTES
+from mrflight.planner.partition_count import count_partitions
+from mrflight.planner.row_maps import plan_map
+from mrflight.planner.stage_plan import SPLIT_BYTES, StagePlan
 from mrflight.planner.stages import Stage, build_stages, result_stages, with_key_prefix
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
 from mrflight.sources import open_source
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Source
+from mrflight.sources.packed_reader import PackedReader
+from mrflight.sources.parquet_source import ParquetReader
 from mrflight.storage import Location, locate
+from mrflight.tasks.mapper import mapped_schema
+
+if TYPE_CHECKING:
+    from mrflight.planner import sql_stages
+    from mrflight.tasks.fragment import ScannedFile
 
 
 def analyze(
@@ -58,10 +68,76 @@ def plan_result(
 def _plan_stages(
     stages: Sequence[Stage], folder: Path, job_id: str, workers: int, memory: MemoryPlan
 ) -> JobPlan:
-    sources = {stage.name: _open_inputs(stage, folder) for stage in stages}
-    plan = plan_job(stages, sources, str(folder), job_id, workers, memory)
+    planner = _StagePlanner(folder, job_id, workers, memory)
+    for stage in stages:
+        planner.add(stage)
+    plan = planner.plan()
     _check_bad_rows_apart(stages[-1].spec, folder, plan)
     return plan
+
+
+class _StagePlanner:
+    """Opens the inputs of stages, and divides queries into stages of their own."""
+
+    def __init__(self, folder: Path, job_id: str, workers: int, memory: MemoryPlan) -> None:
+        self._folder = folder
+        self._job_id = job_id
+        self._workers = workers
+        self._memory = memory
+        self._stages: list[Stage] = []
+        self._sources: dict[str, dict[str, Source]] = {}
+
+    def add(self, stage: Stage) -> None:
+        """Add a stage, after those that it reads."""
+        found = _open_inputs(stage, self._folder)
+        if stage.spec.job.sql is None:
+            self._stages.append(stage)
+            self._sources[stage.name] = found
+            return
+        from mrflight.planner.sql_plan import plan_query
+
+        known = self.plan().plans if stage.reads else {}
+        with with_key_prefix(stage):
+            tables = [_table(stage, name, found.get(name), known) for name in stage.spec.inputs]
+            size = sum(source.rows_bytes for source in found.values())
+            size += sum(known[name].rows_bytes for name in stage.reads)
+            count = count_partitions(stage.spec, size, self._workers, self._memory).number
+            stages, sources = plan_query(stage, tables, count)
+        self._stages += stages
+        self._sources |= sources
+
+    def plan(self) -> JobPlan:
+        """Return the plan of all stages until now."""
+        return plan_job(
+            self._stages,
+            self._sources,
+            str(self._folder),
+            self._job_id,
+            self._workers,
+            self._memory,
+        )
+
+
+def _table(
+    stage: Stage, name: str, source: Source | None, known: Mapping[str, StagePlan]
+) -> sql_stages.Table:
+    """Return an input as a table of a query; raise JobFileError if its columns are not known."""
+    from mrflight.planner import sql_stages
+
+    section = stage.spec.inputs[name]
+    if source is None:
+        assert section.stage is not None, section
+        schema = known[section.stage].result_schema
+    else:
+        row_map = plan_map(stage.spec, source, "")
+        schema = mapped_schema(source.reader.schema, row_map)
+    if schema is None:
+        raise JobFileError(
+            f"inputs.{name}: the columns of this table are decided by a function, and sql needs "
+            "them before it runs; write the function's result to a table first"
+        )
+    scanned = None if source is None or section.is_mapped else _scanned(source, section)
+    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned)
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
@@ -81,6 +157,19 @@ def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
     path = section.bad_rows_folder
     written = None if path is None else locate(path, folder, stage.spec.storage)
     return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written))
+
+
+def _scanned(source: Source, section: InputSpec) -> ScannedFile | None:
+    """Return the file of an input that DataFusion can read by itself: one of Parquet, as it is."""
+    reader = source.reader.reader if isinstance(source.reader, PackedReader) else source.reader
+    plain = InputSpec(path=section.path, format=section.format, key=section.key)
+    if len(source.files) != 1 or not isinstance(reader, ParquetReader) or section != plain:
+        return None
+    if not reader.root.store.is_disk:
+        return None
+    from mrflight.tasks.fragment import ScannedFile
+
+    return ScannedFile(reader.root.at(source.files[0]), source.splits[0].pieces[0].version)
 
 
 class _Written(NamedTuple):
@@ -115,7 +204,7 @@ def _check_apart(written: _Written, folder: Path, plan: JobPlan) -> None:
     """Raise JobFileError if the next run would read files that this run writes."""
     for stage in plan.stages:
         for name, source in plan.sources[stage.name].items():
-            paths = stage.spec.inputs[name].paths
+            paths = stage.input(name).paths
             roots = [locate(path, folder, stage.spec.storage) for path in paths]
             if roots:
                 key = f"{stage.section}inputs.{name}.path"

@@ -11,6 +11,7 @@ from mrflight.config.spec import JobSpec, ReduceSection
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import rows_of
 from mrflight.sources.base import Source
+from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.cogroup import CoGroup
 from mrflight.tasks.cogroup_kinds import JoinCoGroup, SqlCoGroup
 from mrflight.tasks.mapper import RowMap, mapped_schema
@@ -30,6 +31,8 @@ class StreamedSide(msgspec.Struct, frozen=True):
 
     source: Source
     row_map: RowMap | None
+    reader_kind: type[StreamReader] = StreamReader
+    """What joins its rows with the broadcast inputs."""
 
     @property
     def schema(self) -> pa.Schema | None:

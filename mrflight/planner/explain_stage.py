@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -41,6 +42,10 @@ _REASONS: dict[Reason, str] = {
 }
 
 
+if TYPE_CHECKING:
+    from mrflight.planner.fragment_stage import FragmentStage
+
+
 class StageExplanation(msgspec.Struct, frozen=True):
     """Explains what a stage does."""
 
@@ -52,6 +57,9 @@ class StageExplanation(msgspec.Struct, frozen=True):
     """The titles of all stages, by name."""
 
     def lines(self) -> Iterator[Line]:
+        if self.stage.fragment is not None:
+            yield from self._fragment(self.stage.fragment)
+            return
         for side in self.plan.sides:
             for name, partitioner in side.partitioners.items():
                 tasks = [task for task in side.map_tasks if task.input_name == name]
@@ -78,6 +86,23 @@ class StageExplanation(msgspec.Struct, frozen=True):
     @property
     def _spec(self) -> JobSpec:
         return self.stage.spec
+
+    def _fragment(self, stage: FragmentStage) -> Iterator[Line]:
+        """Yield where the rows of a part of a query come from, and DataFusion's plan of it."""
+        by_what = f"for each split of {stage.streamed}"
+        if stage.streamed is None:
+            by_what = "for each partition"
+        elif stage.reads_files:
+            by_what = "for each group of files"
+        yield "tasks", f"one {by_what}, {stage.tasks:,}" if stage.tasks > 1 else "one"
+        for name, section in self.stage.spec.inputs.items():
+            if name == stage.streamed and stage.reads_files:
+                continue
+            read = f"stage {self.titles[section.stage]}" if section.stage else "files"
+            sent = "sent to every task" if section.broadcast else stage.sent(name)
+            yield f"input {name}", f"{read}, {sent}"
+        for number, line in enumerate(stage.lines):
+            yield "  plan" if number == 0 else "  over", shorten(line)
 
     def _input(self, name: str) -> InputExplanation:
         section = self._spec.inputs[name]

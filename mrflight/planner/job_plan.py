@@ -73,8 +73,12 @@ class JobPlan(msgspec.Struct, frozen=True):
         Raises JobError as `plan_job`.
         """
         sources = {**self.sources.get(stage.name, {}), **intermediate}
+        if stage.fragment is not None:
+            sources |= stage.fragment.own_sources
         in_order = [sources[name] for name in stage.spec.inputs]
-        return plan_stage(stage.spec, in_order, self.folder, self.workers, self.memory)
+        return plan_stage(
+            stage.spec, in_order, self.folder, self.workers, self.memory, stage.fragment
+        )
 
     def with_sources(self, sources: Mapping[str, Sources]) -> JobPlan:
         """Return the plan of the same job with other sources of the same rows, by stage."""

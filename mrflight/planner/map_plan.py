@@ -54,6 +54,8 @@ class StageContext(msgspec.Struct, frozen=True):
     """True if the tables are joined or queried before they are reduced."""
     is_broadcast: bool
     """True if all tables are broadcast to a streamed side."""
+    partitioners: Mapping[str, PartitionerSpec] = msgspec.field(default_factory=dict)
+    """The partitioners of inputs that the spec does not decide about."""
 
 
 class ShuffleInput(msgspec.Struct, frozen=True):
@@ -87,7 +89,8 @@ def plan_shuffle_input(stage: StageContext, sources: Sequence[Source]) -> Shuffl
         row_map = stage.row_maps[source.name]
         partitioner = PartitionerSpec("one", (), 1)
         if not stage.is_broadcast and not section.broadcast:
-            partitioner = _plan_partitioner(stage, source.name, section)
+            known = stage.partitioners.get(source.name)
+            partitioner = known or _plan_partitioner(stage, source.name, section)
         partitioners[source.name] = partitioner
         if (schema := mapped_schema(source.reader.schema, row_map)) is not None:
             _check_columns(stage, source.name, schema, partitioner)

@@ -15,7 +15,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
-from mrflight.planner.column_pruning import prune_columns
+from mrflight.planner.column_pruning import keep_columns, prune_columns
 from mrflight.planner.keys import ONLY_SIDE, key_of
 from mrflight.planner.map_plan import (
     ShuffleInput,
@@ -35,6 +35,7 @@ from mrflight.tasks.sample_task import SampleTask
 
 if TYPE_CHECKING:
     from mrflight.planner.cogroup_plan import StreamedSide
+    from mrflight.planner.fragment_stage import FragmentStage
     from mrflight.tasks.cogroup import CoGroup
 
 SPLIT_BYTES = 64 * 2**20
@@ -158,19 +159,28 @@ def plan_stage(
     folder: str,
     workers: int,
     memory: MemoryPlan,
+    fragment: FragmentStage | None = None,
 ) -> StagePlan:
     """Plan a stage, whose inputs, shuffle and reduce are those of ``spec``.
 
+    A ``fragment`` of a query is what it runs in place of a reduce.
     Raises JobError for mistakes that can be found before the stage runs.
     """
     _check_numbers(spec)
-    cogroup = _plan_cogroup(spec)
+    cogroup = _plan_cogroup(spec) if fragment is None else fragment.fragment
     row_maps = {source.name: plan_map(spec, source, folder) for source in sources}
-    pruned = [prune_columns(spec, source, row_maps[source.name]) for source in sources]
+    pruned = [
+        prune_columns(spec, source, row_maps[source.name])
+        if fragment is None
+        else keep_columns(source, row_maps[source.name], fragment.needed(source.name))
+        for source in sources
+    ]
     sources = [source for source, _ in pruned]
     row_maps |= {source.name: row_map for source, row_map in pruned}
     stream = None
-    if cogroup is not None:
+    if fragment is not None:
+        stream = fragment.stream(sources, row_maps)
+    elif cogroup is not None:
         from mrflight.planner.cogroup_plan import plan_broadcast
 
         stream = plan_broadcast(spec, cogroup, sources, row_maps)
@@ -196,6 +206,7 @@ def plan_stage(
         reduce_spec,
         is_joined=cogroup is not None,
         is_broadcast=stream is not None,
+        partitioners=fragment.partitioners if fragment is not None else {},
     )
     tables = [[source] for source in shuffled] if cogroup else [shuffled]
     sides = tuple(plan_shuffle_input(context, table) for table in tables)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +23,9 @@ from mrflight.config.spec import (
     StageSpec,
 )
 from mrflight.errors import JobError, JobFileError
+
+if TYPE_CHECKING:
+    from mrflight.planner.fragment_stage import FragmentStage
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 IN_ORDER = "in_order"
@@ -43,6 +46,8 @@ class Stage(NamedTuple):
     """The spec of the job, with this stage's inputs, shuffle and reduce."""
     step: str = ""
     """What it does with the result of another stage, if its section has several steps."""
+    fragment: FragmentStage | None = None
+    """The part of a query's plan that it runs, in place of what a spec describes."""
 
     @property
     def title(self) -> str:
@@ -53,6 +58,12 @@ class Stage(NamedTuple):
     def name_of_input(self, name: str) -> str:
         """Return the name of one of its inputs in results, after that of its section's stage."""
         return f"{self.section.removeprefix('stages.')}{name}"
+
+    def input(self, name: str) -> InputSpec:
+        """Return the section of one of its inputs, or of a table that its query reads by itself."""
+        if self.fragment is not None and name in self.fragment.tables:
+            return self.fragment.tables[name]
+        return self.spec.inputs[name]
 
     @property
     def reads(self) -> set[str]:
@@ -69,6 +80,12 @@ def build_stages(spec: JobSpec) -> list[Stage]:
         _check(name, stage)
     stages = {name: _as_job(spec, stage) for name, stage in spec.stages.items()}
     own = replace(spec, stages={})
+    for key, sql, reduce in _queries(spec):
+        if sql is not None and reduce is not None:
+            raise JobFileError(
+                f"{key}: a query makes the whole result, so leave [reduce] out, or put the query "
+                "into a stage that the reduce reads"
+            )
     ordered: dict[str, JobSpec] = {}
     _add("", own, stages, ordered, ())
     if unread := stages.keys() - ordered.keys():
@@ -80,12 +97,19 @@ def build_stages(spec: JobSpec) -> list[Stage]:
     return [step for name, job in ordered.items() for step in _steps(name, job)]
 
 
+def _queries(spec: JobSpec) -> Iterator[tuple[str, str | None, ReduceSection | None]]:
+    """Yield the query of each stage with its key and its reduce, and those of the job."""
+    for name, stage in spec.stages.items():
+        yield f"stages.{name}.sql", stage.sql, stage.reduce
+    yield "job.sql", spec.job.sql, spec.reduce
+
+
 def repartition_stage(stage: Stage) -> Stage:
     """Return a stage that partitions the rows of a broadcast join, so that they can be written."""
     job = stage.spec
     shuffle = replace(job.shuffle, partitioner="hash" if job.output.keys else "round_robin")
     name = f"{stage.name or 'job'}.written"
-    return Stage(name, stage.section, _reading(stage, shuffle), "repartition")
+    return Stage(name, stage.section, _reading(stage.name, job, shuffle), "repartition")
 
 
 def result_stages(spec: JobSpec) -> list[Stage]:
@@ -97,19 +121,27 @@ def result_stages(spec: JobSpec) -> list[Stage]:
     """
     *before, last = build_stages(spec)
     job = last.spec
+    if job.job.sql is not None:
+        return [*before, last._replace(name="job.query"), result_stage("job.query", job)]
     if job.reduce is None and job.shuffle.partitioner == "round_robin":
         in_order = replace(job.shuffle, partitioner=IN_ORDER)
         return [*before, last._replace(spec=replace(job, shuffle=in_order))]
     if job.reduce is None and job.shuffle.partitioner != "range":  # ranges are sorted when read
         return [*before, last]
+    return [*before, last, result_stage(last.name, job)]
+
+
+def result_stage(read: str, job: JobSpec) -> Stage:
+    """Return the stage that holds the rows of another one for the caller, in their order."""
     shuffle = replace(job.shuffle, partitioner=IN_ORDER, partitions="auto")
-    return [*before, last, Stage("job.result", "", _reading(last, shuffle), "result")]
+    return Stage("job.result", "", _reading(read, job, shuffle), "result")
 
 
-def _reading(stage: Stage, shuffle: ShuffleSection) -> JobSpec:
+def _reading(read: str, job: JobSpec, shuffle: ShuffleSection) -> JobSpec:
     """Return the spec of a stage that shuffles the result of another one, and changes nothing."""
-    inputs = {"rows": InputSpec(stage=stage.name)}
-    return replace(stage.spec, inputs=inputs, shuffle=shuffle, reduce=None)
+    inputs = {"rows": InputSpec(stage=read)}
+    own = replace(job.job, sql=None)
+    return replace(job, job=own, inputs=inputs, shuffle=shuffle, reduce=None)
 
 
 @contextmanager
@@ -172,6 +204,7 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
     shuffle = replace(own, replicas=job.replicas, memory=job.memory, compression=compression)
     return replace(
         spec,
+        job=replace(spec.job, sql=stage.sql),
         inputs=stage.inputs,
         shuffle=shuffle,
         reduce=stage.reduce,

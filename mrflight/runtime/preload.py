@@ -101,6 +101,8 @@ def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
         modules.append("mrflight.tasks.broadcast_join")
     if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
         modules.append("mrflight.tasks.cogroup_kinds")
+    if spec.has_query:
+        modules += ["mrflight.tasks.broadcast_join", "mrflight.tasks.fragment"]
     if spec.has_sql:  # after the worker's module, which keeps it from loading pandas
         modules += ["datafusion", "mrflight.compute.sql.planned_query"]
     return modules

@@ -20,17 +20,24 @@ if TYPE_CHECKING:  # loaded while the servers start
 
 
 def job_rows(
-    spec: JobSpec, folder: Path, events: Recorder, metrics: JobMetrics
+    spec: JobSpec,
+    folder: Path,
+    events: Recorder,
+    metrics: JobMetrics,
+    *,
+    owns_process: bool = False,
 ) -> Generator[pa.RecordBatch]:
     """Run a job, and yield its rows in their order; without any, an empty batch.
 
-    ``folder`` is that of the job file. The stages run when the first batch is asked for, and the
-    data servers hold the result until it has been read. The job, with all its processes and files,
-    ends with the generator: when it is exhausted, closed or dropped, or when it raises.
+    ``folder`` and ``owns_process`` are those of `open_job`. The stages run when the first batch is
+    asked for, and the data servers hold the result until it has been read. The job, with all its
+    processes and files, ends with the generator: when it is exhausted, closed or dropped, or when
+    it raises.
     Raises JobError if the job or its input is wrong, and JobFailedError or ShuffleError if it
     could not finish. Rows that were yielded before are then right, and others are missing.
     """
-    with open_job(spec, folder, events, metrics) as job, ExitStack() as stack:
+    opened = open_job(spec, folder, events, metrics, owns_process=owns_process)
+    with opened as job, ExitStack() as stack:
         from mrflight.planner.analyze import plan_result
 
         workers, memory = job.runner.workers, job.settings.memory

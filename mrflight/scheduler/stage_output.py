@@ -22,7 +22,7 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.store.decoded_size import fixed_bytes
 from mrflight.sources.base import Source
 from mrflight.system.progress import Work
-from mrflight.tasks.broadcast_join import BroadcastTable, StreamReader, relocate
+from mrflight.tasks.broadcast_join import BroadcastTable, relocate
 from mrflight.tasks.map_output import run_map
 from mrflight.tasks.map_task import MapResult, MapTask
 from mrflight.tasks.sample_task import SampleTask
@@ -156,7 +156,7 @@ class BroadcastJoinOutput(msgspec.Struct, frozen=True):
         schema = None
         if stream.schema is not None:
             schema = cogroup.check({**schemas, stream.source.name: canonical_schema(stream.schema)})
-        reader = StreamReader(
+        reader = stream.reader_kind(
             stream.source.name,
             stream.source.reader,
             stream.row_map,

@@ -1,0 +1,77 @@
+"""A part of a query's plan as a stage: its tasks, and how the rows of its inputs reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mrflight.config.spec import InputSpec
+from mrflight.sources.base import Source, Split
+from mrflight.tasks.broadcast_join import StreamReader
+from mrflight.tasks.fragment import FileGroups, Fragment, FragmentReader
+from mrflight.tasks.partitioner import PartitionerSpec
+
+if TYPE_CHECKING:
+    from mrflight.planner.cogroup_plan import StreamedSide
+    from mrflight.tasks.mapper import RowMap
+
+FILES = "files"
+"""The name of the input that stands for the files that a fragment reads by itself."""
+
+
+class FragmentStage(msgspec.Struct, frozen=True):
+    """A fragment of a query, and how the rows of its inputs are distributed to its tasks."""
+
+    fragment: Fragment
+    partitioners: Mapping[str, PartitionerSpec]
+    """The partitioner of each input that is not broadcast."""
+    columns: Mapping[str, Sequence[str]]
+    """The columns that are needed of inputs that are tables."""
+    streamed: str | None
+    """The input whose splits are the tasks, to each of which all others are sent."""
+
+    tasks: int
+    tables: Mapping[str, InputSpec]
+    """The tables whose files it, or a fragment before it, reads by itself."""
+    lines: tuple[str, ...]
+    """The nodes of its plan, for people."""
+
+    @property
+    def reads_files(self) -> bool:
+        """True if its tasks are groups of the files that it reads by itself."""
+        return self.streamed == FILES
+
+    @property
+    def own_sources(self) -> dict[str, Source]:
+        """What stands for the files that the fragment reads by itself, a split for each task."""
+        if not self.reads_files:
+            return {}
+        splits = tuple(Split(FILES, number, number + 1, 1) for number in range(self.tasks))
+        return {FILES: Source(FILES, FileGroups(), (), self.tasks, splits)}
+
+    def needed(self, name: str) -> set[str] | None:
+        """Return the columns that are needed of an input; None for all."""
+        return set(self.columns[name]) if name in self.columns else None
+
+    def sent(self, name: str) -> str:
+        """Return how the rows of an input are distributed, for people."""
+        partitioner = self.partitioners[name]
+        if name == self.streamed:
+            return "read where they are needed"
+        if partitioner.kind == "hash":
+            return f"by the hash of {', '.join(partitioner.key)}"
+        return "to one task" if partitioner.kind == "one" else "in turn"
+
+    def stream(
+        self, sources: Sequence[Source], row_maps: Mapping[str, RowMap | None]
+    ) -> StreamedSide | None:
+        """Return the input whose splits are the tasks."""
+        from mrflight.planner.cogroup_plan import StreamedSide
+
+        kind = FragmentReader if self.reads_files else StreamReader
+        for source in sources:
+            if source.name == self.streamed:
+                return StreamedSide(source, row_maps[source.name], kind)
+        return None

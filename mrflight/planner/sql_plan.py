@@ -1,0 +1,148 @@
+"""Plans a query over the inputs of a job: where DataFusion's plan is cut, and the stages of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mrflight.compute.sql.engine import EXACT, new_session, query, quoted, translate_errors
+from mrflight.compute.sql.physical.fragments import BroadcastLimits, FragmentPlan, cut, whole
+from mrflight.compute.sql.physical.nodes import Node, expected_rows
+from mrflight.compute.sql.physical.probe import PlanProbe, with_views
+from mrflight.compute.sql.plans import has_floats, reads_floats, used_columns
+from mrflight.compute.sql.statements import is_view, split_statements
+from mrflight.errors import JobFileError
+from mrflight.planner.sql_stages import SqlStages, Table
+from mrflight.planner.stages import Stage
+from mrflight.sources.base import Source
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+KEY_PATH = "job.sql"
+
+_PLANNING = {
+    # A task runs one partition of a plan. These let partitions wait for, or take work of, others.
+    "datafusion.execution.enable_file_stream_work_stealing": "false",
+    "datafusion.optimizer.enable_dynamic_filter_pushdown": "false",
+    # Expressions that refer to a subquery by its number do not survive a cut.
+    "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": "false",
+    # All joins are distributed by keys; which are broadcast is decided here.
+    "datafusion.optimizer.hash_join_single_partition_threshold": "0",
+    "datafusion.optimizer.hash_join_single_partition_threshold_rows": "0",
+    # Larger files are read by as many tasks as there are partitions.
+    "datafusion.optimizer.repartition_file_min_size": str(256 * 2**10),
+    "datafusion.explain.show_statistics": "true",
+}
+
+_BROADCAST_BYTES = 64 * 2**20
+_ROW_BYTES = 64
+"""The size of a broadcast row with its place in a hash table, roughly."""
+
+
+def plan_query(
+    stage: Stage, tables: Sequence[Table], partitions: int
+) -> tuple[list[Stage], dict[str, dict[str, Source]]]:
+    """Return the stages that run the query of one, and the files that these read.
+
+    The last one has its name. Raises JobError for a query that cannot be planned.
+    """
+    text = stage.spec.job.sql
+    assert text is not None, stage
+    schemas = {table.name: table.schema for table in tables}
+    with TemporaryDirectory(prefix="mrflight-plan-") as folder, translate_errors(KEY_PATH, schemas):
+        planned = _Planned(text, tables, partitions, Path(folder))
+        plan = planned.cut()
+        probe = PlanProbe(new_session(planned.options), Path(folder))
+        by_name = {table.name: table for table in tables}
+        stages = SqlStages(stage, by_name, planned.used, planned.options, probe)
+        made = stages.build(plan)
+    return made, stages.sources
+
+
+class _Planned:
+    """A query as DataFusion plans it, and the session that has its tables."""
+
+    def __init__(self, text: str, tables: Sequence[Table], partitions: int, folder: Path) -> None:
+        self._tables = tables
+        self._partitions = partitions
+        self._folder = folder
+        *views, self._text = split_statements(text)
+        for each in views:
+            if not is_view(each):
+                raise JobFileError(
+                    f"{KEY_PATH}: only `create view NAME as select ...` may come before the query, "
+                    f"and not {each[:60]!r}"
+                )
+        self._views = views
+        self.options = {**_PLANNING}
+        schemas = {table.name: table.schema for table in tables}
+        self._plan(schemas)
+        if not (any(map(has_floats, schemas.values())) and reads_floats(self.rows, schemas)):
+            self.options |= EXACT
+            self._plan(schemas)
+        self.used = used_columns(self.rows, schemas)
+        if any(table.scanned is None for table in tables):
+            self._leave_columns_out(schemas)
+
+    def _leave_columns_out(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """Plan again over the needed columns, unless the query names others as well."""
+        needed = {
+            name: pa.schema([schema.field(column) for column in self.used[name]])
+            for name, schema in schemas.items()
+        }
+        try:
+            self._plan(needed)
+        except Exception:
+            self.used = {name: list(schema.names) for name, schema in schemas.items()}
+            self._plan(schemas)
+
+    def _plan(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self._session = new_session(self.options, partitions=self._partitions)
+        self._stand_ins = dict(self._register(self._session, schemas))
+        for view in self._views:
+            self._session.sql(view)
+        self.rows = query(self._session, self._text)
+
+    def _register(
+        self, session: SessionContext, schemas: Mapping[str, pa.Schema]
+    ) -> Iterator[tuple[str, str]]:
+        """Register the tables; yield the files that stand for those which a task gets as rows."""
+        for number, table in enumerate(self._tables):
+            if table.scanned is not None:
+                session.register_parquet(quoted(table.name), table.scanned.location.path)
+                continue
+            folder = self._folder / f"table-{number}"
+            files = self._stand_in(folder, schemas[table.name])
+            where = f"stored as arrow location '{folder.as_uri()}/'"
+            session.sql(f"create external table {quoted(table.name)} {where}")
+            yield from ((file, table.name) for file in files)
+
+    def _stand_in(self, folder: Path, schema: pa.Schema) -> list[str]:
+        """Return files without rows, one for each partition.
+
+        From a single file DataFusion would read a single partition, and would not merge partitions
+        where an operator needs all rows.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        first, *others = (folder / f"{number}.arrow" for number in range(self._partitions))
+        with pa.OSFile(str(first), "wb") as file, pa.ipc.new_file(file, with_views(schema)):
+            pass
+        for other in others:
+            other.hardlink_to(first)
+        return [str(path) for path in (first, *others)]
+
+    def cut(self) -> FragmentPlan:
+        """Return the plan in parts."""
+        plan = self.rows.execution_plan()
+        if self._partitions == 1:
+            return whole(Node(plan, self._session, iter(())), self._stand_ins)
+        explained = query(self._session, f"explain {self._text}").to_pydict()["plan"][-1]
+        root = Node(plan, self._session, expected_rows(explained))
+        return cut(root, BroadcastLimits(_BROADCAST_BYTES // _ROW_BYTES), self._stand_ins)

@@ -1,0 +1,212 @@
+"""Makes the stages of a query from the fragments of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from mrflight.compute.layout import canonical_schema
+from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
+from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
+from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
+from mrflight.config.spec import NO_OUTPUT, InputSpec
+from mrflight.planner.fragment_stage import FILES, FragmentStage
+from mrflight.planner.stages import Stage
+from mrflight.sources.base import Source
+from mrflight.tasks.fragment import Fragment, Leaf, ScannedFile
+from mrflight.tasks.partitioner import PartitionerSpec
+
+if TYPE_CHECKING:
+    pass
+
+_NO_GROUP = 2**31
+"""The number of a file group that no scan has: it reads nothing."""
+
+
+class Table(NamedTuple):
+    """A table of a query."""
+
+    name: str
+    schema: pa.Schema
+    section: InputSpec
+    source: Source | None
+    """None if it is the result of another stage."""
+    scanned: ScannedFile | None
+    """The Parquet file that DataFusion reads by itself; None if a task gets the rows from the
+    input's reader or from another stage."""
+
+
+class SqlStages:
+    """Makes the stages of one query."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        tables: Mapping[str, Table],
+        used: Mapping[str, Sequence[str]],
+        options: Mapping[str, str],
+        probe: PlanProbe,
+    ) -> None:
+        """``used`` are the columns that the query needs of each table."""
+        self._query = stage
+        self._spec = stage.spec
+        self._tables = tables
+        self._used = used
+        self._options = options
+        self._probe = probe
+        self._stages: list[Stage] = []
+        self.sources: dict[str, dict[str, Source]] = {}
+        """The inputs of each stage that are files."""
+        self._names: dict[int, str] = {}
+        self._schemas: dict[int, pa.Schema] = {}
+
+    def build(self, root: FragmentPlan) -> list[Stage]:
+        """Return the stages, each after those whose rows it reads."""
+        self._add(root, is_root=True)
+        tables = self._scanned_tables()
+        self.sources[self._query.name] |= {
+            name: source for name in tables if (source := self._tables[name].source) is not None
+        }
+        return self._stages
+
+    def _scanned_tables(self) -> dict[str, InputSpec]:
+        """Return the tables that DataFusion reads by itself."""
+        tables = self._tables.items()
+        return {name: table.section for name, table in tables if table.scanned is not None}
+
+    def _add(self, plan: FragmentPlan, *, is_root: bool = False) -> None:
+        if id(plan) in self._names:
+            return
+        for each in plan.inputs:
+            if isinstance(each.exchange.source, FragmentPlan):
+                self._add(each.exchange.source)
+        encoded, leaves, exchanges = self._with_leaves(plan)
+        files = list(dict.fromkeys(plan.scans + plan.small_scans))
+        schema = self._schemas[id(plan)] = self._schema_of(encoded, leaves, files)
+        light = {scan: without_statistics(scan) for scan in files}
+        for scan, without in light.items():
+            encoded = replaced(encoded, scan, without)
+        made = canonical_schema(schema)
+        fragment = Fragment(
+            encoded,
+            tuple(leaves),
+            tuple(light[scan] for scan in dict.fromkeys(plan.scans)) if plan.tasks > 1 else (),
+            self._scanned(files),
+            made if is_root else positional(made),
+            self._options,
+        )
+        name = self._query.name
+        if not is_root:
+            name = f"{name or 'job'}.sql-{len(self._stages) + 1}"
+        self._names[id(plan)] = name
+        self._stages.append(self._stage(name, plan, fragment, exchanges))
+        self.sources[name] = {
+            side: replace(source, name=side)
+            for side, exchange in exchanges.items()
+            if isinstance(exchange.source, str)
+            and (source := self._tables[exchange.source].source) is not None
+        }
+
+    def _scanned(self, scans: Sequence[bytes]) -> tuple[ScannedFile, ...]:
+        """Return the files that the scans read."""
+        paths = {path for scan in scans for path in files_of(scan)}
+        files = (table.scanned for table in self._tables.values() if table.scanned is not None)
+        return tuple(file for file in files if file.location.path in paths)
+
+    def _with_leaves(self, plan: FragmentPlan) -> tuple[bytes, list[Leaf], dict[str, Exchange]]:
+        """Return the plan with scans in place of its inputs, and the inputs by their names."""
+        encoded, leaves = plan.encoded, list[Leaf]()
+        exchanges: dict[str, Exchange] = {}
+        for part, exchange in {each.part: each.exchange for each in plan.inputs}.items():
+            name = exchange.source if isinstance(exchange.source, str) else "rows"
+            name = name if name not in exchanges else f"{name}_{len(leaves) + 1}"
+            leaf = self._leaf(name, part, exchange)
+            encoded = replaced(encoded, part, leaf.scan)
+            leaves.append(leaf)
+            exchanges[name] = exchange
+        return encoded, leaves, exchanges
+
+    def _leaf(self, name: str, part: bytes, exchange: Exchange) -> Leaf:
+        if isinstance(exchange.source, str):
+            schema, used = self._tables[exchange.source].schema, self._used[exchange.source]
+            fields = [schema.field(column) for column in used]
+            return Leaf(name, reading(part, f"/{name}", 0), with_views(pa.schema(fields)))
+        schema = self._schemas[id(exchange.source)]
+        return Leaf(name, self._probe.scan(schema, f"/{name}"), positional(schema))
+
+    def _schema_of(
+        self, encoded: bytes, leaves: Sequence[Leaf], files: Sequence[bytes]
+    ) -> pa.Schema:
+        for leaf in leaves:
+            encoded = replaced(encoded, leaf.scan, self._probe.empty_scan(leaf.scan))
+        for scan in files:
+            encoded = replaced(encoded, scan, narrowed(scan, _NO_GROUP))
+        return self._probe.schema(encoded)
+
+    def _stage(
+        self,
+        name: str,
+        plan: FragmentPlan,
+        fragment: Fragment,
+        exchanges: Mapping[str, Exchange],
+    ) -> Stage:
+        tasks = plan.tasks
+        streamed = _streamed(tasks, exchanges)
+        inputs = {}
+        for side, exchange in exchanges.items():
+            is_broadcast = exchange.way == "gather" and tasks > 1
+            if isinstance(exchange.source, str):
+                section = self._tables[exchange.source].section
+                section = replace(section, sql_table=section.sql_table or exchange.source)
+            else:
+                section = InputSpec(stage=self._names[id(exchange.source)])
+            inputs[side] = replace(section, broadcast=True if is_broadcast else None)
+        if streamed == FILES:
+            inputs[FILES] = InputSpec()
+        made = FragmentStage(
+            fragment,
+            {side: _partitioner(exchange, tasks) for side, exchange in exchanges.items()},
+            {
+                side: self._used[exchange.source]
+                for side, exchange in exchanges.items()
+                if isinstance(exchange.source, str)
+            },
+            streamed,
+            tasks,
+            self._scanned_tables() if name == self._query.name else {},
+            plan.lines,
+        )
+        shuffle = replace(self._spec.shuffle, partitions=tasks)
+        output = self._spec.output if name == self._query.name else NO_OUTPUT
+        job = replace(
+            self._spec,
+            job=replace(self._spec.job, sql=None),
+            inputs=inputs,
+            shuffle=shuffle,
+            reduce=None,
+            output=output,
+        )
+        return Stage(name, self._query.section, job, f"sql {len(self._stages) + 1}", made)
+
+
+def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
+    """Return the input whose splits are the tasks; None if its partitions are."""
+    fed = {side: exchange for side, exchange in exchanges.items() if exchange.way != "gather"}
+    if len(fed) == 1:
+        ((side, exchange),) = fed.items()
+        return side if isinstance(exchange.source, str) else None
+    if fed or (tasks == 1 and exchanges):
+        return None
+    return FILES
+
+
+def _partitioner(exchange: Exchange, tasks: int) -> PartitionerSpec:
+    if tasks == 1 or exchange.way in ("gather", "first"):
+        return PartitionerSpec("one", (), tasks)
+    if exchange.way == "any":
+        return PartitionerSpec("round_robin", (), tasks)
+    return PartitionerSpec("hash", tuple(f"c{key}" for key in exchange.keys), tasks)
