@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mrflight.frontend.api import partition_ids, read_table, run
     from mrflight.frontend.dataset import Dataset
     from mrflight.frontend.expressions import col, lit
+    from mrflight.frontend.query import sql
     from mrflight.frontend.read import read, scan_table
     from mrflight.result import JobResult
     from mrflight.shuffle.client.cluster import Cluster, connect
@@ -38,6 +39,7 @@ __all__ = [
     "read_table",
     "run",
     "scan_table",
+    "sql",
 ]
 
 _HOME = {
@@ -56,6 +58,7 @@ _HOME = {
     "read_table": "mrflight.frontend.api",
     "run": "mrflight.frontend.api",
     "scan_table": "mrflight.frontend.read",
+    "sql": "mrflight.frontend.query",
 }
 
 

@@ -19,7 +19,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -170,26 +170,30 @@ def log_level(options: argparse.Namespace) -> LogLevel:
     return ("warning", "info", "debug")[min(options.verbose, 2)]
 
 
-def drive(options: argparse.Namespace) -> int:
+Request = Callable[[argparse.Namespace], tuple[JobSpec, Path]]
+"""Returns the job that options describe, and its folder. Raises JobFileError."""
+
+
+def drive(options: argparse.Namespace, request: Request = requested_job) -> int:
     """Run the job, report its result, and return the exit code."""
     log_to_stderr(log_level(options), format=options.log_format)
     shown = None if options.quiet else sys.stderr
     progress = LoggedProgress() if options.log_format == "json" else progress_for(shown)
     with Recorder(progress) as events:
-        code = _drive(options, events)
+        code = _drive(options, events, request)
         if options.report is not None:
             _write_report(options, events)
         return code
 
 
-def _drive(options: argparse.Namespace, events: Recorder) -> int:
+def _drive(options: argparse.Namespace, events: Recorder, request: Request) -> int:
     interrupts = SignalInterrupts()
     metrics = JobMetrics(PhaseTimer(STARTED))
     try:
         interrupts.install()
         with events.progress, ExitStack() as stack:
             stack.callback(interrupts.job_ends)  # even if the job does not begin
-            spec, folder = requested_job(options)
+            spec, folder = request(options)
             if options.page and spec.cluster.page is False:
                 cluster = msgspec.structs.replace(spec.cluster, page=True)
                 spec = msgspec.structs.replace(spec, cluster=cluster)

@@ -15,7 +15,16 @@ from typing import NoReturn
 
 from mrflight import driver
 from mrflight.config import server_options
-from mrflight.frontend import certificates, clean, completion, explain, maintain, page, status
+from mrflight.frontend import (
+    certificates,
+    clean,
+    completion,
+    explain,
+    maintain,
+    page,
+    sql,
+    status,
+)
 from mrflight.frontend.doctor import command as doctor
 from mrflight.frontend.installation import PrintVersion
 from mrflight.frontend.tune import command as tune
@@ -89,6 +98,7 @@ _SERVE = Command(
 
 _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (driver.COMMAND, _run),
+    (sql.COMMAND, sql.run),
     (explain.COMMAND, explain.run),
     (tune.COMMAND, tune.run),
     (_SERVE, _serve),

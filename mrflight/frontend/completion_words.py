@@ -22,6 +22,7 @@ _KINDS: dict[str, Kind] = {
     "PATH": "file",
     "FILE": "file",
     "FILE.svg": "file",
+    "QUERY.sql": "file",
 }
 """By what the help calls the value."""
 

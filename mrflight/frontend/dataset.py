@@ -289,7 +289,9 @@ class Dataset(DatasetMapper, DatasetReader, DatasetWriter):
     def _order(self, name: str, **order: Any) -> Dataset:
         """Sort or limit the rows, as part of the last stage if that is possible."""
         stage = self._stage
-        if stage is None or "limit" in stage.reduce or order.keys() & stage.reduce.keys():
+        if stage is None or stage.query is not None or "limit" in stage.reduce:
+            return self._reduce(name, **order)
+        if order.keys() & stage.reduce.keys():
             return self._reduce(name, **order)
         return replace(self, _stage=structs.replace(stage, reduce={**stage.reduce, **order}))
 

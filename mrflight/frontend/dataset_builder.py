@@ -79,6 +79,8 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
     shuffle: Mapping[str, Any] = msgspec.field(default_factory=dict)
     repartitioned: frozenset[str] = frozenset()
     """The keys of ``shuffle`` that `Dataset.repartition` has set, for messages."""
+    query: str | None = None
+    """The query over the inputs that makes its result, in place of a reduce."""
 
     @property
     def key_from(self) -> str:
@@ -116,6 +118,8 @@ def document_of(
         **last.section,
         "output": dict(output),
     }
+    if last.query is not None:
+        document["job"]["sql"] = last.query
     if stages:
         document["stages"] = stages
     for key, value in settings.items():
@@ -182,6 +186,8 @@ def _add(stage: StageBuilder, stages: dict[str, dict[str, Any]], names: dict[int
         name = _free(stage.name, set(stages), "-")
         names[id(stage)] = name
         stages[name] = {"inputs": inputs, **stage.section}
+        if stage.query is not None:
+            stages[name]["sql"] = stage.query
     return names[id(stage)]
 
 

@@ -20,10 +20,12 @@ _MAX_CHARACTERS = 32
 _BETWEEN_COLUMNS = 3
 
 
-def print_table(rows: pa.Table, stream: TextIO, *, may_have_more: bool) -> None:
+def print_table(
+    rows: pa.Table, stream: TextIO, *, may_have_more: bool = False, total: int | None = None
+) -> None:
     """Print all of the rows, and as many columns as fit; the last line says how many there are.
 
-    ``may_have_more``: the rows are the first ones, and there may be others.
+    ``may_have_more``: the rows are the first ones, and there may be others; ``total``: of so many.
     """
     console = Console(file=stream, highlight=False, soft_wrap=True)
     columns = [_column(field, rows[i]) for i, field in enumerate(rows.schema)]
@@ -35,12 +37,14 @@ def print_table(rows: pa.Table, stream: TextIO, *, may_have_more: bool) -> None:
     for values in zip(*(column[2:] for column in columns[:shown]), strict=True):
         table.add_row(*map(Text, values))
     # Printed by one call, they are one output in a notebook.
-    console.print(table, Text(_summary(rows, shown, may_have_more=may_have_more)))
+    console.print(table, Text(_summary(rows, shown, may_have_more, total)))
 
 
-def _summary(rows: pa.Table, shown: int, *, may_have_more: bool) -> str:
+def _summary(rows: pa.Table, shown: int, may_have_more: bool, total: int | None) -> str:
     text = format_count(rows.num_rows, "row")
-    if may_have_more:
+    if total is not None and total > rows.num_rows:
+        text = f"first {rows.num_rows:,} of {format_count(total, 'row')}"
+    elif may_have_more:
         text = f"first {text}"
     if hidden := rows.schema.names[shown:]:
         text += f"; {format_count(len(hidden), 'column')} not shown: {', '.join(hidden)}"

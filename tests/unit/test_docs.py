@@ -114,7 +114,17 @@ def _choices(kind: Any) -> list[Any]:
 
 EXPLAIN = ["explain", "explain_input", "explain_stage"]
 COMMANDS = [
-    *("run", "explain", "tune", "serve metadata", "serve data", "status", "clean", "maintain"),
+    *(
+        "run",
+        "sql",
+        "explain",
+        "tune",
+        "serve metadata",
+        "serve data",
+        "status",
+        "clean",
+        "maintain",
+    ),
     *("certificates init", "certificates issue", "certificates token"),
     *("page", "doctor", "completion"),
 ]
@@ -301,7 +311,7 @@ def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
 def test_the_options_of_commands_on_all_pages_exist() -> None:
     """Look up the options of each ``mrflight`` command in a code block in the reference."""
     command = re.compile(
-        r"\bmrflight (run|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
+        r"\bmrflight (run|sql|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
         r"|certificates (?:init|issue|token)) ?"
     )
     for page in DOCS.rglob("*.md"):
@@ -318,7 +328,7 @@ def test_every_label_of_a_plan_is_in_its_guide() -> None:
     planner = "".join(read(ROOT / f"mrflight/planner/{name}.py") for name in EXPLAIN)
     labels = set(re.findall(r'(?:yield |\[)\(?f?"\s*([a-z ]+?)(?: \{name\})?", ', planner))
     assert len(labels) > 20
-    assert {label for label in labels if f"`{label}`" not in text} == set()
+    assert {label for label in labels if label.strip() and f"`{label}`" not in text} == set()
 
 
 QUOTED = {

@@ -17,7 +17,7 @@ from mrflight.config import server_options
 from mrflight.errors import InputError, MrflightError, StoreError
 from mrflight.frontend import cli, installation
 
-HELP = ["", "run", "explain", "serve", "serve metadata", "serve data", "status", "clean"]
+HELP = ["", "run", "sql", "explain", "serve", "serve metadata", "serve data", "status", "clean"]
 CERTIFICATES = ["certificates", *(f"certificates {x}" for x in ("init", "issue", "token"))]
 MODULES = {
     "mrflight.driver": driver.COMMAND,

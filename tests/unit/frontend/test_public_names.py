@@ -30,6 +30,7 @@ NAMES = [
     "read_table",
     "run",
     "scan_table",
+    "sql",
 ]
 
 

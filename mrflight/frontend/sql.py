@@ -1,0 +1,210 @@
+"""``mrflight sql``: a query over files and tables, from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mrflight import driver
+from mrflight.config.overrides import parse_override, set_key
+from mrflight.config.spec import NO_OUTPUT, JobSpec
+from mrflight.errors import JobFileError, MrflightError
+from mrflight.events.recorder import Recorder
+from mrflight.scheduler.job_rows import job_rows
+from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
+from mrflight.storage.environment import with_environment
+from mrflight.system.command_line import Command
+from mrflight.system.early_interrupt import EXIT_INTERRUPTED
+from mrflight.system.log_output import log_to_stderr
+from mrflight.system.progress import progress_for
+from mrflight.system.standard_streams import print_answer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Rows = Iterator[pa.RecordBatch]
+
+_FORMATS = ("table", "csv", "json", "arrow")
+_SHOWN_ROWS = 40
+"""The rows of a table on a terminal; the others are counted."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("query", nargs="?", metavar="QUERY", help="the query")
+    parser.add_argument("--file", type=Path, metavar="QUERY.sql", help="read the query from a file")
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="call the files of a path by this name in the query; may be repeated",
+    )
+    parser.add_argument("--out", metavar="TABLE", help="write the result to this Delta table")
+    parser.add_argument(
+        "--mode",
+        choices=("error", "append", "overwrite"),
+        default="error",
+        help="what to do if the table of --out exists; by default that is an error",
+    )
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="table",
+        help="how to print the rows: csv, json (an object on each line) and arrow (an IPC stream) "
+        "have all rows, table the first ones; by default table",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="print how the query would run, and do not run it"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="a setting of the job, as in a job file; may be repeated",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+COMMAND = Command(
+    "sql",
+    "run a query over files and tables",
+    "Run a query in SQL over files and tables of any size, and print its rows or write them to a "
+    "table. A table is a path in quotes, or a name that --table gives to a path. A file of several "
+    "statements may create views before the query.",
+    (
+        "%(prog)s \"select url, count(*) from 'visits/*.parquet' group by url\"",
+        "%(prog)s --table v=visits.csv 'select count(*) from v' --format json",
+        "%(prog)s --file report.sql --out out/report --mode overwrite",
+    ),
+    _add_arguments,
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the query, and return the exit code."""
+    log_to_stderr("warning")
+    try:
+        spec = _spec(options)
+        if options.explain:
+            from mrflight.planner.explain import explain
+
+            return print_answer("\n".join(explain(spec, Path.cwd())))
+        if options.out is None:
+            return _print_rows(spec, options)
+    except MrflightError as error:
+        return driver.report_error(error)
+    options.json = options.page = False
+    options.report = options.log_level = None
+    options.log_format, options.verbose = "text", 0
+    driver.leave(driver.drive(options, lambda _: (spec, Path.cwd())))
+
+
+def _spec(options: argparse.Namespace) -> JobSpec:
+    """Return the job that runs the query. Raises JobFileError."""
+    from mrflight.compute.sql.statements import named_paths
+    from mrflight.config.job_file import decode_job
+    from mrflight.frontend.dataset_builder import name_of_files
+
+    inputs: dict[str, dict[str, Any]] = {}
+    for given in options.table:
+        name, equals, path = given.partition("=")
+        if not (equals and name and path):
+            raise JobFileError(f"--table {given}: write NAME=PATH, such as visits='visits/*.csv'")
+        inputs[name] = {"path": path}
+    text, paths = named_paths(_text(options), name_of_files, inputs)
+    for each in paths:
+        inputs[each.name] = {"path": each.path} | ({"format": each.format} if each.format else {})
+    document: dict[str, Any] = {"job": {"name": "sql", "sql": text}, "inputs": inputs}
+    document["output"] = {"table": options.out or "-", "mode": options.mode}
+    for key, value in map(parse_override, options.set):
+        set_key(document, key.split("."), value)
+    spec = decode_job(document)
+    is_local = spec.cluster.executor == "local"
+    spec = msgspec.structs.replace(
+        spec, storage=with_environment(spec.storage, spec.paths, os.environ, by_name=is_local)
+    )
+    return spec if options.out else msgspec.structs.replace(spec, output=NO_OUTPUT)
+
+
+def _text(options: argparse.Namespace) -> str:
+    if (options.query is None) == (options.file is None):
+        raise JobFileError("give the query as an argument, or its file with --file")
+    if options.file is None:
+        return str(options.query)
+    try:
+        return str(options.file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobFileError(f"--file {options.file}: it cannot be read: {error}") from error
+
+
+def _print_rows(spec: JobSpec, options: argparse.Namespace) -> int:
+    """Run the query, and print its rows as they come; progress is shown before the first ones."""
+    from mrflight.frontend.batches import ProgressBeforeRows
+
+    progress = ProgressBeforeRows(progress_for(None if options.quiet else sys.stderr))
+    metrics = JobMetrics(PhaseTimer(driver.STARTED))
+    with Recorder(progress) as events, progress:
+        rows = job_rows(spec, Path.cwd(), events, metrics, owns_process=True)
+        try:
+            with closing(rows):
+                _WRITERS[options.format](rows)
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+    return 0
+
+
+def _print_table(rows: Rows) -> None:
+    import pyarrow as pa
+
+    from mrflight.frontend.printed_table import print_table
+
+    shown, count, schema = [], 0, None
+    for batch in rows:
+        schema = batch.schema
+        if count < _SHOWN_ROWS:
+            shown.append(batch.slice(0, _SHOWN_ROWS - count))
+        count += batch.num_rows
+    print_table(pa.Table.from_batches(shown, schema), sys.stdout, total=count)
+
+
+def _print_csv(rows: Rows) -> None:
+    from pyarrow import csv
+
+    first = next(rows)
+    with csv.CSVWriter(sys.stdout.buffer, first.schema) as out:
+        out.write_batch(first)
+        for batch in rows:
+            out.write_batch(batch)
+
+
+def _print_json(rows: Rows) -> None:
+    encoder = msgspec.json.Encoder(enc_hook=str)
+    for batch in rows:
+        lines = (encoder.encode(row) for row in batch.to_pylist())
+        sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
+
+
+def _print_arrow(rows: Rows) -> None:
+    import pyarrow as pa
+
+    first = next(rows)
+    with pa.ipc.new_stream(sys.stdout.buffer, first.schema) as out:
+        out.write_batch(first)
+        for batch in rows:
+            out.write_batch(batch)
+
+
+_WRITERS = {
+    "table": _print_table,
+    "csv": _print_csv,
+    "json": _print_json,
+    "arrow": _print_arrow,
+}
