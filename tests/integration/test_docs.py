@@ -13,7 +13,12 @@ from tests.support.pages import follow
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
-COMMANDS = {"tutorial/first-job.md": 8, "how-to/recipes.md": 6, "how-to/messy-csv.md": 1}
+COMMANDS = {
+    "tutorial/first-job.md": 8,
+    "how-to/recipes.md": 6,
+    "how-to/messy-csv.md": 1,
+    "how-to/sql.md": 11,
+}
 """The pages that are complete, with the number of their commands."""
 FOLDER = "/home/ann/first-job"
 """The folder in which the reader of a page works."""
