@@ -105,6 +105,9 @@ QUERIES = {
     "whole window": "select page, place from (select page, row_number() over "
     "(order by seconds desc) as place from visits) where place < 4 order by place",
     "inner limit": "select count(*) as n from (select page from visits limit 3) v, pages p",
+    "limit of the other": "select count(v.seconds) as v, count(p.topic) as p from "
+    "(select seconds from visits limit 3) v cross join pages p",
+    "itself": "select count(a.page) as a, count(b.page) as b from pages a, pages b",
     "views": "create view late as select country, max(seconds) as m from visits group by country;"
     "select v.country, count(*) as n from visits v join late l on v.country = l.country "
     "and v.seconds > l.m * 0.9 group by v.country order by 1",

@@ -240,7 +240,9 @@ class _Cutter:
             streamed_draft = self._exchange("gather", right, 1)
         if built_draft.tasks == streamed_draft.tasks == 1:
             return built_draft, streamed_draft
-        child = left.children[0] if left.kind == "CoalescePartitionsExec" else left
+        # A merge that ends after some rows chooses them once, for all tasks.
+        is_all = left.kind == "CoalescePartitionsExec" and "fetch=" not in left.text
+        child = left.children[0] if is_all else left
         return self._broadcast(child), streamed_draft
 
     def _broadcast(self, node: Node) -> _Draft:
