@@ -18,6 +18,7 @@ _TOKEN = re.compile(
 )
 _VIEW = re.compile(r"create (or replace )?view ")
 _BEFORE_TABLES = {"from", "join"}
+_BEFORE_PATHS = _BEFORE_TABLES | {",", "."}
 _AFTER_TABLES = {
     *("where", "group", "order", "having", "limit", "select", "on", "using", "union", "except"),
     *("intersect", "window", "qualify", "offset", "fetch", "cross", "inner", "left", "right"),
@@ -79,14 +80,16 @@ def named_paths(
     found: dict[tuple[str, str | None], PathTable] = {}
     names = set(taken)
     written: list[str] = []
-    is_expected = False
+    is_expected, before = False, ""
     for token in tokens(text):
         word = token.text.lower()
         if token.kind == "word" and word in _BEFORE_TABLES:
             is_expected = True
         elif word in _AFTER_TABLES or word in ("(", ")"):
             is_expected = False
-        if token.kind != "text" or not is_expected:
+        is_path = token.kind == "text" and is_expected and before in _BEFORE_PATHS
+        before = before if token.kind in ("space", "comment") else word
+        if not is_path:
             written.append(token.text)
             continue
         kind = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrflight.compute.sql.statements import is_view, split_statements
+from mrflight.compute.sql.statements import is_view, named_paths, split_statements
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,22 @@ def test_statements_end_at_semicolons(text: str, statements: list[str]) -> None:
 )
 def test_a_view_is_told_from_other_statements(statement: str, expected: bool) -> None:
     assert is_view(statement) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "paths"),
+    [
+        ("select * from 'a.csv'", 'select * from "a"', ["a.csv"]),
+        ("select * from -- all\n 'a.csv'", 'select * from -- all\n "a"', ["a.csv"]),
+        ("from 'a.csv' x, 'b.csv' y", 'from "a" x, "b" y', ["a.csv", "b.csv"]),
+        ("from t join delta.'a' using (k)", 'from t join "a" using (k)', ["a"]),
+        ("select 'a' from t where k = 'b'", "select 'a' from t where k = 'b'", []),
+        ("extract(year from date '2020-01-01')", "extract(year from date '2020-01-01')", []),
+    ],
+)
+def test_paths_are_named_where_a_table_is_expected(
+    text: str, expected: str, paths: list[str]
+) -> None:
+    written, tables = named_paths(text, lambda path: path.partition(".")[0])
+    assert written == expected
+    assert [table.path for table in tables] == paths
