@@ -18,6 +18,7 @@ import msgspec
 from mrflight.sinks.parts.open_files import translate_write_errors
 from mrflight.storage import Location
 from mrflight.storage.bad_rows_name import mark_name
+from mrflight.system.json_decoders import json_decoder
 
 
 class MarkContent(msgspec.Struct, frozen=True):
@@ -80,6 +81,6 @@ def is_locked(mark: Location) -> bool:
 def read_mark(mark: Location) -> MarkContent | None:
     """Return what a mark says; None if its job was killed as it wrote that. Raises OSError."""
     try:
-        return msgspec.json.decode(mark.read_bytes(), type=MarkContent)
+        return json_decoder(MarkContent).decode(mark.read_bytes())
     except msgspec.DecodeError:
         return None

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.config.spec import OutputFormat
+from mrflight.system.json_decoders import json_decoder
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,7 +63,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes) -> Manifest:
     """Return a manifest whose every part can be read; raise ValueError if ``data`` is not one."""
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = json_decoder(Manifest).decode(data)
         manifest.schema  # noqa: B018 - decoded here
         return manifest
     except (msgspec.MsgspecError, OSError, pa.ArrowException) as error:

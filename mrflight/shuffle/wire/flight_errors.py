@@ -28,6 +28,7 @@ from mrflight.errors import (
     ProtocolError,
     ServerUnavailableError,
 )
+from mrflight.system.json_decoders import json_decoder
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ def _error_in(error: Exception) -> MrflightError | None:
     if not extra:
         return None
     try:
-        body = msgspec.json.decode(extra, type=_WireError)
+        body = json_decoder(_WireError).decode(extra)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     kind = _BY_WIRE_NAME.get(body.error) or getattr(errors, body.error, None)

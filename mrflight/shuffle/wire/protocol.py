@@ -15,6 +15,7 @@ import msgspec
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import MAX_JOB_NAME
+from mrflight.system.json_decoders import json_decoder
 
 MAX_BODY_BYTES = 64 * 2**20
 """The size of an action's body. A commit of 100,000 partitions is about 2 MB."""
@@ -274,7 +275,7 @@ def decode(body: bytes | memoryview, message: type[M]) -> M:
     if len(body) > MAX_BODY_BYTES:
         raise ProtocolError(f"{message.__name__}: {len(body)} bytes, more than {MAX_BODY_BYTES}")
     try:
-        return msgspec.json.decode(body, type=message)
+        return json_decoder(message).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"{message.__name__}: {_shorten(str(error))}") from error
 
