@@ -1,0 +1,97 @@
+"""Queries by the stages of their plans, against DuckDB: chosen ones, and random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.query_answers import WAYS, Files, Way
+from tests.support.random_queries import RandomQuery, random_query, random_tables
+
+QUICK, ALL = 60, 1_000
+STEP = 20
+"""The random queries of one test."""
+
+UNORDERED = (
+    "select count(*) over () from mid",
+    "select sum(v) over (order by id nulls last) from mid",
+    "select distinct first_value(id) over (order by id nulls last) from big",
+    # Equal parts of one fragment, distributed in different ways or read twice.
+    "select a.id, b.v from big a join big b on a.k = b.k",
+    "select v from big where v > 2 union all select v from big where not (v > 2)",
+    "with w as (select k, s from mid) select a.s, b.s from w a join w b on a.k = b.k",
+    # Rows without columns.
+    "select b.v from big a cross join mid b",
+    "select (select min(s) from few) from big a full join few b on a.v = b.id",
+    "select f, count(f) from (select a.f from mid a, mid b where b.f is null) group by rollup (f)",
+    # Joins of texts from different kinds of files.
+    "select (select sum(few.d) from few where few.s = q.s) from (select upper(s) s from big) q",
+    # Joins that keep rows of the side that is sent to all.
+    "select a.id, b.id from few a left join big b on a.id < b.v",
+    "select a.id, b.id from few a full join big b on a.id < b.v and b.b",
+    "select id from few where k not in (select k from big)",
+    "select id from mid where k not in (select k from big where k is not null)",
+    "select id from big where k not in (select k from none)",
+    "select id from few where not exists (select 1 from big where big.v > few.k)",
+    "select a.id, b.id from none a right join big b on a.id < b.v",
+    # Unions of branches that run in one task and in several.
+    "select count(*) from big union all select v from mid union all select 1",
+    "select k from (select k from big union all select max(k) from mid) group by k",
+    "select k from big intersect select v from big",
+    "select k, s from big except select k, s from mid",
+    "select k, s, count(distinct d) from big group by cube (k, s)",
+)
+ORDERED = (
+    "select id from big order by v desc nulls last, id limit 5 offset 3",
+    "select s, count(*) c from mid group by s order by c desc, s nulls first limit 2",
+    "select id from (select id from mid order by id limit 7) order by id desc",
+    "select id from big order by id offset 50",
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
+    pytest.importorskip("datafusion")
+    with Files(tmp_path_factory.mktemp("tables"), random_tables(1)) as files:
+        yield files
+
+
+@pytest.mark.parametrize("number", range(len(UNORDERED + ORDERED)))
+def test_chosen_queries(files: Files, number: int) -> None:
+    text = (UNORDERED + ORDERED)[number]
+    query = RandomQuery(text, is_ordered=text in ORDERED)
+    expected = files.by_duckdb(query)
+    for way in WAYS:
+        assert files.by_stages(query, way) == expected, (text, way)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(n, marks=() if n < QUICK else pytest.mark.slow, id=f"seeds {n} and on")
+        for n in range(0, ALL, STEP)
+    ],
+)
+def test_random_queries(files: Files, first: int) -> None:
+    for seed in range(first, first + STEP):
+        ways = WAYS if first >= QUICK else WAYS[seed % len(WAYS) :][:1]
+        _check(files, seed, ways)
+
+
+def _check(files: Files, seed: int, ways: tuple[Way, ...]) -> None:
+    """Compare the answers to one query with DuckDB's.
+
+    A query that DataFusion as a whole cannot plan, or understands differently, says nothing.
+    """
+    query = random_query(seed)
+    expected = files.by_duckdb(query)
+    for way in ways:
+        try:
+            same = files.by_stages(query, way) == expected
+        except Exception as error:
+            assert files.fails_in_datafusion(query), (seed, way, query.text, error)
+            return
+        if not same:
+            got = files.by_stages(query, way)
+            assert got == files.by_datafusion(query), (seed, way, query.text)

@@ -1,0 +1,111 @@
+"""Answers to a query over small tables: by the stages of its plan, by DataFusion, and by DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mrflight.compute.sql.engine import new_session
+from tests.support import stages_in_process
+from tests.support.random_queries import RandomQuery
+
+Answer = list[tuple[object, ...]]
+
+
+class Way(NamedTuple):
+    """How the stages of a query are planned and run."""
+
+    partitions: int
+    broadcast: str
+    """See `tests.support.stages_in_process.BROADCASTS`."""
+    tables: str
+    """``scanned``: a file each, which DataFusion scans; ``fed``: several, which tasks are given;
+    ``mixed``: some of each."""
+
+
+WAYS = (
+    Way(1, "planned", "scanned"),
+    Way(1, "planned", "fed"),
+    Way(2, "never", "scanned"),
+    Way(2, "always", "mixed"),
+    Way(7, "planned", "scanned"),
+    Way(7, "never", "mixed"),
+    Way(7, "never", "fed"),
+    Way(7, "always", "scanned"),
+    Way(2, "always", "fed"),
+)
+
+
+class Files:
+    """Tables as files of several kinds."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, pa.Table]) -> None:
+        self._folder = folder
+        self._tables = tables
+        self._scanned, self._fed = {}, {}
+        for name, table in tables.items():
+            self._scanned[name] = str(folder / f"{name}.parquet")
+            pq.write_table(table, self._scanned[name], row_group_size=5)
+            (folder / name).mkdir()
+            third = max(1, -(-len(table) // 3))
+            for number in range(3):
+                part = table.slice(number * third, third)
+                pq.write_table(part, folder / name / f"{number}.parquet")
+            self._fed[name] = str(folder / name / "*.parquet")
+        self._duckdb = duckdb.connect(config={"threads": 1})
+        for name, table in tables.items():
+            self._duckdb.register(name, table)
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._duckdb.close()
+
+    def by_duckdb(self, query: RandomQuery) -> Answer:
+        return answer(self._duckdb.sql(query.text).to_arrow_table(), query)
+
+    def by_datafusion(self, query: RandomQuery) -> Answer:
+        """The answer of DataFusion in one piece, with its own options."""
+        session = new_session({})
+        for name in self._tables:
+            session.register_parquet(name, self._scanned[name])
+        rows = session.sql(query.text)
+        return answer(pa.Table.from_batches(rows.collect(), rows.schema()), query)
+
+    def fails_in_datafusion(self, query: RandomQuery) -> bool:
+        """Return whether DataFusion cannot answer the query in one piece either."""
+        try:
+            self.by_datafusion(query)
+        except Exception:  # DataFusion raises a bare Exception for all errors
+            return True
+        return False
+
+    def by_stages(self, query: RandomQuery, way: Way) -> Answer:
+        """The answer of the stages that are planned, run in this process."""
+        paths = self._scanned if way.tables == "scanned" else self._fed
+        if way.tables == "mixed":
+            paths = {**self._fed, "big": self._scanned["big"], "none": self._scanned["none"]}
+        spec = stages_in_process.query_spec(query.text, paths, way.partitions)
+        plan = stages_in_process.planned(spec, self._folder, way.broadcast)
+        return answer(stages_in_process.run(plan, self._folder), query)
+
+
+def answer(table: pa.Table, query: RandomQuery) -> Answer:
+    """The rows, sorted unless the query orders them; equal numbers of several types are equal."""
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    rows = list(zip(*columns, strict=True))
+    return rows if query.is_ordered else sorted(rows, key=repr)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return value
+    number = round(float(value), 6)
+    return 0.0 if number == 0 else number

@@ -1,0 +1,187 @@
+"""Runs the stages of a planned query in this process, one task after the other, without servers.
+
+The planner, the map tasks' splits, the partitioners and the fragments are those of a job. Only what
+moves rows between tasks is missing: rows go from one task to the next in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
+from mrflight.config.job_file import decode_job
+from mrflight.config.spec import NO_OUTPUT, JobSpec
+from mrflight.planner import sql_plan
+from mrflight.planner.analyze import plan_result
+from mrflight.planner.job_plan import JobPlan
+from mrflight.planner.map_plan import ShuffleInput
+from mrflight.planner.stage_plan import StagePlan
+from mrflight.sources.base import Reader, Source, Split
+from mrflight.tasks.cogroup import Rows
+from mrflight.tasks.fragment import Fragment, FragmentReader
+from mrflight.tasks.map_task import MapTask
+from mrflight.tasks.mapper import Mapper
+from mrflight.tasks.task_memory import TaskMemory
+from tests.support.plans import MEMORY
+
+WORKERS = 2
+
+_DIVIDE_SMALL_FILES = {"datafusion.optimizer.repartition_file_min_size": "3000"}
+
+BROADCASTS: Mapping[str, Mapping[str, object]] = {
+    "planned": {},
+    "never": {"BroadcastLimits.allow": lambda *_: False, "_FEW_ROWS": -1},
+    "always": {
+        "BroadcastLimits.allow": lambda _, join: (
+            all(side.kind == "RepartitionExec" for side in join.children) and not join.keeps_left
+        ),
+        "_FEW_ROWS": -1,
+    },
+}
+"""When the left side of a join is sent to all tasks: as planned, or whenever that is right."""
+
+
+def query_spec(text: str, paths: Mapping[str, str], partitions: int) -> JobSpec:
+    """A job that runs a query over the files of these paths."""
+    sections: dict[str, Any] = {
+        "job": {"name": "query", "sql": text},
+        "inputs": {name: {"path": path} for name, path in paths.items()},
+        "output": {"table": "unused"},
+        "shuffle": {"partitions": partitions},
+    }
+    return msgspec.structs.replace(decode_job(sections), output=NO_OUTPUT)
+
+
+def planned(spec: JobSpec, folder: Path, broadcast: str = "planned") -> JobPlan:
+    """The plan, in which small files have several groups, as large ones have."""
+    options = {**sql_plan._PLANNING, **_DIVIDE_SMALL_FILES}
+    with patch.object(sql_plan, "_PLANNING", options):
+        patches = [
+            patch(f"mrflight.compute.sql.physical.fragments.{name}", value)
+            for name, value in BROADCASTS[broadcast].items()
+        ]
+        for each in patches:
+            each.start()
+        try:
+            return plan_result(spec, folder, "job", WORKERS, MEMORY)
+        finally:
+            for each in patches:
+                each.stop()
+
+
+def run(plan: JobPlan, folder: Path) -> pa.Table:
+    """The rows of the job's last stage, in their order."""
+    memory = TaskMemory(2**28, folder)
+    results: dict[str, list[_Rows]] = {}
+    for stage in plan.stages:
+        intermediate = {
+            name: _Results(results[section.stage]).source(name)
+            for name, section in stage.spec.inputs.items()
+            if section.stage is not None
+        }
+        results[stage.name] = list(_stage(plan.plan_stage(stage, intermediate), memory))
+    parts = results[plan.stages[-1].name]
+    return pa.Table.from_batches([each for part in parts for each in part.batches], parts[0].schema)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows that one task makes, or those of a partition."""
+
+    schema: pa.Schema
+    batches: list[pa.RecordBatch]
+
+    def __len__(self) -> int:
+        return sum(each.num_rows for each in self.batches)
+
+    @property
+    def pair(self) -> Rows:
+        """What a co-group takes."""
+        return self.schema, iter(self.batches)
+
+
+@dataclass
+class _Results(Reader):
+    """Reads the results of a stage's tasks, each of which is a split."""
+
+    tasks: list[_Rows]
+
+    @property
+    def schema(self) -> pa.Schema | None:  # type: ignore[override]
+        return self.tasks[0].schema
+
+    def source(self, name: str) -> Source:
+        splits = tuple(Split(name, n, n + 1, 1) for n in range(len(self.tasks)))
+        return Source(name, self, (), len(splits), splits, is_intermediate=True)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return iter(self.tasks[split.start].batches)
+
+
+def _stage(plan: StagePlan, memory: TaskMemory) -> Iterator[_Rows]:
+    """Yield the result of each task."""
+    sides = {side.name: list(_shuffled(side)) for side in plan.sides}
+    if plan.stream is None:
+        parts = [_part(sides, number) for number in range(max(map(len, sides.values())))]
+        # The scheduler leaves partitions without rows out.
+        for part in [each for each in parts if any(map(len, each.values()))] or parts[:1]:
+            if plan.cogroup is None:
+                (only,) = part.values()
+                yield only
+            else:
+                yield _result(plan.cogroup.apply({n: rows.pair for n, rows in part.items()}, memory))
+        return
+    source = plan.stream.source
+    for split in source.splits:
+        tables = {name: rows.pair for name, (rows,) in sides.items()}
+        if plan.stream.reader_kind is FragmentReader:
+            fragment = plan.cogroup
+            assert isinstance(fragment, Fragment)
+            group = split.start if fragment.scans else None
+            yield _result((fragment.schema, fragment.run(tables, memory, group)))
+            continue
+        assert plan.cogroup is not None
+        batches = list(Mapper(source.reader, split, plan.stream.row_map).batches())
+        tables[source.name] = batches[0].schema, iter(batches)
+        yield _result(plan.cogroup.apply(tables, memory))
+
+
+def _part(sides: Mapping[str, list[_Rows]], number: int) -> dict[str, _Rows]:
+    return {n: each[number if len(each) > 1 else 0] for n, each in sides.items()}
+
+
+def _result(rows: Rows) -> _Rows:
+    schema, batches = rows
+    return _Rows(schema, [decode_dictionaries(each) for each in batches])
+
+
+def _shuffled(side: ShuffleInput) -> Iterator[_Rows]:
+    """Yield the partitions of one side, after all of its maps."""
+    assert side.schema is not None
+    schema = canonical_schema(side.schema)
+    parts: list[list[pa.RecordBatch]] = [[] for _ in range(side.partitions)]
+    for task in side.map_tasks:
+        for number, batch in _mapped(task, schema):
+            parts[number].append(batch)
+    for batches in parts:
+        yield _Rows(schema, batches)
+
+
+def _mapped(task: MapTask, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of a map task with the partitions that they go to."""
+    partitioner = task.partitioner.partitioner(task.map_id)
+    for batch in Mapper(task.reader, task.split, task.row_map).batches():
+        rows = to_canonical(decode_dictionaries(batch), schema)
+        ids = np.asarray(partitioner.ids(rows))
+        for number in np.unique(ids):
+            yield int(number), rows.filter(pa.array(ids == number))
+
+
