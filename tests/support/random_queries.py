@@ -95,10 +95,9 @@ class _Generator:
 
     def query(self) -> RandomQuery:
         rng = self._rng
-        made = rng.choice(
-            [self._plain, self._grouped, self._grouped, self._windows, self._set, self._set]
-            + [self._partitioned, self._common, self._distinct]
-        )(2)
+        often = self._grouped, self._set
+        seldom = self._plain, self._windows, self._partitioned, self._common, self._distinct
+        made = rng.choice([*often, *often, *seldom])(2)
         if rng.random() < 0.6:
             return RandomQuery(made.text, is_ordered=False)
         return RandomQuery(f"select * from ({made.text}) q {self._order(made)}", is_ordered=True)
@@ -261,7 +260,8 @@ class _Generator:
         rng = self._rng
         parts, order = rng.choice(columns).text, rng.choice(columns)
         by = rng.choice([f"partition by {parts} ", f"partition by {parts} ", ""])
-        sort = f"order by {order.text} {rng.choice(['', 'desc '])}nulls {rng.choice(['first', 'last'])}"
+        direction, nulls = rng.choice(["", "desc "]), rng.choice(["first", "last"])
+        sort = f"order by {order.text} {direction}nulls {nulls}"
         column = rng.choice([each for each in columns if each.kind in (INT, DECIMAL)] or [None])
         options = [
             _Column(f"rank() over ({by}{sort})", INT),

@@ -21,6 +21,7 @@ from mrflight.config.job_file import decode_job
 from mrflight.config.spec import NO_OUTPUT, JobSpec
 from mrflight.planner import sql_plan
 from mrflight.planner.analyze import plan_result
+from mrflight.planner.cogroup_plan import StreamedSide
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
@@ -129,29 +130,33 @@ class _Results(Reader):
 def _stage(plan: StagePlan, memory: TaskMemory) -> Iterator[_Rows]:
     """Yield the result of each task."""
     sides = {side.name: list(_shuffled(side)) for side in plan.sides}
-    if plan.stream is None:
-        parts = [_part(sides, number) for number in range(max(map(len, sides.values())))]
-        # The scheduler leaves partitions without rows out.
-        for part in [each for each in parts if any(map(len, each.values()))] or parts[:1]:
-            if plan.cogroup is None:
-                (only,) = part.values()
-                yield only
-            else:
-                yield _result(plan.cogroup.apply({n: rows.pair for n, rows in part.items()}, memory))
+    if plan.stream is not None:
+        yield from _streamed(plan.stream, plan.cogroup, sides, memory)
         return
-    source = plan.stream.source
-    for split in source.splits:
+    parts = [_part(sides, number) for number in range(max(map(len, sides.values())))]
+    # The scheduler leaves partitions without rows out.
+    for part in [each for each in parts if any(map(len, each.values()))] or parts[:1]:
+        if plan.cogroup is None:
+            yield from part.values()
+        else:
+            tables = {name: rows.pair for name, rows in part.items()}
+            yield _result(plan.cogroup.apply(tables, memory))
+
+
+def _streamed(
+    stream: StreamedSide, fragment: object, sides: Mapping[str, list[_Rows]], memory: TaskMemory
+) -> Iterator[_Rows]:
+    """Yield the result of each split: of an input, or of the groups of files of a fragment."""
+    assert isinstance(fragment, Fragment)
+    for split in stream.source.splits:
         tables = {name: rows.pair for name, (rows,) in sides.items()}
-        if plan.stream.reader_kind is FragmentReader:
-            fragment = plan.cogroup
-            assert isinstance(fragment, Fragment)
+        if stream.reader_kind is FragmentReader:
             group = split.start if fragment.scans else None
             yield _result((fragment.schema, fragment.run(tables, memory, group)))
             continue
-        assert plan.cogroup is not None
-        batches = list(Mapper(source.reader, split, plan.stream.row_map).batches())
-        tables[source.name] = batches[0].schema, iter(batches)
-        yield _result(plan.cogroup.apply(tables, memory))
+        batches = list(Mapper(stream.source.reader, split, stream.row_map).batches())
+        tables[stream.source.name] = batches[0].schema, iter(batches)
+        yield _result(fragment.apply(tables, memory))
 
 
 def _part(sides: Mapping[str, list[_Rows]], number: int) -> dict[str, _Rows]:
@@ -183,5 +188,3 @@ def _mapped(task: MapTask, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBa
         ids = np.asarray(partitioner.ids(rows))
         for number in np.unique(ids):
             yield int(number), rows.filter(pa.array(ids == number))
-
-

@@ -1,0 +1,316 @@
+"""What is taken for granted of DataFusion's plans: see `mrflight.compute.sql.physical.plan_fields`.
+
+If a test fails with a new version of DataFusion, look into its ``datafusion.proto``.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mrflight.compute.sql.engine import new_session
+from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.nodes import Node
+from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
+from mrflight.compute.sql.physical.protobuf import (
+    encode_field,
+    only_field,
+    replaced,
+    values_of,
+    with_children,
+    with_values,
+)
+from mrflight.compute.sql.physical.scans import (
+    files_of,
+    named,
+    narrowed,
+    reading,
+    without_statistics,
+)
+from mrflight.compute.sql.statements import split_statements
+from mrflight.planner import sql_plan
+from tests.support.experiments import TPCH, load
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+QUERIES = sorted((TPCH / "queries").glob("q*.sql"))
+OPTIONS = {
+    **sql_plan._PLANNING,
+    "datafusion.optimizer.repartition_file_min_size": "1",
+}
+
+
+ROWS = 10_000
+"""More than a batch: fewer rows would stay in one partition."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known_version() -> None:
+    pytest.importorskip("datafusion")
+    found = version("datafusion")
+    assert found.startswith("55."), (
+        f"DataFusion {found}: check every field of plan_fields, and then name the version here"
+    )
+
+
+@pytest.fixture(scope="module")
+def tpch(tmp_path_factory: pytest.TempPathFactory) -> SessionContext:
+    """A session with the tables of TPC-H, of some rows each."""
+    generate = load(TPCH / "generate.py")
+    try:
+        generate.generator()
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    folder = tmp_path_factory.mktemp("tpch")
+    generate.write(0.001, folder)
+    session = new_session(OPTIONS, partitions=3)
+    for path in folder.glob("*.parquet"):
+        session.register_parquet(path.stem, str(path))
+    return session
+
+
+@pytest.fixture
+def session() -> SessionContext:
+    return new_session(OPTIONS, partitions=3)
+
+
+@pytest.fixture
+def numbers(tmp_path: Path, session: SessionContext) -> Path:
+    """A Parquet file in row groups, which is the table ``numbers``."""
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"n": range(ROWS), "s": ["ab"] * ROWS}), path, row_group_size=1_000)
+    session.register_parquet("numbers", str(path))
+    return path
+
+
+def _node(session: SessionContext, text: str) -> Node:
+    return Node(session.sql(text).execution_plan(), session, iter(()))
+
+
+def _decoded(session: SessionContext, plan: bytes) -> Node:
+    from datafusion import ExecutionPlan
+
+    return Node(ExecutionPlan.from_bytes(session, plan), session, iter(()))
+
+
+def _rows(session: SessionContext, plan: bytes) -> pa.Table:
+    from datafusion import ExecutionPlan
+
+    node = ExecutionPlan.from_bytes(session, plan)
+    parts = range(node.partition_count)
+    batches = [each.to_pyarrow() for part in parts for each in session.execute(node, part)]
+    return pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize("path", QUERIES, ids=[path.stem for path in QUERIES])
+def test_a_node_holds_the_bytes_of_its_children_in_order(tpch: SessionContext, path: Path) -> None:
+    """So they can be replaced; and a decoded plan is the same plan."""
+    *views, text = split_statements(path.read_text())
+    for view in views:
+        tpch.sql(view)
+    root = _node(tpch, text)
+    kept = ("FilterExec", "DataSourceExec")  # whose texts say what was pruned at planning
+    for node in root.walk():
+        children = [child.encoded for child in node.children]
+        if children:
+            assert with_children(node.encoded, children, children) == node.encoded, node.text
+    for node, again in zip(root.walk(), _decoded(tpch, root.encoded).walk(), strict=True):
+        assert (node.kind, node.partitions) == (again.kind, again.partitions)
+        assert node.kind in kept or node.text == again.text
+
+
+def test_equal_children_are_replaced_by_their_places(
+    session: SessionContext, numbers: Path
+) -> None:
+    root = _node(session, "select n from numbers union all select n from numbers")
+    union = next(node for node in root.walk() if node.kind == "UnionExec")
+    one, two = union.children
+    assert one.encoded == two.encoded
+    kept = with_children(
+        union.encoded, [one.encoded, two.encoded], [one.encoded, narrowed(two.encoded, 0)]
+    )
+    counts = [_rows(session, each).num_rows for each in (union.encoded, one.encoded, kept)]
+    assert counts[0] == 2 * ROWS
+    assert counts[1] == ROWS
+    assert ROWS < counts[2] < 2 * ROWS
+
+
+def test_each_row_of_a_scan_is_in_one_group(session: SessionContext, numbers: Path) -> None:
+    scan = _node(session, "select n from numbers")
+    assert scan.is_scan
+    assert scan.partitions == 3
+    assert set(files_of(scan.encoded)) == {str(numbers)} == {scan.scanned_file}
+    parts = [_rows(session, narrowed(scan.encoded, group)) for group in range(3)]
+    assert all(part.num_rows for part in parts)
+    assert sorted(n for part in parts for n in part["n"].to_pylist()) == list(range(ROWS))
+    assert _decoded(session, narrowed(scan.encoded, 1)).partitions == 1
+    assert not list(session.execute(_plan(session, narrowed(scan.encoded, 99)), 0))
+
+
+def _plan(session: SessionContext, encoded: bytes) -> object:
+    from datafusion import ExecutionPlan
+
+    return ExecutionPlan.from_bytes(session, encoded)
+
+
+def test_statistics_of_files_are_left_out(session: SessionContext, numbers: Path) -> None:
+    scan = _node(session, "select * from numbers where n >= 9995").encoded
+    (found,) = (
+        node.encoded for node in _decoded(session, scan).walk() if node.kind == "DataSourceExec"
+    )
+    light = without_statistics(found)
+    assert len(light) < len(found)
+    plan = replaced(scan, found, light)
+    assert _rows(session, plan)["n"].to_pylist() == list(range(9995, ROWS))
+
+
+def test_the_fields_of_a_scan(session: SessionContext, numbers: Path) -> None:
+    _, node = only_field(_node(session, "select n as m from numbers").encoded)
+    (config,) = values_of(node, of.SCAN_CONFIG)
+    groups = values_of(config, of.FILE_GROUPS)
+    files = [file for group in groups for file in values_of(group, of.FILES)]
+    assert len(groups) == 3
+    assert {values_of(file, of.FILE_PATH)[0] for file in files} == {str(numbers)[1:].encode()}
+    assert all(values_of(file, of.FILE_RANGE) for file in files)
+    (projection,) = values_of(config, of.PROJECTION)
+    (column,) = values_of(projection, of.PROJECTED)
+    assert values_of(column, of.ALIAS) == [b"m"]
+
+
+KINDS = pa.schema(
+    [
+        ("same", pa.int64()),
+        ("same", pa.string()),
+        ("view", pa.string_view()),
+        ("bytes", pa.binary_view()),
+        ("decimal", pa.decimal128(12, 3)),
+        ("day", pa.date32()),
+        ("instant", pa.timestamp("us", "UTC")),
+        ("list", pa.list_(pa.struct([("x", pa.float64()), ("y", pa.string())]))),
+        ("struct", pa.struct([("a", pa.decimal128(5, 1)), ("b", pa.list_(pa.int32()))])),
+        ("none", pa.null()),
+        ("flag", pa.bool_()),
+    ]
+)
+
+
+@pytest.fixture
+def probe(tmp_path: Path, session: SessionContext) -> PlanProbe:
+    (tmp_path / "probe").mkdir()
+    return PlanProbe(session, tmp_path / "probe")
+
+
+@pytest.mark.parametrize("schema", [KINDS, KINDS.empty_table().select([]).schema])
+def test_a_scan_of_a_schema_takes_the_place_of_a_part(
+    tmp_path: Path, session: SessionContext, probe: PlanProbe, schema: pa.Schema
+) -> None:
+    """Also with columns of equal names, and without columns."""
+    scan = probe.scan(schema, "/rows")
+    empty = probe.empty_scan(scan)
+    assert _types(probe.schema(empty)) == _types(schema)
+    path = tmp_path / "rows.arrow"
+    in_file = positional(schema)
+    rows = [dict.fromkeys(in_file.names)] * 7
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, in_file) as out:
+        out.write_batch(pa.RecordBatch.from_pylist(rows, in_file))
+    read = reading(scan, str(path), path.stat().st_size)
+    (batch,) = (each.to_pyarrow() for each in session.execute(_plan(session, read), 0))
+    assert (batch.num_rows, _types(batch.schema)) == (7, _types(schema))
+
+
+def _types(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema]
+
+
+def test_the_schema_of_a_part_is_found_without_rows(
+    session: SessionContext, numbers: Path, probe: PlanProbe
+) -> None:
+    root = _node(session, "select s, s as t, sum(n) as total, avg(n) from numbers group by s")
+    (scan,) = (node.encoded for node in root.walk() if node.is_scan)
+    found = probe.schema(replaced(root.encoded, scan, narrowed(scan, 99)))
+    assert found.names == ["s", "t", "total", "avg(numbers.n)"]
+    assert found.types == [pa.string_view(), pa.string_view(), pa.int64(), pa.float64()]
+
+
+def test_columns_of_a_scan_are_renamed(session: SessionContext, numbers: Path) -> None:
+    scan = _node(session, "select * from numbers").encoded
+    assert _rows(session, named(scan, ["x", "x"])).schema.names == ["x", "x"]
+    assert _rows(session, named(scan, [])).num_rows == ROWS
+
+
+def test_texts_of_parquet_files_are_views(session: SessionContext, numbers: Path) -> None:
+    found = pa.schema(session.table("numbers").schema())
+    assert found.field("s").type == pa.string_view()
+    assert with_views(pa.schema([("s", pa.string())])) == pa.schema([("s", pa.string_view())])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "number"),
+    [
+        ("select n from numbers order by n", "SortExec", of.SORT_NODE),
+        ("select n from numbers order by n", "SortPreservingMergeExec", of.MERGE_NODE),
+        ("select count(n + 1) from numbers", "CoalescePartitionsExec", of.COALESCE_NODE),
+        ("select n from numbers union all select n from numbers", "UnionExec", of.UNION_NODE),
+    ],
+)
+def test_the_numbers_of_nodes(
+    session: SessionContext, numbers: Path, text: str, kind: str, number: int
+) -> None:
+    found = [node for node in _node(session, text).walk() if node.kind == kind]
+    assert [only_field(node.encoded)[0] for node in found] == [number]
+
+
+def test_a_merge_is_a_sort_of_one_partition(session: SessionContext, numbers: Path) -> None:
+    root = _node(session, "select n from numbers order by n % 10, n desc limit 25 offset 2")
+    (merge,) = (node for node in root.walk() if node.kind == "SortPreservingMergeExec")
+    (child,) = merge.children
+    (scan,) = (node.encoded for node in root.walk() if node.is_scan)
+    (group,) = {values_of(_config(narrowed(scan, 0)), of.FILE_GROUPS)[0]}
+    assert group
+    one = with_children(merge.encoded, [child.encoded], [encode_field(*_one_partition(scan))])
+    sort = encode_field(of.SORT_NODE, only_field(one)[1])
+    assert _decoded(session, sort).kind == "SortExec"
+    found = _rows(session, replaced(root.encoded, merge.encoded, sort))["n"].to_pylist()
+    assert found == sorted(range(ROWS), key=lambda n: (n % 10, -n))[2:27]
+
+
+def _config(scan: bytes) -> bytes:
+    return values_of(only_field(scan)[1], of.SCAN_CONFIG)[0]
+
+
+def _one_partition(scan: bytes) -> tuple[int, bytes]:
+    """Return the number and the value of a scan with all files in one group."""
+    kind, node = only_field(scan)
+    config = _config(scan)
+    groups = values_of(config, of.FILE_GROUPS)
+    files = [file for group in groups for file in values_of(group, of.FILES)]
+    one = with_values(b"", of.FILES, files)
+    config = with_values(config, of.FILE_GROUPS, [one])
+    return kind, with_values(node, of.SCAN_CONFIG, [config])
+
+
+def test_a_union_of_one_partition(session: SessionContext, numbers: Path) -> None:
+    """An interleave is decoded from the fields of a union."""
+    root = _node(
+        session,
+        "select n, count(*) c from numbers group by n union all "
+        "select n, count(*) c from numbers group by n",
+    )
+    (union,) = (n for n in root.walk() if n.kind in ("UnionExec", "InterleaveExec"))
+    _, inputs = only_field(union.encoded)
+    merged = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, inputs)))
+    node = _decoded(session, merged)
+    assert (node.kind, node.partitions) == ("CoalescePartitionsExec", 1)
+    assert [child.kind for child in node.children] == ["UnionExec"]
+
+
+def test_the_keys_of_a_hash_repartition_are_columns(session: SessionContext, numbers: Path) -> None:
+    root = _node(session, "select count(*), s, n % 3 from numbers group by n % 3, s")
+    found = [n for n in root.walk() if n.kind == "RepartitionExec" and n.hash_columns is not None]
+    assert [(node.hash_columns, node.partitions) for node in found] == [((0, 1), 3)]
