@@ -18,6 +18,12 @@ UNORDERED = (
     "select count(*) over () from mid",
     "select sum(v) over (order by id nulls last) from mid",
     "select distinct first_value(id) over (order by id nulls last) from big",
+    # Windows over rows that DataFusion knows to be sorted before they are distributed.
+    "select id, rank() over (order by s desc nulls first), count(*) over (partition by s) from few",
+    "select s, k, rank() over (partition by s order by k desc nulls first), "
+    "count(*) over (partition by k) from (select s, k from big order by s, k limit 40)",
+    "select c, dense_rank() over (partition by b order by c), dense_rank() over (partition by c) "
+    "from (select v c, b from mid order by v nulls first, b nulls first limit 20)",
     # Equal parts of one fragment, distributed in different ways or read twice.
     "select a.id, b.v from big a join big b on a.k = b.k",
     "select v from big where v > 2 union all select v from big where not (v > 2)",
@@ -48,6 +54,8 @@ ORDERED = (
     "select s, count(*) c from mid group by s order by c desc, s nulls first limit 2",
     "select id from (select id from mid order by id limit 7) order by id desc",
     "select id from big order by id offset 50",
+    "select v, count(*) over (partition by v) c from (select v from big order by v desc "
+    "nulls last limit 50) order by v desc nulls last limit 5",
 )
 
 

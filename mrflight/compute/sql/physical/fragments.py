@@ -13,9 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
-from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, Node
+from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scans import reading
+from mrflight.compute.sql.physical.windows import as_sorted, sorted_for
 from mrflight.errors import JobFileError
 
 Way = Literal["hash", "gather", "first", "any"]
@@ -78,6 +79,8 @@ class _Draft(msgspec.Struct, frozen=True):
     scans: tuple[bytes, ...] = ()
     small_scans: tuple[bytes, ...] = ()
     lines: tuple[str, ...] = ()
+    lost_order: bool = False
+    """True if its rows were sorted below an exchange, and DataFusion may have relied on that."""
 
     @property
     def is_fed(self) -> bool:
@@ -95,6 +98,7 @@ class _Draft(msgspec.Struct, frozen=True):
             tuple(scan for draft in below for scan in draft.scans),
             tuple(scan for draft in below for scan in draft.small_scans),
             (node.text, *(line for draft in below for line in draft.lines)),
+            any(draft.lost_order for draft in below) and node.kind != "SortExec",
         )
 
 
@@ -186,7 +190,14 @@ class _Cutter:
         if node.kind in UNIONS:
             return self._union(node, by_keys)
         (child,) = node.children
-        return _Draft.over(node, self._draft(child, by_keys=by_keys or node.needs_keys_together))
+        draft = self._draft(child, by_keys=by_keys or node.needs_keys_together)
+        if draft.lost_order and node.kind in WINDOWS:
+            draft = replace(draft, encoded=sorted_for(node.encoded, draft.encoded))
+            made = _Draft.over(node, draft)
+            return replace(made, encoded=as_sorted(made.encoded))
+        if draft.lost_order and node.kind == "LocalLimitExec":
+            return draft  # which rows are the first ones is decided where all are merged
+        return _Draft.over(node, draft)
 
     def _leaf(self, node: Node) -> _Draft:
         if not node.is_scan:
@@ -208,7 +219,8 @@ class _Cutter:
     def _repartition(self, node: Node, by_keys: bool) -> _Draft:
         (child,) = node.children
         if (keys := node.hash_columns) is not None:
-            return self._exchange("hash", child, node.partitions, keys)
+            draft = self._exchange("hash", child, node.partitions, keys)
+            return replace(draft, lost_order=node.keeps_order)
         # It only lets more threads work on the same rows. Here tasks are what works.
         return self._draft(child, by_keys=by_keys)
 

@@ -16,6 +16,7 @@ _JOIN_TYPE = re.compile(r"join_type=(\w+)")
 
 JOINS = ("HashJoinExec", "NestedLoopJoinExec", "CrossJoinExec", "SortMergeJoinExec")
 UNIONS = ("UnionExec", "InterleaveExec")
+WINDOWS = ("WindowAggExec", "BoundedWindowAggExec")
 _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")
 """The joins that emit rows of their left side, which therefore must be in one task only."""
@@ -66,6 +67,11 @@ class Node:
         return tuple(int(each.rpartition("@")[2]) for each in partitioning.hash_expressions or ())
 
     @property
+    def keeps_order(self) -> bool:
+        """True for a repartition whose partitions are sorted as the rows that it distributes."""
+        return "maintains_sort_order=true" in self.text or "preserve_order=true" in self.text
+
+    @property
     def is_scan(self) -> bool:
         """True if it reads files, in as many groups as it has partitions."""
         return self.kind == "DataSourceExec" and "file_groups=" in self.text
@@ -97,8 +103,7 @@ class Node:
             return any(mode in self.text for mode in _BY_PARTITION)
         return self.is_partitioned_join or self.kind in (
             "InterleaveExec",
-            "WindowAggExec",
-            "BoundedWindowAggExec",
+            *WINDOWS,
         )
 
     def walk(self) -> Iterator[Node]:

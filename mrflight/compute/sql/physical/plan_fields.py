@@ -16,6 +16,23 @@ SORT_NODE: Final = 10
 """``PhysicalPlanNode.sort``."""
 MERGE_NODE: Final = 21
 """``PhysicalPlanNode.sort_preserving_merge``, whose input, expr and fetch are those of a sort."""
+SORT_KEYS: Final = 2
+"""``SortExecNode.expr``: a key each."""
+SORT_FETCH: Final = 3
+"""``SortExecNode.fetch``: -1 for all rows."""
+SORT_KEY: Final = 10
+"""``PhysicalExprNode.sort``, whose fields are the next two."""
+SORTED: Final = 1
+"""``PhysicalSortExprNode.expr``."""
+ASCENDING: Final = 2
+WINDOW_EXPRESSIONS: Final = 2
+"""``WindowAggExecNode.window_expr``."""
+WINDOW_PARTITIONS: Final = 5
+"""``WindowAggExecNode.partition_keys``."""
+WINDOW_MODES: Final = (7, 8, 9)
+"""``WindowAggExecNode.input_order_mode``: linear, partially sorted, or sorted, if it is bounded."""
+WINDOW_ORDER: Final = 6
+"""``PhysicalWindowExprNode.order_by``: a ``PhysicalSortExprNode`` each."""
 SCAN_CONFIG: Final = 1
 """``base_conf`` of the scan of any format."""
 FILE_GROUPS: Final = 1

@@ -1,0 +1,40 @@
+"""Windows in the bytes of a plan: the order of the rows that they take for granted."""
+
+from __future__ import annotations
+
+from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.protobuf import (
+    encode_field,
+    only_field,
+    values_of,
+    with_values,
+)
+
+_ALL_ROWS = 2**64 - 1
+"""-1 as a varint."""
+
+
+def sorted_for(window: bytes, child: bytes) -> bytes:
+    """Return a sort of the rows below a window, as `as_sorted` needs them."""
+    _, node = only_field(window)
+    partitions = values_of(node, of.WINDOW_PARTITIONS)
+    keys = [encode_field(of.SORTED, each) + encode_field(of.ASCENDING, 1) for each in partitions]
+    first, *_ = values_of(node, of.WINDOW_EXPRESSIONS)
+    keys += [
+        each
+        for each in values_of(first, of.WINDOW_ORDER)
+        if values_of(each, of.SORTED)[0] not in partitions
+    ]
+    sort = encode_field(1, child)
+    sort += b"".join(encode_field(of.SORT_KEYS, encode_field(of.SORT_KEY, each)) for each in keys)
+    return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, _ALL_ROWS))
+
+
+def as_sorted(window: bytes) -> bytes:
+    """Return a window over rows that are sorted by its partitions, and then by its order."""
+    kind, node = only_field(window)
+    if not any(values_of(node, mode) for mode in of.WINDOW_MODES):
+        return window  # one that is not bounded is always over sorted rows
+    for mode in of.WINDOW_MODES:
+        node = with_values(node, mode, [])
+    return encode_field(kind, with_values(node, of.WINDOW_MODES[-1], [b""]))
