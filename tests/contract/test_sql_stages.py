@@ -24,6 +24,10 @@ UNORDERED = (
     "count(*) over (partition by k) from (select s, k from big order by s, k limit 40)",
     "select c, dense_rank() over (partition by b order by c), dense_rank() over (partition by c) "
     "from (select v c, b from mid order by v nulls first, b nulls first limit 20)",
+    "select b.v, max(a.d) over (partition by b.d) "
+    "from (select d from big order by f nulls first, id limit 1) a join mid b on a.d = b.d",
+    # Columns that are not needed, but counted.
+    "select t from (select * from big order by 3 desc nulls last, 1 limit 6)",
     # Equal parts of one fragment, distributed in different ways or read twice.
     "select a.id, b.v from big a join big b on a.k = b.k",
     "select v from big where v > 2 union all select v from big where not (v > 2)",

@@ -16,18 +16,34 @@ _ALL_ROWS = 2**64 - 1
 
 def sorted_for(window: bytes, child: bytes) -> bytes:
     """Return a sort of the rows below a window, as `as_sorted` needs them."""
-    _, node = only_field(window)
-    partitions = values_of(node, of.WINDOW_PARTITIONS)
+    partitions, order = _keys(window)
     keys = [encode_field(of.SORTED, each) + encode_field(of.ASCENDING, 1) for each in partitions]
-    first, *_ = values_of(node, of.WINDOW_EXPRESSIONS)
-    keys += [
-        each
-        for each in values_of(first, of.WINDOW_ORDER)
-        if values_of(each, of.SORTED)[0] not in partitions
-    ]
     sort = encode_field(1, child)
-    sort += b"".join(encode_field(of.SORT_KEYS, encode_field(of.SORT_KEY, each)) for each in keys)
+    sort += b"".join(
+        encode_field(of.SORT_KEYS, encode_field(of.SORT_KEY, each)) for each in keys + order
+    )
     return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, _ALL_ROWS))
+
+
+def is_sorted_for(window: bytes, sort: bytes) -> bool:
+    """Return whether a sort names all keys of a window, and not only others that equal them."""
+    partitions, order = _keys(window)
+    _, node = only_field(sort)
+    keys = [
+        value for each in values_of(node, of.SORT_KEYS) for value in values_of(each, of.SORT_KEY)
+    ]
+    first, then = keys[: len(partitions)], keys[len(partitions) :]
+    named = {values_of(each, of.SORTED)[0] for each in first}
+    return named == set(partitions) and then[: len(order)] == order
+
+
+def _keys(window: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return what a window is partitioned by, and what else it is sorted by."""
+    _, node = only_field(window)
+    partitions = list(dict.fromkeys(values_of(node, of.WINDOW_PARTITIONS)))
+    first, *_ = values_of(node, of.WINDOW_EXPRESSIONS)
+    order = values_of(first, of.WINDOW_ORDER)
+    return partitions, [each for each in order if values_of(each, of.SORTED)[0] not in partitions]
 
 
 def as_sorted(window: bytes) -> bytes:
