@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -96,11 +97,24 @@ class _Planned:
             name: pa.schema([schema.field(column) for column in self.used[name]])
             for name, schema in schemas.items()
         }
+        whole = self._shape
         try:
             self._plan(needed)
-        except Exception:
+            is_same = self._shape == whole
+        except Exception:  # DataFusion raises a bare Exception for all errors
+            is_same = False
+        if not is_same:
             self.used = {name: list(schema.names) for name, schema in schemas.items()}
             self._plan(schemas)
+
+    @property
+    def _shape(self) -> str:
+        """The plan as a text, without the numbers of subqueries, which differ each time.
+
+        ``select *`` has other columns without those that are left out, so that the same place in
+        ``order by`` or a union may be another column.
+        """
+        return re.sub(r"__\w+_\d+", "", self.rows.optimized_logical_plan().display_indent())
 
     def _plan(self, schemas: Mapping[str, pa.Schema]) -> None:
         self._session = new_session(self.options, partitions=self._partitions)
