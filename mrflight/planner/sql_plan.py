@@ -23,16 +23,18 @@ from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
 
 if TYPE_CHECKING:
-    from datafusion import SessionContext
+    from datafusion import ExecutionPlan, SessionContext
 
 KEY_PATH = "job.sql"
+
+_PLAIN_SUBQUERIES = "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery"
 
 _PLANNING = {
     # A task runs one partition of a plan. These let partitions wait for, or take work of, others.
     "datafusion.execution.enable_file_stream_work_stealing": "false",
     "datafusion.optimizer.enable_dynamic_filter_pushdown": "false",
     # Expressions that refer to a subquery by its number do not survive a cut.
-    "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": "false",
+    _PLAIN_SUBQUERIES: "false",
     # All joins are distributed by keys; which are broadcast is decided here.
     "datafusion.optimizer.hash_join_single_partition_threshold": "0",
     "datafusion.optimizer.hash_join_single_partition_threshold_rows": "0",
@@ -117,6 +119,7 @@ class _Planned:
         return re.sub(r"__\w+_\d+", "", self.rows.optimized_logical_plan().display_indent())
 
     def _plan(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self._schemas = schemas
         self._session = new_session(self.options, partitions=self._partitions)
         self._stand_ins = dict(self._register(self._session, schemas))
         for view in self._views:
@@ -154,9 +157,26 @@ class _Planned:
 
     def cut(self) -> FragmentPlan:
         """Return the plan in parts."""
-        plan = self.rows.execution_plan()
+        try:
+            plan = self.rows.execution_plan()
+        except Exception as error:  # DataFusion raises a bare Exception for all errors
+            if "ScalarSubquery" not in str(error):
+                raise
+            return self._with_subqueries()
         if self._partitions == 1:
-            return whole(Node(plan, self._session, iter(())), self._stand_ins)
+            return self._whole(plan)
         explained = query(self._session, f"explain {self._text}").to_pydict()["plan"][-1]
         root = Node(plan, self._session, expected_rows(explained))
         return cut(root, BroadcastLimits(_BROADCAST_BYTES // _ROW_BYTES), self._stand_ins)
+
+    def _with_subqueries(self) -> FragmentPlan:
+        """Return the plan for one task: DataFusion cannot make a join of each scalar subquery.
+
+        It cannot where one is in the condition of an outer join.
+        """
+        self.options[_PLAIN_SUBQUERIES] = "true"
+        self._plan(self._schemas)
+        return self._whole(self.rows.execution_plan())
+
+    def _whole(self, plan: ExecutionPlan) -> FragmentPlan:
+        return whole(Node(plan, self._session, iter(())), self._stand_ins)

@@ -26,6 +26,8 @@ UNORDERED = (
     "from (select v c, b from mid order by v nulls first, b nulls first limit 20)",
     "select b.v, max(a.d) over (partition by b.d) "
     "from (select d from big order by f nulls first, id limit 1) a join mid b on a.d = b.d",
+    # A scalar subquery that is not planned as a join.
+    "select b.v from mid a left join big b on a.id = b.v and a.s < (select min(s) from few)",
     # Columns that are not needed, but counted.
     "select t from (select * from big order by 3 desc nulls last, 1 limit 6)",
     # Equal parts of one fragment, distributed in different ways or read twice.
