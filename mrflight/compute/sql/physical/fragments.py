@@ -16,7 +16,7 @@ from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scans import reading
-from mrflight.compute.sql.physical.windows import as_sorted, is_sorted_for, sorted_for
+from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
 from mrflight.errors import JobFileError
 
 Way = Literal["hash", "gather", "first", "any"]
@@ -146,18 +146,6 @@ def whole(root: Node, tables: Mapping[str, str]) -> FragmentPlan:
     return FragmentPlan(root.encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
 
 
-def _is_sorted(window: Node) -> bool:
-    """Return whether a sort below a window names its keys.
-
-    DataFusion leaves a sort out where rows have that order already, and sorts by columns that equal
-    those of the window. What it knows about rows ends where these are sent to other tasks.
-    """
-    (below,) = window.children
-    while below.kind in WINDOWS:
-        (below,) = below.children
-    return below.kind == "SortExec" and is_sorted_for(window.encoded, below.encoded)
-
-
 class _Cutter:
     """Cuts one plan, and looks at each of its nodes once."""
 
@@ -203,7 +191,7 @@ class _Cutter:
             return self._union(node, by_keys)
         (child,) = node.children
         draft = self._draft(child, by_keys=by_keys or node.needs_keys_together)
-        if draft.inputs and node.kind in WINDOWS and not _is_sorted(node):
+        if draft.inputs and node.kind in WINDOWS and not has_sorted_rows(node):
             draft = replace(draft, encoded=sorted_for(node.encoded, draft.encoded))
             made = _Draft.over(node, draft)
             return replace(made, encoded=as_sorted(made.encoded), lost_order=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.nodes import WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import (
     encode_field,
     only_field,
@@ -23,6 +24,20 @@ def sorted_for(window: bytes, child: bytes) -> bytes:
         encode_field(of.SORT_KEYS, encode_field(of.SORT_KEY, each)) for each in keys + order
     )
     return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, _ALL_ROWS))
+
+
+def has_sorted_rows(window: Node) -> bool:
+    """Return whether a sort below a window names its keys, if it has any.
+
+    DataFusion leaves a sort out where rows have that order already, and sorts by columns that equal
+    those of the window. What it knows about rows ends where these are sent to other tasks.
+    """
+    if not any(_keys(window.encoded)):
+        return True
+    (below,) = window.children
+    while below.kind in WINDOWS:
+        (below,) = below.children
+    return below.kind == "SortExec" and is_sorted_for(window.encoded, below.encoded)
 
 
 def is_sorted_for(window: bytes, sort: bytes) -> bool:
