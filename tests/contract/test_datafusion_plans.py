@@ -32,6 +32,7 @@ from mrflight.compute.sql.physical.scans import (
     reading,
     without_statistics,
 )
+from mrflight.compute.sql.physical.windows import as_sorted, is_sorted_for, sorted_for
 from mrflight.compute.sql.statements import split_statements
 from mrflight.planner import sql_plan
 from tests.support.experiments import TPCH, load
@@ -314,3 +315,46 @@ def test_the_keys_of_a_hash_repartition_are_columns(session: SessionContext, num
     root = _node(session, "select count(*), s, n % 3 from numbers group by n % 3, s")
     found = [n for n in root.walk() if n.kind == "RepartitionExec" and n.hash_columns is not None]
     assert [(node.hash_columns, node.partitions) for node in found] == [((0, 1), 3)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        ("BoundedWindowAggExec", "sum(s) over (partition by n, g order by n, s desc nulls first)"),
+        ("WindowAggExec", "count(*) over (partition by g, n)"),
+    ],
+)
+def test_a_window_is_given_sorted_rows(
+    session: SessionContext, numbers: Path, kind: str, call: str
+) -> None:
+    """As it is where DataFusion knew that they are sorted, and a task does not."""
+    text = f"select g, {call} c from (select n % 7 g, n % 3 n, n % 4 s from numbers)"
+    root = _node(session, text)
+    (window,) = (node for node in root.walk() if node.kind == kind)
+    (sort,) = window.children
+    assert sort.kind == "SortExec"
+    assert is_sorted_for(window.encoded, sort.encoded)
+    (below,) = sort.children
+    one = encode_field(of.COALESCE_NODE, encode_field(1, below.encoded))  # as in a task
+    other = sorted_for(window.encoded, one)
+    assert is_sorted_for(window.encoded, other)
+    assert _decoded(session, other).kind == "SortExec"
+    again = as_sorted(with_children(window.encoded, [sort.encoded], [other]))
+    assert _decoded(session, again).kind == kind
+    plan = replaced(root.encoded, window.encoded, again)
+    found, expected = (_rows(session, each).to_pylist() for each in (plan, root.encoded))
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+
+
+def test_a_sort_by_other_columns_does_not_suit_a_window(
+    session: SessionContext, numbers: Path
+) -> None:
+    root = _node(
+        session,
+        "select count(*) over (partition by n % 7), rank() over (partition by s, n order by n) "
+        "from numbers",
+    )
+    windows = [node for node in root.walk() if node.kind.endswith("WindowAggExec")]
+    sorts = [node.children[0] for node in windows if node.children[0].kind == "SortExec"]
+    suits = [[is_sorted_for(w.encoded, s.encoded) for s in sorts] for w in windows]
+    assert suits == [[True, False], [False, True]]
