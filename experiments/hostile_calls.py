@@ -85,7 +85,7 @@ def actions_of(location: str, token: str) -> dict[str, type[Message]]:
 
 @dataclass(frozen=True)
 class Calls:
-    """What is sent to one server. Descriptors and messages are those of Flight.proto."""
+    """Makes the calls to one server, with the descriptors and messages of Flight.proto."""
 
     actions: dict[str, type[Message]]
 

@@ -102,7 +102,7 @@ class _Scene:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """That of the driver."""
+        """The host of the driver."""
         return self.cluster.environment if self.ray is None else self.ray.environment
 
     @property
@@ -138,7 +138,7 @@ class _Run:
     def run_again(self, scene: _Scene) -> None:
         """Run a job that was killed once more, and record what is wrong unless it commits.
 
-        A Ray that has lost its head is started anew, as its operator would.
+        A Ray that has lost its head is started again, as its operator would do.
         """
         if scene.ray is not None and self._condition.layout.driver in self._lost():
             scene.ray.stop()

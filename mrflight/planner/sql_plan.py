@@ -103,7 +103,7 @@ class _Planned:
         try:
             self._plan(needed)
             is_same = self._shape == whole
-        except Exception:  # DataFusion raises a bare Exception for all errors
+        except Exception:  # DataFusion's only kind; any other cause is raised by planning again
             is_same = False
         if not is_same:
             self.used = {name: list(schema.names) for name, schema in schemas.items()}

@@ -1,4 +1,4 @@
-"""What is taken for granted of DataFusion's plans: see `mrflight.compute.sql.physical.plan_fields`.
+"""The assumptions about DataFusion's plans: see `mrflight.compute.sql.physical.plan_fields`.
 
 If a test fails with a new version of DataFusion, look into its ``datafusion.proto``.
 """

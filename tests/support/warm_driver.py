@@ -2,7 +2,7 @@
 
 Half of the processor time of a small job goes into imports, and hundreds of tests run one. So a
 worker of pytest keeps one warm process, and forks from it what a job or a standing cluster starts:
-the module itself, such as `mrflight.driver`, is run anew in the child, as `python -m` does it, and
+the module itself, such as `mrflight.driver`, is run again in the child, as `python -m` does it, and
 its streams, environment and current folder are those that the test asks for. Tests of the start
 itself, and of signals, run a real command.
 """

@@ -1,7 +1,7 @@
 """Fork servers of jobs in a test's own process are forked from the warm process.
 
 A plugin of ``tests/conftest.py``. A driver forks its fork server from itself, but a program that
-uses the Python API starts an interpreter for it, which loads Arrow anew. The tests of that start
+uses the Python API starts an interpreter for it, which loads Arrow again. The tests of that start
 are those with the fixture `cold_fork_servers`.
 """
 

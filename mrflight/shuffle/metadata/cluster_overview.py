@@ -13,7 +13,7 @@ from mrflight.shuffle.wire.cluster_status import LostServer, ServerStatus, Shuff
 
 
 class PartitionSizes(NamedTuple):
-    """What is committed in each partition of a shuffle."""
+    """The committed rows and bytes of each partition of a shuffle."""
 
     id: str
     job: str

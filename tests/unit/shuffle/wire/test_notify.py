@@ -1,4 +1,4 @@
-"""Notifying many servers takes as long as one, even if some are silent, and that can be told."""
+"""Notifying many servers takes as long as one, even if some are silent, and reports those."""
 
 from __future__ import annotations
 
