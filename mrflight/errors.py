@@ -127,6 +127,12 @@ class JobFailedError(MrflightError):
     retryable = True
 
 
+class MemoryLimitError(JobFailedError):
+    """A task needs more memory than the job gives it, as another attempt would, too."""
+
+    retryable = False
+
+
 class WorkerLostError(JobFailedError):
     """A worker process ended while it ran a task."""
 

@@ -17,7 +17,8 @@ from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
-from mrflight.tasks.fragment import Fragment, Leaf, ScannedFile
+from mrflight.tasks.fragment import Fragment, ScannedFile
+from mrflight.tasks.leaf_file import Leaf
 from mrflight.tasks.partitioner import PartitionerSpec
 
 if TYPE_CHECKING:
@@ -121,10 +122,12 @@ class SqlStages:
         """Return the plan with scans in place of its inputs, and the inputs by their names."""
         encoded, leaves = plan.encoded, list[Leaf]()
         exchanges: dict[str, Exchange] = {}
+        held = {each.part for each in plan.inputs if each.is_held}
         for part, exchange in {each.part: each.exchange for each in plan.inputs}.items():
             name = exchange.source if isinstance(exchange.source, str) else "rows"
             name = name if name not in exchanges else f"{name}_{len(leaves) + 1}"
             leaf = self._leaf(name, part, exchange)
+            leaf = replace(leaf, keys=_keys(plan.tasks, exchange), is_held=part in held)
             encoded = replaced(encoded, part, leaf.scan)
             leaves.append(leaf)
             exchanges[name] = exchange
@@ -204,9 +207,18 @@ def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
     return FILES
 
 
+def _keys(tasks: int, exchange: Exchange) -> tuple[str, ...] | None:
+    """Return the columns by which rows are distributed; None if a task has all of them."""
+    if tasks == 1 or exchange.way == "gather":
+        return None
+    return tuple(f"c{key}" for key in exchange.keys)
+
+
 def _partitioner(exchange: Exchange, tasks: int) -> PartitionerSpec:
     if tasks == 1 or exchange.way in ("gather", "first"):
         return PartitionerSpec("one", (), tasks)
     if exchange.way == "any":
         return PartitionerSpec("round_robin", (), tasks)
-    return PartitionerSpec("hash", tuple(f"c{key}" for key in exchange.keys), tasks)
+    keys = _keys(tasks, exchange)
+    assert keys, exchange
+    return PartitionerSpec("hash", keys, tasks)

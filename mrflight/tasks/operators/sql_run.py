@@ -49,7 +49,7 @@ class SqlRun(msgspec.Struct, frozen=True):
             folder = str(self.scratch.path)
         options = {
             **self.options,
-            **self._limits(),
+            **pool_limits(self.pool_bytes, self.row_bytes),
             "datafusion.optimizer.prefer_hash_join": str(not can_spill_joins).lower(),
         }
         runtime = RuntimeEnvBuilder().with_disk_manager_specified(folder)
@@ -66,16 +66,18 @@ class SqlRun(msgspec.Struct, frozen=True):
                 add_table(session, name, rows)
         return session
 
-    def _limits(self) -> dict[str, str]:
-        """Return options that let a sort of any number of rows run in the pool.
 
-        A sort that spills may merge its rows in memory first. That needs additional memory for the
-        keys, and fails if there is none. So rows are sorted in place.
-        """
-        batch_rows = self.pool_bytes // _BATCH_FRACTION // max(1, self.row_bytes)
-        reserved = min(_SORT_BYTES, self.pool_bytes // _SORT_FRACTION)
-        return {
-            "datafusion.execution.batch_size": str(min(_BATCH_ROWS, max(1, batch_rows))),
-            "datafusion.execution.sort_spill_reservation_bytes": str(reserved),
-            "datafusion.execution.sort_in_place_threshold_bytes": str(self.pool_bytes),
-        }
+def pool_limits(pool_bytes: int, row_bytes: int) -> dict[str, str]:
+    """Return options that let a sort of any number of rows run in a pool.
+
+    ``row_bytes`` are those of a row with all columns, on average. A sort that spills may merge its
+    rows in memory first. That needs additional memory for the keys, and fails if there is none. So
+    rows are sorted in place.
+    """
+    batch_rows = pool_bytes // _BATCH_FRACTION // max(1, row_bytes)
+    reserved = min(_SORT_BYTES, pool_bytes // _SORT_FRACTION)
+    return {
+        "datafusion.execution.batch_size": str(min(_BATCH_ROWS, max(1, batch_rows))),
+        "datafusion.execution.sort_spill_reservation_bytes": str(reserved),
+        "datafusion.execution.sort_in_place_threshold_bytes": str(pool_bytes),
+    }

@@ -47,6 +47,8 @@ class Input(msgspec.Struct, frozen=True):
     part: bytes
     """What stands in the plan for a scan of these rows: of a table, a scan of another file."""
     exchange: Exchange
+    is_held: bool = False
+    """True if an operator above it holds all of its rows in memory."""
 
 
 class FragmentPlan(msgspec.Struct, frozen=True):
@@ -100,6 +102,11 @@ class _Draft(msgspec.Struct, frozen=True):
             (node.text, *(line for draft in below for line in draft.lines)),
             any(draft.lost_order for draft in below) and node.kind != "SortExec",
         )
+
+    @property
+    def held(self) -> _Draft:
+        """The same, below an operator that holds all of its rows in memory."""
+        return replace(self, inputs=tuple(replace(each, is_held=True) for each in self.inputs))
 
 
 class BroadcastLimits(NamedTuple):
@@ -186,11 +193,13 @@ class _Cutter:
         if node.kind in ("CoalescePartitionsExec", "SortPreservingMergeExec"):
             return self._merge(node)
         if node.kind in JOINS:
-            return _Draft.over(node, *self._join(node, by_keys))
+            left, right = self._join(node, by_keys)
+            return _Draft.over(node, left.held if node.holds_left else left, right)
         if node.kind in UNIONS:
             return self._union(node, by_keys)
         (child,) = node.children
         draft = self._draft(child, by_keys=by_keys or node.needs_keys_together)
+        draft = draft.held if node.kind == "WindowAggExec" else draft
         if draft.inputs and node.kind in WINDOWS and not has_sorted_rows(node):
             draft = replace(draft, encoded=sorted_for(node.encoded, draft.encoded))
             made = _Draft.over(node, draft)

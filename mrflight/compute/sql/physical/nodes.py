@@ -92,6 +92,11 @@ class Node:
         return self.join_type in _KEEP_LEFT
 
     @property
+    def holds_left(self) -> bool:
+        """True for a join that holds all rows of its left side in memory."""
+        return self.kind in JOINS and self.kind != "SortMergeJoinExec"
+
+    @property
     def is_partitioned_join(self) -> bool:
         """True for a join whose sides are both distributed by their keys."""
         return "mode=Partitioned" in self.text or self.kind == "SortMergeJoinExec"
