@@ -27,6 +27,8 @@ class Way(NamedTuple):
     tables: str
     """``scanned``: a file each, which DataFusion scans; ``fed``: several, which tasks are given;
     ``mixed``: some of each."""
+    joined_bytes: int | None = None
+    """The bytes that the joins of a task may hold, if not what its memory allows."""
 
 
 WAYS = (
@@ -39,6 +41,8 @@ WAYS = (
     Way(7, "never", "fed"),
     Way(7, "always", "scanned"),
     Way(2, "always", "fed"),
+    Way(2, "never", "mixed", 300),
+    Way(7, "planned", "fed", 0),
 )
 
 
@@ -94,7 +98,7 @@ class Files:
             paths = {**self._fed, "big": self._scanned["big"], "none": self._scanned["none"]}
         spec = stages_in_process.query_spec(query.text, paths, way.partitions)
         plan = stages_in_process.planned(spec, self._folder, way.broadcast)
-        return answer(stages_in_process.run(plan, self._folder), query)
+        return answer(stages_in_process.run(plan, self._folder, way.joined_bytes), query)
 
 
 def answer(table: pa.Table, query: RandomQuery) -> Answer:

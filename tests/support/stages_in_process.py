@@ -78,9 +78,21 @@ def planned(spec: JobSpec, folder: Path, broadcast: str = "planned") -> JobPlan:
                 each.stop()
 
 
-def run(plan: JobPlan, folder: Path) -> pa.Table:
-    """The rows of the job's last stage, in their order."""
+class _Memory(TaskMemory, frozen=True):
+    """That of a task whose joins may hold a number of bytes."""
+
+    joined_bytes: int = 0
+
+    @property
+    def rows_bytes(self) -> int:
+        return self.joined_bytes
+
+
+def run(plan: JobPlan, folder: Path, joined_bytes: int | None = None) -> pa.Table:
+    """The rows of the job's last stage, in their order; see `Way.joined_bytes`."""
     memory = TaskMemory(2**28, folder)
+    if joined_bytes is not None:
+        memory = _Memory(2**28, folder, joined_bytes)
     results: dict[str, list[_Rows]] = {}
     for stage in plan.stages:
         intermediate = {
