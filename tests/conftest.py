@@ -20,6 +20,7 @@ pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 from tests.support import driver, ray_files  # noqa: E402
 from tests.support.experiments import PROGRAM_TIMEOUT_S  # noqa: E402
 from tests.support.ray_run import all_gone, placed_on_ray  # noqa: E402
+from tests.support.warm_driver import MAY_DIFFER  # noqa: E402
 
 pytest_plugins = [
     "tests.services.building",
@@ -107,6 +108,16 @@ def _failed_in_ci(report: Report) -> Report:
         report.outcome = "failed"
         report.longrepr = f"{path}:{line}: {reason}; with CI=true nothing may be skipped"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _environment_as_before() -> Iterator[None]:
+    """A test that changes a variable for those after it fails: their drivers would start cold."""
+    before = dict(os.environ)
+    yield
+    names = (before.keys() | os.environ.keys()) - MAY_DIFFER
+    left = [name for name in sorted(names) if os.environ.get(name) != before.get(name)]
+    assert not left, f"this test changed {', '.join(left)} and did not change it back"
 
 
 @pytest.fixture(scope="session", autouse=True)

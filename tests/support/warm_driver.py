@@ -58,7 +58,10 @@ NO_MARK = "-" * 64
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 """As a driver and a fork server have it before they load NumPy."""
 
-MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", *ONE_THREAD} | (
+SET_BY_IMPORTS = {"GRPC_VERBOSITY", "RAY_CLIENT_MODE", *ONE_THREAD}
+"""Variables that ours and Ray's modules set to their own default as they are imported."""
+
+MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST", *SET_BY_IMPORTS} | (
     {MARK} if sys.platform == "linux" else set()
 )
 """Variables that nothing looks at as it is imported."""
