@@ -12,6 +12,7 @@ from mrflight.sources.base import Source, Split
 from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.fragment import FileGroups, Fragment, FragmentReader
 from mrflight.tasks.partitioner import PartitionerSpec
+from mrflight.tasks.runtime_filter import RuntimeFilter, filter_bits
 
 if TYPE_CHECKING:
     from mrflight.planner.cogroup_plan import StreamedSide
@@ -37,6 +38,10 @@ class FragmentStage(msgspec.Struct, frozen=True):
     """The tables whose files it, or a fragment before it, reads by itself."""
     lines: tuple[str, ...]
     """The nodes of its plan, for people."""
+    filtered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The inputs whose rows are sent only with keys that another input has."""
+    expected_rows: Mapping[str, int | None] = msgspec.field(default_factory=dict)
+    """How many rows of an input are expected; None if that is not known."""
 
     @property
     def reads_files(self) -> bool:
@@ -51,6 +56,18 @@ class FragmentStage(msgspec.Struct, frozen=True):
         splits = tuple(Split(FILES, number, number + 1, 1) for number in range(self.tasks))
         return {FILES: Source(FILES, FileGroups(), (), self.tasks, splits)}
 
+    @property
+    def runtime_filters(self) -> dict[str, RuntimeFilter]:
+        """What the maps of inputs do about the keys of another one."""
+        noted = set(self.filtered_by.values())
+        return {
+            name: RuntimeFilter(
+                self.partitioners[name].key,
+                filter_bits(self.expected_rows[name]) if name in noted else 0,
+            )
+            for name in noted | self.filtered_by.keys()
+        }
+
     def needed(self, name: str) -> set[str] | None:
         """Return the columns that are needed of an input; None for all."""
         return set(self.columns[name]) if name in self.columns else None
@@ -61,7 +78,8 @@ class FragmentStage(msgspec.Struct, frozen=True):
         if name == self.streamed:
             return "read where they are needed"
         if partitioner.kind == "hash":
-            return f"by the hash of {', '.join(partitioner.key)}"
+            only = f", if {other} has them" if (other := self.filtered_by.get(name)) else ""
+            return f"by the hash of {', '.join(partitioner.key)}{only}"
         return "to one task" if partitioner.kind == "one" else "in turn"
 
     def stream(

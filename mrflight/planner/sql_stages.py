@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -182,6 +183,8 @@ class SqlStages:
             tasks,
             self._scanned_tables() if name == self._query.name else {},
             plan.lines,
+            _filtered_by(plan, exchanges),
+            {side: exchange.rows for side, exchange in exchanges.items()},
         )
         shuffle = replace(self._spec.shuffle, partitions=tasks)
         output = self._spec.output if name == self._query.name else NO_OUTPUT
@@ -205,6 +208,21 @@ def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
     if fed or (tasks == 1 and exchanges):
         return None
     return FILES
+
+
+def _filtered_by(plan: FragmentPlan, exchanges: Mapping[str, Exchange]) -> dict[str, str]:
+    """Return the inputs whose rows are sent only if another one has their keys.
+
+    An input that several operators read is sent whole.
+    """
+    names = {id(exchange): name for name, exchange in exchanges.items()}
+    read = Counter(each.part for each in plan.inputs)
+    by_part = {each.part: names[id(each.exchange)] for each in plan.inputs}
+    return {
+        by_part[each.part]: by_part[each.matched_by]
+        for each in plan.inputs
+        if each.matched_by is not None and read[each.part] == 1 and plan.tasks > 1
+    }
 
 
 def _keys(tasks: int, exchange: Exchange) -> tuple[str, ...] | None:

@@ -33,6 +33,7 @@ from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.tasks.map_task import MapResult, MapTask
 from mrflight.tasks.part_files import ReduceResult
+from mrflight.tasks.runtime_filter import KeyFilter
 from mrflight.tasks.sample_task import run_sample
 from mrflight.units import format_bytes, format_count
 
@@ -140,16 +141,19 @@ class _StagesRun:
         plan = self._plan_stage(stage)
         inputs = self._shuffled_inputs(stage)
         sides = []
+        noted: dict[str, KeyFilter | None] = {}
         for number, side in enumerate(plan.sides):
             # Sampling comes first: a shuffle that exists when a server is lost is stale at once.
             tasks = self._with_boundaries(plan, side, inputs)
+            if (keys := noted.get(plan.filtered_by.get(side.name, ""))) is not None:
+                tasks = tuple(task.tests(keys) for task in tasks)
             parts = [self._name, stage.name, str(number) if plan.cogroup else ""]
             shuffle = self._run.shuffles.create("-".join(filter(None, parts)), side.partitions)
             parts = ["map", stage.title, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
             output = MapOutput(self._run, shuffle, label, tasks, inputs)
             output.refresh()  # the inputs may have moved since they were planned
-            self._write(output)
+            noted[side.name] = KeyFilter.united(self._write(output))
             sides.append(output)
         if plan.stream is None:
             return StageOutput(plan, tuple(sides))
@@ -159,8 +163,11 @@ class _StagesRun:
         ]
         return BroadcastJoinOutput(plan, tuple(tables), tuple(inputs))
 
-    def _write(self, output: MapOutput) -> None:
-        """Run the maps of a side, and add up what they read and shuffled."""
+    def _write(self, output: MapOutput) -> list[KeyFilter]:
+        """Run the maps of a side, and add up what they read and shuffled.
+
+        Returns the keys that they noted.
+        """
 
         def note(results: list[MapResult]) -> str:
             size = output.clamped.health().size_bytes
@@ -169,7 +176,8 @@ class _StagesRun:
             read = sum(result.rows_in for result in results)
             return f"{format_count(read, 'row')} read, {format_bytes(size)} shuffled"
 
-        output.write(note)
+        results = output.write(note)
+        return [each.keys for each in results if each.keys is not None]
 
     def _plan_stage(self, stage: Stage) -> StagePlan:
         """Return the plan of a stage, made with the actual output of the stages that it reads."""

@@ -39,6 +39,8 @@ class Exchange(msgspec.Struct, frozen=True):
     """A fragment, or the name of a table."""
     keys: tuple[int, ...] = ()
     """The positions of the columns of a hash."""
+    rows: int | None = None
+    """How many rows are expected; None if that is not known."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -49,6 +51,8 @@ class Input(msgspec.Struct, frozen=True):
     exchange: Exchange
     is_held: bool = False
     """True if an operator above it holds all of its rows in memory."""
+    matched_by: bytes | None = None
+    """The part of another input, without whose keys its rows make no row of the result."""
 
 
 class FragmentPlan(msgspec.Struct, frozen=True):
@@ -218,7 +222,7 @@ class _Cutter:
         return _Draft(part, self._most, (given,), lines=(f"Table: {table}",))
 
     def _exchange(self, way: Way, child: Node, tasks: int, keys: Sequence[int] = ()) -> _Draft:
-        exchange = Exchange(way, self.fragment(child), tuple(keys))
+        exchange = Exchange(way, self.fragment(child), tuple(keys), child.rows)
         # Equal parts of a plan may be distributed in several ways within one fragment.
         key = id(exchange.source), way, exchange.keys
         number = self._exchanges.setdefault(key, len(self._exchanges))
@@ -254,7 +258,12 @@ class _Cutter:
                 # all rows of the left side that could match.
                 (built,), (streamed,) = left.children, right.children
                 return self._broadcast(built), self._draft(streamed)
-            return self._draft(left, by_keys=True), self._draft(right, by_keys=True)
+            first, second = (self._draft(each, by_keys=True) for each in (left, right))
+            if node.drops_unmatched_right and left.drops_rows and _are_exchanges(left, right):
+                (matched,), (given,) = first.inputs, second.inputs
+                given = replace(given, matched_by=matched.part)
+                second = replace(second, inputs=(given,))
+            return first, second
         built_draft, streamed_draft = self._draft(left), self._draft(right, by_keys=by_keys)
         if node.keeps_left and streamed_draft.tasks > 1:
             # Every task would emit the left rows, which all have. So one task has all rows.
@@ -294,3 +303,8 @@ class _Cutter:
         # side by side because all have the rows of the same keys.
         one = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, union)))
         return replace(draft, encoded=one)
+
+
+def _are_exchanges(*nodes: Node) -> bool:
+    """Return whether rows of all these are distributed by a hash."""
+    return all(node.kind == "RepartitionExec" and node.hash_columns is not None for node in nodes)

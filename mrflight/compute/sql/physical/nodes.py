@@ -18,6 +18,10 @@ JOINS = ("HashJoinExec", "NestedLoopJoinExec", "CrossJoinExec", "SortMergeJoinEx
 UNIONS = ("UnionExec", "InterleaveExec")
 WINDOWS = ("WindowAggExec", "BoundedWindowAggExec")
 _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
+_KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")
+"""The joins that emit rows of their right side that match nothing."""
+
+_DROP_ROWS = ("FilterExec", "HashJoinExec", "GlobalLimitExec", "LocalLimitExec", "SortExec: TopK")
 _KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")
 """The joins that emit rows of their left side, which therefore must be in one task only."""
 
@@ -90,6 +94,17 @@ class Node:
     def keeps_left(self) -> bool:
         """True for a join that emits rows of its left side that match nothing, or each once."""
         return self.join_type in _KEEP_LEFT
+
+    @property
+    def drops_unmatched_right(self) -> bool:
+        """True for a join for which rows of its right side that match nothing are of no use."""
+        is_hash_join = self.kind == "HashJoinExec" and "null_aware" not in self.text
+        return is_hash_join and self.join_type not in _KEEP_RIGHT
+
+    @property
+    def drops_rows(self) -> bool:
+        """True if rows are left out here or below, so that some keys may be missing."""
+        return any(node.text.startswith(_DROP_ROWS) for node in self.walk())
 
     @property
     def holds_left(self) -> bool:
