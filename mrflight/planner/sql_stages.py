@@ -124,7 +124,8 @@ class SqlStages:
         encoded, leaves = plan.encoded, list[Leaf]()
         exchanges: dict[str, Exchange] = {}
         held = {each.part for each in plan.inputs if each.is_held}
-        for part, exchange in {each.part: each.exchange for each in plan.inputs}.items():
+        # What tells the keys of few rows is sent before the rows that are tested against them.
+        for part, exchange in sorted(plan.exchanges.items(), key=_expected_rows):
             name = exchange.source if isinstance(exchange.source, str) else "rows"
             name = name if name not in exchanges else f"{name}_{len(leaves) + 1}"
             leaf = self._leaf(name, part, exchange)
@@ -210,6 +211,11 @@ def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
     return FILES
 
 
+def _expected_rows(given: tuple[bytes, Exchange]) -> float:
+    _, exchange = given
+    return float("inf") if exchange.rows is None else exchange.rows
+
+
 def _filtered_by(plan: FragmentPlan, exchanges: Mapping[str, Exchange]) -> dict[str, str]:
     """Return the inputs whose rows are sent only if another one has their keys.
 
@@ -217,9 +223,9 @@ def _filtered_by(plan: FragmentPlan, exchanges: Mapping[str, Exchange]) -> dict[
     """
     names = {id(exchange): name for name, exchange in exchanges.items()}
     read = Counter(each.part for each in plan.inputs)
-    by_part = {each.part: names[id(each.exchange)] for each in plan.inputs}
+    by_part = {part: names[id(exchange)] for part, exchange in plan.exchanges.items()}
     return {
-        by_part[each.part]: by_part[each.matched_by]
+        by_part[each.part]: by_part[each.matched_by.part]
         for each in plan.inputs
         if each.matched_by is not None and read[each.part] == 1 and plan.tasks > 1
     }

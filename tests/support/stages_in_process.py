@@ -6,7 +6,7 @@ moves rows between tasks is missing: rows go from one task to the next in memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from mrflight.tasks.cogroup import Rows
 from mrflight.tasks.fragment import Fragment, FragmentReader
 from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import Mapper
+from mrflight.tasks.runtime_filter import KeyFilter, NotedKeys
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.plans import MEMORY
 
@@ -141,7 +142,12 @@ class _Results(Reader):
 
 def _stage(plan: StagePlan, memory: TaskMemory) -> Iterator[_Rows]:
     """Yield the result of each task."""
-    sides = {side.name: list(_shuffled(side)) for side in plan.sides}
+    sides: dict[str, list[_Rows]] = {}
+    noted: dict[str, KeyFilter | None] = {}
+    for side in plan.sides:
+        tested = noted.get(plan.filtered_by.get(side.name, ""))
+        tasks = [each if tested is None else each.tests(tested) for each in side.map_tasks]
+        sides[side.name], noted[side.name] = _shuffled(side, tasks)
     if plan.stream is not None:
         yield from _streamed(plan.stream, plan.cogroup, sides, memory)
         return
@@ -180,22 +186,29 @@ def _result(rows: Rows) -> _Rows:
     return _Rows(schema, [decode_dictionaries(each) for each in batches])
 
 
-def _shuffled(side: ShuffleInput) -> Iterator[_Rows]:
-    """Yield the partitions of one side, after all of its maps."""
+def _shuffled(side: ShuffleInput, tasks: Sequence[MapTask]) -> tuple[list[_Rows], KeyFilter | None]:
+    """Return the partitions of one side, after all of its maps, and the keys that these noted."""
     assert side.schema is not None
     schema = canonical_schema(side.schema)
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(side.partitions)]
-    for task in side.map_tasks:
-        for number, batch in _mapped(task, schema):
+    filters = []
+    for task in tasks:
+        noted = NotedKeys(task.runtime_filter.noted_bits if task.runtime_filter else 0)
+        for number, batch in _mapped(task, schema, noted):
             parts[number].append(batch)
-    for batches in parts:
-        yield _Rows(schema, batches)
+        filters += [each for each in [noted.filter()] if each is not None]
+    return [_Rows(schema, batches) for batches in parts], KeyFilter.united(filters)
 
 
-def _mapped(task: MapTask, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _mapped(
+    task: MapTask, schema: pa.Schema, noted: NotedKeys
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of a map task with the partitions that they go to."""
     partitioner = task.partitioner.partitioner(task.map_id)
-    for batch in Mapper(task.reader, task.split, task.row_map).batches():
+    batches: Iterator[pa.RecordBatch] = Mapper(task.reader, task.split, task.row_map).batches()
+    if task.runtime_filter is not None:
+        batches = task.runtime_filter.keep(batches, noted)
+    for batch in batches:
         rows = to_canonical(decode_dictionaries(batch), schema)
         ids = np.asarray(partitioner.ids(rows))
         for number in np.unique(ids):

@@ -13,6 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.matched_keys import (
+    KeyedExchange,
+    exchanges_by,
+    is_having,
+    join_keys,
+)
 from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scans import reading
@@ -43,6 +49,16 @@ class Exchange(msgspec.Struct, frozen=True):
     """How many rows are expected; None if that is not known."""
 
 
+class _Keyed(NamedTuple):
+    """An input that is distributed by the key of a join."""
+
+    part: bytes
+    rows: int | None
+    """The rows that are expected."""
+    is_filter: bool
+    """True if it has all keys of its side, and others may be missing."""
+
+
 class Input(msgspec.Struct, frozen=True):
     """Rows of another fragment that a fragment reads in place of a part of its plan."""
 
@@ -51,8 +67,8 @@ class Input(msgspec.Struct, frozen=True):
     exchange: Exchange
     is_held: bool = False
     """True if an operator above it holds all of its rows in memory."""
-    matched_by: bytes | None = None
-    """The part of another input, without whose keys its rows make no row of the result."""
+    matched_by: _Keyed | None = None
+    """Another input, without whose keys its rows make no row of the result."""
 
 
 class FragmentPlan(msgspec.Struct, frozen=True):
@@ -70,9 +86,9 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     """Its nodes, from the root on, for people."""
 
     @property
-    def is_fed(self) -> bool:
-        """True if its tasks read partitions of inputs, and not groups of files."""
-        return any(each.exchange.way != "gather" for each in self.inputs)
+    def exchanges(self) -> dict[bytes, Exchange]:
+        """What brings the rows of its inputs, by what stands for them in the plan."""
+        return {each.part: each.exchange for each in self.inputs}
 
 
 class _Draft(msgspec.Struct, frozen=True):
@@ -106,6 +122,23 @@ class _Draft(msgspec.Struct, frozen=True):
             (node.text, *(line for draft in below for line in draft.lines)),
             any(draft.lost_order for draft in below) and node.kind != "SortExec",
         )
+
+    def matched(self, by: Sequence[_Keyed], given: Sequence[_Keyed]) -> _Draft:
+        """Return the same, with rows of the given inputs only if another input has their keys."""
+        filters = [each for each in by if each.is_filter and each.rows is not None]
+        if not filters:
+            return self
+        best = min(filters, key=lambda each: each.rows or 0)
+        rows = {each.part: each.rows for each in given}
+
+        def matched(each: Input) -> Input:
+            if each.part not in rows or each.part == best.part:
+                return each
+            now = each.matched_by.rows if each.matched_by is not None else rows[each.part]
+            is_better = now is None or (best.rows or 0) < now
+            return replace(each, matched_by=best) if is_better else each
+
+        return replace(self, inputs=tuple(map(matched, self.inputs)))
 
     @property
     def held(self) -> _Draft:
@@ -258,12 +291,7 @@ class _Cutter:
                 # all rows of the left side that could match.
                 (built,), (streamed,) = left.children, right.children
                 return self._broadcast(built), self._draft(streamed)
-            first, second = (self._draft(each, by_keys=True) for each in (left, right))
-            if node.drops_unmatched_right and left.drops_rows and _are_exchanges(left, right):
-                (matched,), (given,) = first.inputs, second.inputs
-                given = replace(given, matched_by=matched.part)
-                second = replace(second, inputs=(given,))
-            return first, second
+            return self._keyed_sides(node)
         built_draft, streamed_draft = self._draft(left), self._draft(right, by_keys=by_keys)
         if node.keeps_left and streamed_draft.tasks > 1:
             # Every task would emit the left rows, which all have. So one task has all rows.
@@ -274,6 +302,33 @@ class _Cutter:
         is_all = left.kind == "CoalescePartitionsExec" and "fetch=" not in left.text
         child = left.children[0] if is_all else left
         return self._broadcast(child), streamed_draft
+
+    def _keyed_sides(self, join: Node) -> tuple[_Draft, _Draft]:
+        """Return both sides of a join by keys, with the filters by which few rows are sent."""
+        keys = join_keys(join)
+        if keys is None:
+            left, right = (self._draft(child, by_keys=True) for child in join.children)
+            return left, right
+        drafts, found = [], []
+        for child, columns in zip(join.children, keys, strict=True):
+            if is_having(child):
+                # Its groups are few, and known before the rows of the other side are sent.
+                drafts.append(self._exchange("hash", child, child.partitions, columns))
+                found.append([_Keyed(drafts[-1].encoded, child.rows, is_filter=True)])
+            else:
+                drafts.append(self._draft(child, by_keys=True))
+                found.append([self._keyed(each) for each in exchanges_by(child, columns)])
+        left, right = drafts
+        if join.drops_unmatched_right:
+            right = right.matched(*found)
+        if join.drops_unmatched_left:
+            left = left.matched(*reversed(found))
+        return left, right
+
+    def _keyed(self, exchange: KeyedExchange) -> _Keyed:
+        node, has_all_keys = exchange
+        part = self._draft(node, by_keys=True).encoded
+        return _Keyed(part, node.rows, is_filter=has_all_keys and node.drops_rows)
 
     def _broadcast(self, node: Node) -> _Draft:
         """Give every task all rows of a node."""
@@ -303,8 +358,3 @@ class _Cutter:
         # side by side because all have the rows of the same keys.
         one = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, union)))
         return replace(draft, encoded=one)
-
-
-def _are_exchanges(*nodes: Node) -> bool:
-    """Return whether rows of all these are distributed by a hash."""
-    return all(node.kind == "RepartitionExec" and node.hash_columns is not None for node in nodes)

@@ -21,7 +21,9 @@ _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")
 """The joins that emit rows of their right side that match nothing."""
 
-_DROP_ROWS = ("FilterExec", "HashJoinExec", "GlobalLimitExec", "LocalLimitExec", "SortExec: TopK")
+_KEEP_UNMATCHED_LEFT = ("Left", "LeftAnti", "LeftMark", "Full")
+_DROP_ROWS = ("FilterExec", "GlobalLimitExec", "LocalLimitExec", "SortExec: TopK")
+_DROPPING_JOINS = ("LeftSemi", "RightSemi", "LeftAnti", "RightAnti")
 _KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")
 """The joins that emit rows of their left side, which therefore must be in one task only."""
 
@@ -102,9 +104,19 @@ class Node:
         return is_hash_join and self.join_type not in _KEEP_RIGHT
 
     @property
+    def drops_unmatched_left(self) -> bool:
+        """True for a join for which rows of its left side that match nothing are of no use."""
+        is_hash_join = self.kind == "HashJoinExec" and "null_aware" not in self.text
+        return is_hash_join and self.join_type not in _KEEP_UNMATCHED_LEFT
+
+    @property
     def drops_rows(self) -> bool:
         """True if rows are left out here or below, so that some keys may be missing."""
-        return any(node.text.startswith(_DROP_ROWS) for node in self.walk())
+        return any(
+            node.text.startswith(_DROP_ROWS)
+            or (node.kind in JOINS and node.join_type in _DROPPING_JOINS)
+            for node in self.walk()
+        )
 
     @property
     def holds_left(self) -> bool:

@@ -25,6 +25,20 @@ SORT_KEY: Final = 10
 SORTED: Final = 1
 """``PhysicalSortExprNode.expr``."""
 ASCENDING: Final = 2
+JOIN_ON: Final = 3
+"""``HashJoinExecNode.on``: two expressions that are compared."""
+JOIN_LEFT: Final = 1
+JOIN_RIGHT: Final = 2
+CHOSEN_COLUMNS: Final = 9
+"""``projection`` of ``HashJoinExecNode`` and ``FilterExecNode``: positions of columns."""
+PROJECTION_EXPRESSIONS: Final = 2
+"""``ProjectionExecNode.expr``."""
+GROUPS: Final = 1
+"""``AggregateExecNode.group_expr``."""
+COLUMN: Final = 1
+"""``PhysicalExprNode.column``."""
+COLUMN_POSITION: Final = 2
+"""``PhysicalColumn.index``."""
 WINDOW_EXPRESSIONS: Final = 2
 """``WindowAggExecNode.window_expr``."""
 WINDOW_PARTITIONS: Final = 5

@@ -76,6 +76,25 @@ def values_of(message: bytes, number: int) -> list[bytes]:
     ]
 
 
+def number_of(message: bytes, number: int) -> int:
+    """Return the number in a field; 0 if it is not there, as protobuf has it."""
+    for each in fields(message):
+        if each.number == number and each.kind == VARINT:
+            return _varint(message, each.value)[0]
+    return 0
+
+
+def numbers_of(message: bytes, number: int) -> list[int]:
+    """Return the numbers in a repeated field, which are packed."""
+    found = []
+    for packed in values_of(message, number):
+        at = 0
+        while at < len(packed):
+            value, at = _varint(packed, at)
+            found.append(value)
+    return found
+
+
 def with_values(message: bytes, number: int, values: list[bytes]) -> bytes:
     """Return the message with these values in place of those of a repeated field."""
     kept = (message[each.start : each.end] for each in fields(message) if each.number != number)
