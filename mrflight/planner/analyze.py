@@ -13,7 +13,7 @@ from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
-from mrflight.planner.partition_count import count_partitions
+from mrflight.planner.partition_count import divide_query
 from mrflight.planner.row_maps import plan_map
 from mrflight.planner.stage_plan import SPLIT_BYTES, StagePlan
 from mrflight.planner.stages import Stage, build_stages, result_stages, with_key_prefix
@@ -99,10 +99,11 @@ class _StagePlanner:
         known = self.plan().plans if stage.reads else {}
         with with_key_prefix(stage):
             tables = [_table(stage, name, found.get(name), known) for name in stage.spec.inputs]
-            size = sum(source.rows_bytes for source in found.values())
-            size += sum(known[name].rows_bytes for name in stage.reads)
-            count = count_partitions(stage.spec, size, self._workers, self._memory).number
-            stages, sources = plan_query(stage, tables, count)
+            stages, sources = plan_query(
+                stage,
+                tables,
+                lambda size: divide_query(stage.spec, size, self._workers, self._memory),
+            )
         self._stages += stages
         self._sources |= sources
 
@@ -127,17 +128,17 @@ def _table(
     section = stage.spec.inputs[name]
     if source is None:
         assert section.stage is not None, section
-        schema = known[section.stage].result_schema
+        schema, size = known[section.stage].result_schema, known[section.stage].rows_bytes
     else:
         row_map = plan_map(stage.spec, source, "")
-        schema = mapped_schema(source.reader.schema, row_map)
+        schema, size = mapped_schema(source.reader.schema, row_map), source.rows_bytes
     if schema is None:
         raise JobFileError(
             f"inputs.{name}: the columns of this table are decided by a function, and sql needs "
             "them before it runs; write the function's result to a table first"
         )
     scanned = None if source is None or section.is_mapped else _scanned(source, section)
-    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned)
+    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned, size)
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:

@@ -40,6 +40,12 @@ class Table(NamedTuple):
     scanned: ScannedFile | None
     """The Parquet file that DataFusion reads by itself; None if a task gets the rows from the
     input's reader or from another stage."""
+    rows_bytes: int
+    """The size of all columns in memory, roughly."""
+
+    def bytes_of(self, columns: Sequence[str]) -> int:
+        """Return the size of some columns in memory, roughly."""
+        return self.rows_bytes * len(columns) // max(1, len(self.schema))
 
 
 class SqlStages:
@@ -100,6 +106,7 @@ class SqlStages:
             self._scanned(files),
             made if is_root else positional(made),
             self._options,
+            plan.threads,
         )
         name = self._query.name
         if not is_root:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
@@ -49,6 +50,8 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
     """The files that the plan reads by itself."""
     schema: pa.Schema
     options: Mapping[str, str]
+    threads: int = 1
+    """The threads of a task, which has the memory of so many: no other task runs beside it."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the result, which was found as the query was planned."""
@@ -82,7 +85,8 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
             for scanned in self.files:
                 stack.enter_context(verify_unchanged(scanned.location, scanned.version))
             rows = {name: batches for name, (_, batches) in tables.items()}
-            made = FragmentRun(self.leaves, self.options, task_memory, scratch).rows(plan, rows)
+            memory = replace(task_memory, memory_bytes=task_memory.memory_bytes * self.threads)
+            made = FragmentRun(self.leaves, self.options, memory, scratch).rows(plan, rows)
             with closing(made):
                 for batch in made:
                     yield self._named(batch)

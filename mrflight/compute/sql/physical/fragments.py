@@ -84,6 +84,8 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     """Scans of small files that every task reads whole."""
     lines: tuple[str, ...]
     """Its nodes, from the root on, for people."""
+    threads: int = 1
+    """The threads of a task."""
 
     @property
     def exchanges(self) -> dict[bytes, Exchange]:
@@ -180,14 +182,18 @@ def cut(root: Node, limits: BroadcastLimits, tables: Mapping[str, str]) -> Fragm
     return _Cutter(limits, tables, root).fragment(root)
 
 
-def whole(root: Node, tables: Mapping[str, str]) -> FragmentPlan:
-    """Return a plan as one fragment, which one task runs as a whole; see `cut`."""
+def whole(root: Node, tables: Mapping[str, str], threads: int) -> FragmentPlan:
+    """Return a plan as one fragment, which one task with ``threads`` runs as a whole; see `cut`."""
     nodes = list(root.walk())
     scans = [node for node in nodes if node.is_scan]
     fed = [node for node in scans if node.scanned_file in tables]
     inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
     read = tuple(node.encoded for node in scans if node not in fed)
-    return FragmentPlan(root.encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
+    encoded = root.encoded
+    if root.partitions > 1:
+        encoded = encode_field(of.COALESCE_NODE, encode_field(1, encoded))
+    lines = tuple(node.text for node in nodes)
+    return FragmentPlan(encoded, tuple(inputs), read, 1, (), lines, threads)
 
 
 class _Cutter:
