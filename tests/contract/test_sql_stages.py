@@ -90,7 +90,7 @@ def test_chosen_queries(files: Files, number: int) -> None:
 )
 def test_random_queries(files: Files, first: int) -> None:
     for seed in range(first, first + STEP):
-        ways = WAYS if first >= QUICK else WAYS[seed % len(WAYS) :][:1]
+        ways = WAYS[seed % 3 :: 3] if first >= QUICK else WAYS[seed % len(WAYS) :][:1]
         _check(files, seed, ways)
 
 

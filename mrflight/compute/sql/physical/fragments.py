@@ -33,6 +33,9 @@ or each to any task."""
 _PLACEHOLDER = 1000
 """The number of a field that no node has."""
 
+_HAVING_FRACTION = 10
+"""The groups that ``having`` is expected to keep are a tenth."""
+
 _FEW_ROWS = 10_000
 """The rows of a file that every task reads by itself, in a millisecond or two."""
 
@@ -261,7 +264,10 @@ class _Cutter:
         return _Draft(part, self._most, (given,), lines=(f"Table: {table}",))
 
     def _exchange(self, way: Way, child: Node, tasks: int, keys: Sequence[int] = ()) -> _Draft:
-        exchange = Exchange(way, self.fragment(child), tuple(keys), child.rows)
+        rows = child.rows
+        if rows is not None and is_having(child):
+            rows //= _HAVING_FRACTION  # DataFusion expects up to all groups
+        exchange = Exchange(way, self.fragment(child), tuple(keys), rows)
         # Equal parts of a plan may be distributed in several ways within one fragment.
         key = id(exchange.source), way, exchange.keys
         number = self._exchanges.setdefault(key, len(self._exchanges))
@@ -318,9 +324,10 @@ class _Cutter:
         drafts, found = [], []
         for child, columns in zip(join.children, keys, strict=True):
             if is_having(child):
-                # Its groups are few, and known before the rows of the other side are sent.
-                drafts.append(self._exchange("hash", child, child.partitions, columns))
-                found.append([_Keyed(drafts[-1].encoded, child.rows, is_filter=True)])
+                # Few groups are left, and known before the rows of the other side are sent.
+                draft = self._exchange("hash", child, child.partitions, columns)
+                drafts.append(draft)
+                found.append([_Keyed(draft.encoded, draft.inputs[0].exchange.rows, is_filter=True)])
             else:
                 drafts.append(self._draft(child, by_keys=True))
                 found.append([self._keyed(each) for each in exchanges_by(child, columns)])
