@@ -46,6 +46,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PATH",
         help="call the files of a path by this name in the query; may be repeated",
     )
+    parser.add_argument(
+        "--function",
+        action="append",
+        default=[],
+        metavar="NAME=MODULE:FUNCTION",
+        help="call a function of Python by this name in the query; its module is in the current "
+        "folder or installed; may be repeated",
+    )
     parser.add_argument("--out", metavar="TABLE", help="write the result to this Delta table")
     parser.add_argument(
         "--mode",
@@ -113,16 +121,16 @@ def _spec(options: argparse.Namespace) -> JobSpec:
     from mrflight.config.job_file import decode_job
     from mrflight.frontend.dataset_builder import name_of_files
 
-    inputs: dict[str, dict[str, Any]] = {}
-    for given in options.table:
-        name, equals, path = given.partition("=")
-        if not (equals and name and path):
-            raise JobFileError(f"--table {given}: write NAME=PATH, such as visits='visits/*.csv'")
-        inputs[name] = {"path": path}
+    tables = _named(options.table, "--table", "NAME=PATH, such as visits='visits/*.csv'")
+    functions = _named(
+        options.function, "--function", "NAME=MODULE:FUNCTION, such as clean=visits:clean"
+    )
+    inputs: dict[str, dict[str, Any]] = {name: {"path": path} for name, path in tables.items()}
     text, paths = named_paths(_text(options), name_of_files, inputs)
     for each in paths:
         inputs[each.name] = {"path": each.path} | ({"format": each.format} if each.format else {})
-    document: dict[str, Any] = {"job": {"name": "sql", "sql": text}, "inputs": inputs}
+    job = {"name": "sql", "sql": text, "functions": functions}
+    document: dict[str, Any] = {"job": job, "inputs": inputs}
     document["output"] = {"table": options.out or "-", "mode": options.mode}
     for key, value in map(parse_override, options.set):
         set_key(document, key.split("."), value)
@@ -132,6 +140,17 @@ def _spec(options: argparse.Namespace) -> JobSpec:
         spec, storage=with_environment(spec.storage, spec.paths, os.environ, by_name=is_local)
     )
     return spec if options.out else msgspec.structs.replace(spec, output=NO_OUTPUT)
+
+
+def _named(given: list[str], option: str, how: str) -> dict[str, str]:
+    """Return what an option names, by the names."""
+    found = {}
+    for each in given:
+        name, _, value = each.partition("=")
+        if not (name and value):
+            raise JobFileError(f"{option} {each}: write {how}")
+        found[name] = value
+    return found
 
 
 def _text(options: argparse.Namespace) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mrflight.config.functions import FunctionRef
 from mrflight.config.spec import InputSpec
 from mrflight.sources.base import Source, Split
 from mrflight.tasks.broadcast_join import StreamReader
@@ -42,6 +43,11 @@ class FragmentStage(msgspec.Struct, frozen=True):
     def reads_files(self) -> bool:
         """True if its tasks are groups of the files that it reads by itself."""
         return self.streamed == FILES
+
+    @property
+    def functions(self) -> set[FunctionRef]:
+        """The users' functions that the query calls."""
+        return {each.ref for each in self.fragment.session.functions}
 
     @property
     def own_sources(self) -> dict[str, Source]:

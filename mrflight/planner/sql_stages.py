@@ -13,6 +13,7 @@ from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
+from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
 from mrflight.planner.stages import Stage
@@ -49,7 +50,7 @@ class SqlStages:
         stage: Stage,
         tables: Mapping[str, Table],
         used: Mapping[str, Sequence[str]],
-        options: Mapping[str, str],
+        session: PlanSession,
         probe: PlanProbe,
     ) -> None:
         """``used`` are the columns that the query needs of each table."""
@@ -57,7 +58,7 @@ class SqlStages:
         self._spec = stage.spec
         self._tables = tables
         self._used = used
-        self._options = options
+        self._session = session
         self._probe = probe
         self._stages: list[Stage] = []
         self.sources: dict[str, dict[str, Source]] = {}
@@ -98,7 +99,7 @@ class SqlStages:
             tuple(light[scan] for scan in dict.fromkeys(plan.scans)) if plan.tasks > 1 else (),
             self._scanned(files),
             made if is_root else positional(made),
-            self._options,
+            self._session,
         )
         name = self._query.name
         if not is_root:

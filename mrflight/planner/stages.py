@@ -204,7 +204,7 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
     shuffle = replace(own, replicas=job.replicas, memory=job.memory, compression=compression)
     return replace(
         spec,
-        job=replace(spec.job, sql=stage.sql),
+        job=replace(spec.job, sql=stage.sql, functions=stage.functions),
         inputs=stage.inputs,
         shuffle=shuffle,
         reduce=stage.reduce,

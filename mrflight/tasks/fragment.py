@@ -14,6 +14,7 @@ from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import narrowed
+from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.read_checks import verify_unchanged
@@ -48,7 +49,7 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
     files: tuple[ScannedFile, ...]
     """The files that the plan reads by itself."""
     schema: pa.Schema
-    options: Mapping[str, str]
+    session: PlanSession
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the result, which was found as the query was planned."""
@@ -82,7 +83,7 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
             for scanned in self.files:
                 stack.enter_context(verify_unchanged(scanned.location, scanned.version))
             rows = {name: batches for name, (_, batches) in tables.items()}
-            made = FragmentRun(self.leaves, self.options, task_memory, scratch).rows(plan, rows)
+            made = FragmentRun(self.leaves, self.session, task_memory, scratch).rows(plan, rows)
             with closing(made):
                 for batch in made:
                     yield self._named(batch)
