@@ -139,10 +139,11 @@ def _declared(given: Sequence[Any], example: tuple[str, str], volatility: Volati
     is_complete = bool(given) and callable(given[0])
     lists = [_list(each) for each in given[is_complete:]]
     count = shown.count(", ") + 1
+    parts = "arguments, result and state" if count > 2 else "arguments and result"
     if len(lists) != count or None in lists or len(lists[1] or ()) != 1:
         raise UserFunctionError(
-            f"{name}: write the types of arguments, result{', state' * (count > 2)} as types of "
-            f"pyarrow: @{name}({shown}) above a function, or {name}(function, {shown})"
+            f"{name}: write the types of {parts} as types of pyarrow: "
+            f"@{name}({shown}) above a function, or {name}(function, {shown})"
         )
     if volatility not in get_args(Volatility):
         known = ", ".join(map(repr, get_args(Volatility)))

@@ -128,9 +128,7 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str, query: str | None) -
 def _check_functions(section: JobSection | StageSpec, at: str) -> None:
     """Raise JobFileError for functions without a query, and for names that a query cannot have."""
     if section.functions and section.sql is None:
-        raise JobFileError(
-            f"{at}.functions are called by {at}.sql, which is missing; write sql, too"
-        )
+        raise JobFileError(f"{at}.functions are for {at}.sql, which is missing; write sql, too")
     names = [name.lower() for name in section.functions]
     for name in section.functions:
         if not _IS_NAME.fullmatch(name):

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mrflight.config.declared_functions import types_of
+from mrflight.config.declared_functions import DeclaredFunction, types_of
 from mrflight.config.pickled_functions import function_text, name_of
 from mrflight.errors import JobFileError
 from mrflight.frontend.clear_errors import clear_errors
@@ -26,7 +26,8 @@ def sql(query: str, /, **named: Dataset | ArrowStream | Callable[..., Any]) -> D
     types, or `udf` and `udaf` declare them. A text in the query where a table is expected is a
     path that `read` takes: ``select count(*) from 'visits/*.parquet'``; a word before it may be its
     format, as in ``from delta.'s3://bucket/visits'``. Before the query, ``create view NAME as
-    select ...;`` may name others. Mistakes are reported when the rows are asked for, but those in functions at once.
+    select ...;`` may name others. Mistakes are reported when the rows are asked
+    for, but those in types of functions at once.
     """
     if not isinstance(query, str):
         raise JobFileError(f"sql: the query must be a text, not {type(query).__name__}")
@@ -49,9 +50,11 @@ def _is_function(each: object) -> bool:
 
 
 def _text_of(function: Any, name: str) -> str:
-    """Return the text of a function, once its types are known."""
+    """Return the text of a function with its types: hints may name what is only known here."""
     what = f"sql({name}=...)"
-    types_of(function, f"{what}: {name_of(function)}")
+    types = types_of(function, f"{what}: {name_of(function)}")
+    if not isinstance(function, DeclaredFunction):
+        function = DeclaredFunction(function, types)
     return function_text(function, what)
 
 

@@ -55,7 +55,7 @@ class FragmentStage(msgspec.Struct, frozen=True):
         if not self.reads_files:
             return {}
         splits = tuple(Split(FILES, number, number + 1, 1) for number in range(self.tasks))
-        return {FILES: Source(FILES, FileGroups(), (), self.tasks, splits)}
+        return {FILES: Source(FILES, FileGroups(self.fragment.schema), (), self.tasks, splits)}
 
     def needed(self, name: str) -> set[str] | None:
         """Return the columns that are needed of an input; None for all."""

@@ -120,7 +120,7 @@ class FragmentReader(StreamReader):
 class FileGroups(Reader):
     """Stands for the files that the scans of a fragment read by themselves."""
 
-    schema: pa.Schema | None = None
+    schema: pa.Schema
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a fragment reads its files by itself")

@@ -91,12 +91,14 @@ class Files:
             return True
         return False
 
-    def by_stages(self, query: RandomQuery, way: Way) -> Answer:
+    def by_stages(
+        self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None = None
+    ) -> Answer:
         """The answer of the stages that are planned, run in this process."""
         paths = self._scanned if way.tables == "scanned" else self._fed
         if way.tables == "mixed":
             paths = {**self._fed, "big": self._scanned["big"], "none": self._scanned["none"]}
-        spec = stages_in_process.query_spec(query.text, paths, way.partitions)
+        spec = stages_in_process.query_spec(query.text, paths, way.partitions, functions)
         plan = stages_in_process.planned(spec, self._folder, way.broadcast)
         return answer(stages_in_process.run(plan, self._folder, way.joined_bytes), query)
 

@@ -50,10 +50,12 @@ BROADCASTS: Mapping[str, Mapping[str, object]] = {
 """When the left side of a join is sent to all tasks: as planned, or whenever that is right."""
 
 
-def query_spec(text: str, paths: Mapping[str, str], partitions: int) -> JobSpec:
+def query_spec(
+    text: str, paths: Mapping[str, str], partitions: int, functions: Mapping[str, str] | None = None
+) -> JobSpec:
     """A job that runs a query over the files of these paths."""
     sections: dict[str, Any] = {
-        "job": {"name": "query", "sql": text},
+        "job": {"name": "query", "sql": text, "functions": functions or {}},
         "inputs": {name: {"path": path} for name, path in paths.items()},
         "output": {"table": "unused"},
         "shuffle": {"partitions": partitions},

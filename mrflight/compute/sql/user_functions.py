@@ -151,11 +151,10 @@ class _ScalarCall:
         with self._calls.noted():
             if self._loaded is None:
                 self._loaded = self._function.ref.load()
-            with calling_user(
-                f"the {self._function}, given {format_count(len(arguments[0]), 'row')},"
-            ):
+            rows = len(arguments[0])
+            with calling_user(f"the {self._function}, given {format_count(rows, 'row')},"):
                 result = self._loaded(*arguments)
-            return _checked_array(result, self._function, len(arguments[0]))
+            return _checked_array(result, self._function, rows)
 
 
 def _checked_array(result: Any, function: UserFunction, rows: int) -> pa.Array:
@@ -228,10 +227,13 @@ class _Accumulated:
             return getattr(self._own, method)(*arguments)
 
     def _scalar(self, method: str, value: Any, kind: pa.DataType) -> pa.Scalar:
+        plain = value.as_py() if isinstance(value, pa.Scalar) else value
+        if plain is None and _has_no_null(kind):
+            raise UserFunctionError(
+                f"the {self._function}: {method} returned a null of type {kind}, which DataFusion "
+                "does not take from Python; return an empty list"
+            )
         try:
-            plain = value.as_py() if isinstance(value, pa.Scalar) else value
-            if isinstance(value, pa.Scalar) and value.type == kind:
-                return value
             return pa.scalar(plain, kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise UserFunctionError(
@@ -257,10 +259,23 @@ class _NullAccumulator:
         """Do nothing."""
 
     def state(self) -> list[pa.Scalar]:
-        return [pa.scalar(None, kind) for kind in self._types.state or ()]
+        return [_no_value(kind) for kind in self._types.state or ()]
 
     def evaluate(self) -> pa.Scalar:
-        return pa.scalar(None, self._types.returns)
+        return _no_value(self._types.returns)
+
+
+def _no_value(kind: pa.DataType) -> pa.Scalar:
+    """Return a null, or else an empty list."""
+    if not _has_no_null(kind):
+        return pa.scalar(None, kind)
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+    return pa.scalar([None] * size, kind)
+
+
+def _has_no_null(kind: pa.DataType) -> bool:
+    """Return whether DataFusion fails for a null of a type that an accumulator returns."""
+    return bool(pa.types.is_nested(kind) and not pa.types.is_struct(kind))
 
 
 def _name_of(value: object) -> str:
