@@ -17,6 +17,7 @@ from mrflight.config.overrides import parse_override, set_key
 from mrflight.config.spec import NO_OUTPUT, JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.events.recorder import Recorder
+from mrflight.result import JobResult
 from mrflight.scheduler.job_rows import job_rows
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage.environment import with_environment
@@ -68,8 +69,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to print the rows: csv, json (an object on each line) and arrow (an IPC stream) "
         "have all rows, table the first ones; by default table",
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--explain", action="store_true", help="print how the query would run, and do not run it"
+    )
+    instead.add_argument(
+        "--explain-analyze",
+        action="store_true",
+        help="run the query, and print what its stages did in place of its rows",
     )
     parser.add_argument(
         "--set",
@@ -112,7 +119,8 @@ def run(options: argparse.Namespace) -> int:
     options.json = options.page = False
     options.report = options.log_level = None
     options.log_format, options.verbose = "text", 0
-    driver.leave(driver.drive(options, lambda _: (spec, Path.cwd())))
+    describe = _print_analysis if options.explain_analyze else None
+    driver.leave(driver.drive(options, lambda _: (spec, Path.cwd()), describe))
 
 
 def _spec(options: argparse.Namespace) -> JobSpec:
@@ -165,7 +173,10 @@ def _text(options: argparse.Namespace) -> str:
 
 
 def _print_rows(spec: JobSpec, options: argparse.Namespace) -> int:
-    """Run the query, and print its rows as they come; progress is shown before the first ones."""
+    """Run the query, and print its rows as they come, or what was done for them.
+
+    Progress is shown before the first rows.
+    """
     from mrflight.frontend.batches import ProgressBeforeRows
 
     progress = ProgressBeforeRows(progress_for(None if options.quiet else sys.stderr))
@@ -174,10 +185,21 @@ def _print_rows(spec: JobSpec, options: argparse.Namespace) -> int:
         rows = job_rows(spec, Path.cwd(), events, metrics, owns_process=True)
         try:
             with closing(rows):
-                _WRITERS[options.format](rows)
+                (_read_all if options.explain_analyze else _WRITERS[options.format])(rows)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-    return 0
+    return _print_analysis(metrics.result("done")) if options.explain_analyze else 0
+
+
+def _print_analysis(result: JobResult) -> int:
+    from mrflight.frontend.query_analysis import analysis
+
+    return print_answer("\n".join(analysis(result)))
+
+
+def _read_all(rows: Rows) -> None:
+    for _ in rows:
+        pass
 
 
 def _print_table(rows: Rows) -> None:

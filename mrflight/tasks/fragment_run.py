@@ -25,6 +25,7 @@ from mrflight.compute.sql.user_functions import FunctionCalls
 from mrflight.errors import JobFileError, MemoryLimitError, MrflightError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.leaf_file import Leaf, LeafFile
+from mrflight.tasks.operator_counts import count_operators
 from mrflight.tasks.operators.spill_partitions import (
     SPILL_FANOUT,
     RowBuffer,
@@ -159,6 +160,7 @@ class FragmentRun:
                     batch = part.to_pyarrow()
                     if batch.num_rows:
                         yield batch
+            count_operators(node)
         except MrflightError:
             raise
         except Exception as error:  # DataFusion raises a bare Exception for all errors

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.bad_row_file import AttemptLog
@@ -63,6 +64,8 @@ class MapResult(msgspec.Struct, frozen=True):
     """The rows that were skipped because they cannot be read."""
     bad_rows_file: str | None = None
     """The name of the file to which they were written."""
+    shared_rows: int = 0
+    """The rows that were read of files that all maps of the stage read."""
 
 
 class MappedRows:
@@ -98,12 +101,13 @@ class MappedRows:
         rows_in = self._mapper.rows_in
         return MapResult(
             rows_in,
-            self._reader.file_rows(rows_in),
+            self._reader.file_rows(rows_in) + COUNTS.scanned_rows,
             rows_out,
             self._reader.slice_rows(),
             self.unsent_schema,
             self._bad_rows.rows,
             self._bad_rows.file,
+            COUNTS.shared_rows,
         )
 
 
