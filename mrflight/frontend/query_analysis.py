@@ -52,23 +52,18 @@ def _tasks(stage: StageProfile) -> Iterator[str]:
 
 def _plan(operators: tuple[OperatorProfile, ...]) -> Iterator[str]:
     """Yield the operators, each with the rows that it put out and its time in all tasks."""
-    if not operators:
-        return
-    rows = [f"{each.rows:,}" for each in operators]
-    width = max(len(text) for text in (*rows, "rows"))
-    yield f"{'':{_LABEL_WIDTH}} {'rows':>{width}}  seconds"
+    rows = [format_count(each.rows, "row") for each in operators]
+    width = max(map(len, rows), default=0)
     for number, (text, each) in enumerate(zip(rows, operators, strict=True)):
         label = "  plan:" if number == 0 else "  over:"
-        yield f"{label:{_LABEL_WIDTH}} {text:>{width}}  {each.seconds:7.3f}  {each.text}"
+        yield f"{label:{_LABEL_WIDTH}} {text:>{width}}, {each.seconds:.3f} s: {each.text}"
 
 
 def _total(result: JobResult) -> Iterator[tuple[str, str]]:
     yield "rows", f"{result.rows_in:,} read, {result.rows_out:,} in the result"
     yield "shuffled", format_bytes(result.bytes_shuffled)
-    yield (
-        "time",
-        f"{result.seconds.total:.2f} s, of which the start took {result.seconds.start:.2f}",
-    )
+    seconds = result.seconds
+    yield "time", f"{seconds.total:.2f} s, of which the start took {seconds.start:.2f} s"
     if result.peak_memory_bytes:
         yield "memory", f"at most {format_bytes(result.peak_memory_bytes)} in all processes"
     for finding in result.profile.findings:

@@ -182,7 +182,7 @@ class SqlStages:
             streamed,
             tasks,
             self._scanned_tables() if name == self._query.name else {},
-            plan.lines,
+            self._probe.lines(fragment.plan, plan.lines),
         )
         shuffle = replace(self._spec.shuffle, partitions=tasks)
         output = self._spec.output if name == self._query.name else NO_OUTPUT

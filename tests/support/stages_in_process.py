@@ -22,6 +22,7 @@ from mrflight.config.spec import NO_OUTPUT, JobSpec
 from mrflight.planner import sql_plan
 from mrflight.planner.analyze import plan_result
 from mrflight.planner.cogroup_plan import StreamedSide
+from mrflight.planner.fragment_stage import FragmentStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
@@ -74,10 +75,36 @@ def planned(spec: JobSpec, folder: Path, broadcast: str = "planned") -> JobPlan:
         for each in patches:
             each.start()
         try:
-            return plan_result(spec, folder, "job", WORKERS, MEMORY)
+            plan = plan_result(spec, folder, "job", WORKERS, MEMORY)
         finally:
             for each in patches:
                 each.stop()
+    for stage in plan.stages:
+        if stage.fragment is not None:
+            assert_described(stage.fragment)
+    return plan
+
+
+def assert_described(stage: FragmentStage) -> None:
+    """The lines of a stage are the operators that its tasks decode, in their order."""
+    from datafusion import ExecutionPlan
+
+    fragment = stage.fragment
+    decoded = ExecutionPlan.from_bytes(fragment.session.open(), fragment.plan)
+    names = [each.strip().partition(":")[0] for each in decoded.display_indent().splitlines()]
+    lines = [line.partition(":")[0] for line in stage.lines]
+    assert len(names) == len(lines), (decoded.display_indent(), stage.lines)
+    pairs = list(zip(names, lines, strict=True))
+    assert [pair for pair in pairs if pair[0] != pair[1] and pair not in _CALLED] == []
+
+
+_CALLED = {
+    ("DataSourceExec", "Exchange"),
+    ("DataSourceExec", "Table"),
+    ("SortExec", "SortPreservingMergeExec"),
+    ("UnionExec", "InterleaveExec"),
+}
+"""Operators of tasks, and what is said of them for people."""
 
 
 class _Memory(TaskMemory, frozen=True):
