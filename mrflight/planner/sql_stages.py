@@ -99,7 +99,7 @@ class SqlStages:
             tuple(light[scan] for scan in dict.fromkeys(plan.scans)) if plan.tasks > 1 else (),
             self._scanned(files),
             made if is_root else positional(made),
-            self._session,
+            self._session.of(encoded),
         )
         name = self._query.name
         if not is_root:

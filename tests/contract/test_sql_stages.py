@@ -141,6 +141,15 @@ def test_queries_with_functions_of_the_user(files: Files, text: str, same: str) 
         assert found == expected, way
 
 
+def test_a_stage_has_the_functions_that_it_may_call(files: Files) -> None:
+    text = "select label(k, s), spread(v) from big where plus_one(v) > 1 group by 1 order by 1"
+    stages = files.planned(RandomQuery(text, is_ordered=True), WAYS[4], query_functions.NAMES)
+    called = [{each.name for each in of.fragment.session.functions} for of in stages]
+    assert called[0] == {"label", "spread", "plus_one"}
+    # Those of aggregates and groups are in the names of columns, too.
+    assert called[1:] == [{"label", "spread"}, {"label", "spread"}]
+
+
 @pytest.mark.parametrize(
     "first",
     [

@@ -20,6 +20,11 @@ class PlanSession(msgspec.Struct, frozen=True):
     options: Mapping[str, str]
     functions: tuple[UserFunction, ...] = ()
 
+    def of(self, plan: bytes) -> PlanSession:
+        """Return the session of a plan, without functions whose names are nowhere in it."""
+        named = (each for each in self.functions if each.name.encode() in plan)
+        return PlanSession(self.options, tuple(named))
+
     def open(
         self,
         calls: FunctionCalls | None = None,
