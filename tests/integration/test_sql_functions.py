@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -202,6 +203,31 @@ def test_functions_of_a_program(folder: Path) -> None:
     rows = found.with_shuffle(partitions=3).sort_by("site").collect(progress=False).to_pylist()
     ends_with_0 = {site: range(10 * n, ROWS, 30) for n, site in enumerate("abc")}
     assert rows == [{"site": site, "total": sum(numbers)} for site, numbers in ends_with_0.items()]
+
+
+def test_what_a_lost_worker_did_counts_once(folder: Path) -> None:
+    mark = folder / "mark"
+
+    @mrflight.udf([pa.string()], pa.string(), volatility="volatile")
+    def dying(url: pa.Array) -> pa.Array:
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            return url
+        os._exit(1)
+
+    visits = mrflight.read("visits.parquet")
+    found = mrflight.sql(
+        "select left(f(url), 1) as site, count(*) as n from visits group by 1",
+        visits=visits,
+        f=dying,
+    )
+    result = found.with_shuffle(partitions=3).write_parquet("out", progress=False)
+    assert (result.rows_in, result.rows_out) == (ROWS, 3)
+    first = result.profile.stages[0]
+    assert (first.tasks, first.retried) == (3, 1)
+    scans = [each.rows for each in first.operators if each.text.startswith("DataSourceExec")]
+    assert scans == [ROWS]
 
 
 def test_wrong_functions_of_a_program_are_told_at_once() -> None:
