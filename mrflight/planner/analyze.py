@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
+from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
@@ -28,6 +29,7 @@ from mrflight.storage import Location, locate
 from mrflight.tasks.mapper import mapped_schema
 
 if TYPE_CHECKING:
+    from mrflight.compute.sql.user_functions import UserFunction
     from mrflight.planner import sql_stages
     from mrflight.tasks.fragment import ScannedFile
 
@@ -103,9 +105,21 @@ class _StagePlanner:
                 stage,
                 tables,
                 lambda size: divide_query(stage.spec, size, self._workers, self._memory),
+                self._functions(stage),
             )
         self._stages += stages
         self._sources |= sources
+
+    def _functions(self, stage: Stage) -> tuple[UserFunction, ...]:
+        """Load the functions that the query of a stage calls."""
+        from mrflight.compute.sql.user_functions import UserFunction
+
+        at = f"{stage.section or 'job.'}functions"
+        refs = {
+            name: FunctionRef.parse(text, f"{at}.{name}", str(self._folder))
+            for name, text in stage.spec.job.functions.items()
+        }
+        return tuple(UserFunction.of(name, ref) for name, ref in refs.items())
 
     def plan(self) -> JobPlan:
         """Return the plan of all stages until now."""

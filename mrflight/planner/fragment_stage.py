@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mrflight.config.functions import FunctionRef
 from mrflight.config.spec import InputSpec
 from mrflight.sources.base import Source, Split
 from mrflight.tasks.broadcast_join import StreamReader
@@ -49,12 +50,17 @@ class FragmentStage(msgspec.Struct, frozen=True):
         return self.streamed == FILES
 
     @property
+    def functions(self) -> set[FunctionRef]:
+        """The users' functions that the query calls."""
+        return {each.ref for each in self.fragment.session.functions}
+
+    @property
     def own_sources(self) -> dict[str, Source]:
         """What stands for the files that the fragment reads by itself, a split for each task."""
         if not self.reads_files:
             return {}
         splits = tuple(Split(FILES, number, number + 1, 1) for number in range(self.tasks))
-        return {FILES: Source(FILES, FileGroups(), (), self.tasks, splits)}
+        return {FILES: Source(FILES, FileGroups(self.fragment.schema), (), self.tasks, splits)}
 
     @property
     def runtime_filters(self) -> dict[str, RuntimeFilter]:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.compute.sql.engine import EXACT, new_session, query, quoted, translate_errors
+from mrflight.compute.sql.engine import EXACT, query, quoted, translate_errors
 from mrflight.compute.sql.physical.fragments import BroadcastLimits, FragmentPlan, cut, whole
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.probe import PlanProbe, with_views
+from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.sql.plans import has_floats, reads_floats, used_columns
 from mrflight.compute.sql.statements import is_view, split_statements
+from mrflight.compute.sql.user_functions import FunctionCalls, UserFunction, check_names
 from mrflight.errors import JobFileError
 from mrflight.planner.partition_count import QueryDivision
 from mrflight.planner.sql_stages import SqlStages, Table
@@ -64,22 +66,33 @@ _ROW_BYTES = 64
 
 
 def plan_query(
-    stage: Stage, tables: Sequence[Table], divide: Divide
+    stage: Stage,
+    tables: Sequence[Table],
+    divide: Divide,
+    functions: tuple[UserFunction, ...] = (),
 ) -> tuple[list[Stage], dict[str, dict[str, Source]]]:
     """Return the stages that run the query of one, and the files that these read.
 
     The last one has its name. ``divide`` decides by the size of the needed columns how it is
-    divided. Raises JobError for a query that cannot be planned.
+    divided. ``functions`` are those of the user that the query may call. Raises JobError for a
+    query that cannot be planned.
     """
     text = stage.spec.job.sql
     assert text is not None, stage
     schemas = {table.name: table.schema for table in tables}
-    with TemporaryDirectory(prefix="mrflight-plan-") as folder, translate_errors(KEY_PATH, schemas):
-        planned = _Planned(text, tables, divide, Path(folder))
+    check_names(functions)
+    calls = FunctionCalls(functions)
+    with (
+        TemporaryDirectory(prefix="mrflight-plan-") as folder,
+        translate_errors(KEY_PATH, schemas),
+        calls.told(),
+    ):
+        planned = _Planned(text, tables, divide, Path(folder), calls)
         plan = planned.cut()
-        probe = PlanProbe(new_session(planned.options), Path(folder))
+        session = PlanSession(planned.options, functions)
+        probe = PlanProbe(session.open(), Path(folder))
         by_name = {table.name: table for table in tables}
-        stages = SqlStages(stage, by_name, planned.used, planned.options, probe)
+        stages = SqlStages(stage, by_name, planned.used, session, probe)
         made = stages.build(plan)
     return made, stages.sources
 
@@ -87,8 +100,17 @@ def plan_query(
 class _Planned:
     """A query as DataFusion plans it, and the session that has its tables."""
 
-    def __init__(self, text: str, tables: Sequence[Table], divide: Divide, folder: Path) -> None:
+    def __init__(
+        self,
+        text: str,
+        tables: Sequence[Table],
+        divide: Divide,
+        folder: Path,
+        calls: FunctionCalls,
+    ) -> None:
+        """``calls`` are those of functions with constants, as DataFusion plans the query."""
         self._tables = tables
+        self._calls = calls
         self._folder = folder
         *views, self._text = split_statements(text)
         for each in views:
@@ -146,7 +168,7 @@ class _Planned:
         self._schemas = schemas
         divided = self._division
         partitions = divided.threads if divided.is_whole else divided.partitions
-        self._session = new_session(self.options, partitions=partitions)
+        self._session = PlanSession(self.options).open(self._calls, partitions=partitions)
         self._stand_ins = dict(self._register(self._session, schemas))
         for view in self._views:
             self._session.sql(view)

@@ -14,6 +14,7 @@ from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
+from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
 from mrflight.planner.stages import Stage
@@ -56,7 +57,7 @@ class SqlStages:
         stage: Stage,
         tables: Mapping[str, Table],
         used: Mapping[str, Sequence[str]],
-        options: Mapping[str, str],
+        session: PlanSession,
         probe: PlanProbe,
     ) -> None:
         """``used`` are the columns that the query needs of each table."""
@@ -64,7 +65,7 @@ class SqlStages:
         self._spec = stage.spec
         self._tables = tables
         self._used = used
-        self._options = options
+        self._session = session
         self._probe = probe
         self._stages: list[Stage] = []
         self.sources: dict[str, dict[str, Source]] = {}
@@ -105,7 +106,7 @@ class SqlStages:
             tuple(light[scan] for scan in dict.fromkeys(plan.scans)) if plan.tasks > 1 else (),
             self._scanned(files),
             made if is_root else positional(made),
-            self._options,
+            self._session.of(encoded),
             plan.threads,
         )
         name = self._query.name
@@ -190,7 +191,7 @@ class SqlStages:
             streamed,
             tasks,
             self._scanned_tables() if name == self._query.name else {},
-            plan.lines,
+            self._probe.lines(fragment.plan, plan.lines),
             _filtered_by(plan, exchanges),
             {side: exchange.rows for side, exchange in exchanges.items()},
         )

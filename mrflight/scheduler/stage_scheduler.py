@@ -9,6 +9,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
+from mrflight.events.kinds import QueryStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
@@ -107,13 +108,18 @@ class _StagesRun:
     def write(self, part_writer: PartWriter) -> list[ReduceResult]:
         """Run all stages, and reduce the partitions of the last one to part files."""
         context = self._context
-        last = self._run_stages()
+        last, of = self._run_stages(), self._plan.stages[-1]
         context.metrics.timer.begin("reduce")
         if isinstance(last, BroadcastJoinOutput):
-            last = self._run_stage(repartition_stage(self._plan.stages[-1]))
+            of = repartition_stage(of)
+            last = self._run_stage(of)
         assert isinstance(last, StageOutput), "a repartition has no broadcast inputs"
         context.metrics.partitions = last.plan.partitions
-        return ReduceStage(part_writer, context.task_memory, self._plan.memory).run(last)
+        memory = self._plan.memory
+        reduces = ReduceStage(part_writer, context.task_memory, memory, of.query_stage)
+        results = reduces.run(last)
+        self._counts.add_read(results)
+        return results
 
     def read(self) -> Generator[pa.RecordBatch]:
         """Run all stages, and read the partitions of the last one."""
@@ -152,6 +158,7 @@ class _StagesRun:
             parts = ["map", stage.title, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
             output = MapOutput(self._run, shuffle, label, tasks, inputs)
+            output.runs = self._query_stage(stage, tasks)
             output.refresh()  # the inputs may have moved since they were planned
             noted[side.name] = KeyFilter.united(self._write(output))
             sides.append(output)
@@ -162,6 +169,13 @@ class _StagesRun:
             for side, output in zip(plan.sides, sides, strict=True)
         ]
         return BroadcastJoinOutput(plan, tuple(tables), tuple(inputs))
+
+    def _query_stage(self, stage: Stage, tasks: Sequence[MapTask]) -> QueryStage | None:
+        """Return the stage of a query whose result the maps of a stage read, and so make."""
+        names = {task.input_name for task in tasks}
+        read = {stage.spec.inputs[name].stage for name in names if name in stage.spec.inputs}
+        found = [each.query_stage for each in self._plan.stages if {each.name} == read]
+        return found[0] if found else None
 
     def _write(self, output: MapOutput) -> list[KeyFilter]:
         """Run the maps of a side, and add up what they read and shuffled.

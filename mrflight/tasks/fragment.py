@@ -15,6 +15,7 @@ from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import narrowed
+from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.read_checks import verify_unchanged
@@ -49,7 +50,7 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
     files: tuple[ScannedFile, ...]
     """The files that the plan reads by itself."""
     schema: pa.Schema
-    options: Mapping[str, str]
+    session: PlanSession
     threads: int = 1
     """The threads of a task, which has the memory of so many: no other task runs beside it."""
 
@@ -86,7 +87,7 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
                 stack.enter_context(verify_unchanged(scanned.location, scanned.version))
             rows = {name: batches for name, (_, batches) in tables.items()}
             memory = replace(task_memory, memory_bytes=task_memory.memory_bytes * self.threads)
-            made = FragmentRun(self.leaves, self.options, memory, scratch).rows(plan, rows)
+            made = FragmentRun(self.leaves, self.session, memory, scratch).rows(plan, rows)
             with closing(made):
                 for batch in made:
                     yield self._named(batch)
@@ -123,7 +124,7 @@ class FragmentReader(StreamReader):
 class FileGroups(Reader):
     """Stands for the files that the scans of a fragment read by themselves."""
 
-    schema: pa.Schema | None = None
+    schema: pa.Schema
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a fragment reads its files by itself")

@@ -15,13 +15,17 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from mrflight.compute.sql.engine import error_text, new_session
+from mrflight.compute.sql.engine import error_text
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import reading
+from mrflight.compute.sql.physical.session import PlanSession
+from mrflight.compute.sql.user_functions import FunctionCalls
 from mrflight.errors import JobFileError, MemoryLimitError, MrflightError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.leaf_file import Leaf, LeafFile
+from mrflight.tasks.operator_counts import count_operators
 from mrflight.tasks.operators.spill_partitions import (
     SPILL_FANOUT,
     RowBuffer,
@@ -56,11 +60,11 @@ class FragmentRun:
     def __init__(
         self,
         leaves: Sequence[Leaf],
-        options: Mapping[str, str],
+        session: PlanSession,
         task_memory: TaskMemory,
         scratch: ScratchFolder,
     ) -> None:
-        self._options = options
+        self._plan_session = session
         self._memory = task_memory
         self._scratch = scratch
         self._whole = [leaf for leaf in leaves if leaf.keys is None]
@@ -147,26 +151,29 @@ class FragmentRun:
     def _execute(self, plan: bytes) -> Iterator[pa.RecordBatch]:
         from datafusion import ExecutionPlan
 
+        calls = FunctionCalls(self._plan_session.functions)
         try:
-            session = self._session()
+            session = self._session(calls)
             node = ExecutionPlan.from_bytes(session, plan)
             for partition in range(node.partition_count):
                 for part in session.execute(node, partition):
                     batch = part.to_pyarrow()
                     if batch.num_rows:
                         yield batch
+            count_operators(node)
         except MrflightError:
             raise
         except Exception as error:  # DataFusion raises a bare Exception for all errors
-            raise self._translated(error) from error
+            raise (calls.cause_of(error) or self._translated(error)) from error
 
-    def _session(self) -> SessionContext:
+    def _session(self, calls: FunctionCalls) -> SessionContext:
         from datafusion import RuntimeEnvBuilder
 
         runtime = RuntimeEnvBuilder().with_disk_manager_specified(str(self._scratch.path))
         pool_bytes = self._memory.memory_bytes // POOL_FRACTION
-        options = {**self._options, **pool_limits(pool_bytes, _ROW_BYTES)}
-        return new_session(options, runtime=runtime.with_fair_spill_pool(pool_bytes))
+        options = {**self._plan_session.options, **pool_limits(pool_bytes, _ROW_BYTES)}
+        session = replace(self._plan_session, options=options)
+        return session.open(calls, runtime=runtime.with_fair_spill_pool(pool_bytes))
 
     def _translated(self, error: Exception) -> MrflightError:
         words = error_text(error)

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.bad_row_file import AttemptLog
@@ -76,6 +77,8 @@ class MapResult(msgspec.Struct, frozen=True):
     """The keys of the rows that were sent, if a runtime filter notes them."""
     filtered_rows: int = 0
     """The rows that a runtime filter dropped."""
+    shared_rows: int = 0
+    """The rows that were read of files that all maps of the stage read."""
 
 
 class MappedRows:
@@ -115,7 +118,7 @@ class MappedRows:
         rows_in = self._mapper.rows_in
         return MapResult(
             rows_in,
-            self._reader.file_rows(rows_in),
+            self._reader.file_rows(rows_in) + COUNTS.scanned_rows,
             rows_out,
             self._reader.slice_rows(),
             self.unsent_schema,
@@ -123,6 +126,7 @@ class MappedRows:
             self._bad_rows.file,
             self._noted.filter() if self._noted is not None else None,
             self._noted.dropped if self._noted is not None else 0,
+            COUNTS.shared_rows,
         )
 
 

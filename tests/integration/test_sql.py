@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -290,6 +291,53 @@ def test_a_join_that_does_not_fit_is_made_in_parts(
     prices = sum(n % 13 for n in range(2 * JOINED))
     assert row == {"l": 20, "n": JOINED, "s": prices}
     assert sum(stage.spilled_bytes for stage in result.profile.stages) > 0
+
+
+def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
+    tables = ["--table", "visits=visits.parquet", "--table", "pages=pages.csv"]
+    wanted = ["--set", "shuffle.partitions=3", "--explain-analyze"]
+    done = answer(folder, QUERIES["join"], *tables, *wanted)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.partition(":")[2].strip() for line in lines if line.startswith("stage:")] == [
+        "sql 1 (map sql 2 rows)",
+        "sql 2 (map sql 3 rows)",
+        "sql 3 (map sql 4 rows)",
+        "sql 4 (map result)",
+    ]
+    assert "rows:           40,000 in, 40,000 out" in lines
+    assert "rows:           40,250 read, 7 in the result" in lines
+    assert any(re.match(r"  over: +250 rows, \d+\.\d+ s: Table: pages$", line) for line in lines)
+    assert re.search(r"^tasks: +3 in \d.*, median .*, longest", done.stdout, re.MULTILINE)
+    assert re.search(r"^memory: +at most \d+\.\d MiB in a worker", done.stdout, re.MULTILINE)
+    assert "t0" not in done.stdout
+
+    out = str(tmp_path / "out")
+    done = answer(folder, QUERIES["join"], *tables, *wanted, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "stage:          sql 4 (reduce)\n" in done.stdout
+    assert len(DeltaTable(out).to_pyarrow_table()) == 7
+    done = answer(folder, "select nothing from visits", *tables, "--explain-analyze", "--out", out)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_rows_of_files_that_datafusion_reads_are_counted_once(
+    partitions: int, folder: Path, tmp_path: Path
+) -> None:
+    """A small file is read by every task, and counts once as well."""
+    pq.write_table(pyarrow.csv.read_csv(folder / "pages.csv"), tmp_path / "pages.parquet")
+    rows = mrflight.sql(
+        "select a.country, count(*) as n from visits a join pages using (page) group by a.country",
+        visits=mrflight.read(folder / "visits.parquet"),
+        pages=mrflight.read(tmp_path / "pages.parquet"),
+    ).with_shuffle(partitions=partitions)
+    result = rows.write_parquet(tmp_path / "out", progress=False)
+    assert (result.rows_in, result.rows_out) == (ROWS + 250, 4)
+    first = result.profile.stages[0]
+    assert first.tasks == partitions
+    scans = [each.rows for each in first.operators if each.text.startswith("DataSourceExec")]
+    assert sorted(scans) == [250 * partitions, ROWS]
 
 
 def test_queries_in_python_take_tables_in_memory_and_datasets(folder: Path) -> None:

@@ -22,6 +22,7 @@ from mrflight.config.spec import NO_OUTPUT, JobSpec
 from mrflight.planner import sql_plan
 from mrflight.planner.analyze import plan_result
 from mrflight.planner.cogroup_plan import StreamedSide
+from mrflight.planner.fragment_stage import FragmentStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
@@ -51,10 +52,12 @@ BROADCASTS: Mapping[str, Mapping[str, object]] = {
 """When the left side of a join is sent to all tasks: as planned, or whenever that is right."""
 
 
-def query_spec(text: str, paths: Mapping[str, str], partitions: int) -> JobSpec:
+def query_spec(
+    text: str, paths: Mapping[str, str], partitions: int, functions: Mapping[str, str] | None = None
+) -> JobSpec:
     """A job that runs a query over the files of these paths."""
     sections: dict[str, Any] = {
-        "job": {"name": "query", "sql": text},
+        "job": {"name": "query", "sql": text, "functions": functions or {}},
         "inputs": {name: {"path": path} for name, path in paths.items()},
         "output": {"table": "unused"},
         "shuffle": {"partitions": partitions},
@@ -73,10 +76,36 @@ def planned(spec: JobSpec, folder: Path, broadcast: str = "planned") -> JobPlan:
         for each in patches:
             each.start()
         try:
-            return plan_result(spec, folder, "job", WORKERS, MEMORY)
+            plan = plan_result(spec, folder, "job", WORKERS, MEMORY)
         finally:
             for each in patches:
                 each.stop()
+    for stage in plan.stages:
+        if stage.fragment is not None:
+            assert_described(stage.fragment)
+    return plan
+
+
+def assert_described(stage: FragmentStage) -> None:
+    """The lines of a stage are the operators that its tasks decode, in their order."""
+    from datafusion import ExecutionPlan
+
+    fragment = stage.fragment
+    decoded = ExecutionPlan.from_bytes(fragment.session.open(), fragment.plan)
+    names = [each.strip().partition(":")[0] for each in decoded.display_indent().splitlines()]
+    lines = [line.partition(":")[0] for line in stage.lines]
+    assert len(names) == len(lines), (decoded.display_indent(), stage.lines)
+    pairs = list(zip(names, lines, strict=True))
+    assert [pair for pair in pairs if pair[0] != pair[1] and pair not in _CALLED] == []
+
+
+_CALLED = {
+    ("DataSourceExec", "Exchange"),
+    ("DataSourceExec", "Table"),
+    ("SortExec", "SortPreservingMergeExec"),
+    ("UnionExec", "InterleaveExec"),
+}
+"""Operators of tasks, and what is said of them for people."""
 
 
 class _Memory(TaskMemory, frozen=True):

@@ -86,7 +86,7 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     small_scans: tuple[bytes, ...]
     """Scans of small files that every task reads whole."""
     lines: tuple[str, ...]
-    """Its nodes, from the root on, for people."""
+    """Its nodes for people: from the root on, each before those below it."""
     threads: int = 1
     """The threads of a task."""
 
@@ -247,7 +247,8 @@ class _Cutter:
         draft = self._draft(child, by_keys=by_keys or node.needs_keys_together)
         draft = draft.held if node.kind == "WindowAggExec" else draft
         if draft.inputs and node.kind in WINDOWS and not has_sorted_rows(node):
-            draft = replace(draft, encoded=sorted_for(node.encoded, draft.encoded))
+            encoded = sorted_for(node.encoded, draft.encoded)
+            draft = replace(draft, encoded=encoded, lines=("SortExec: for windows", *draft.lines))
             made = _Draft.over(node, draft)
             return replace(made, encoded=as_sorted(made.encoded), lost_order=True)
         if draft.lost_order and node.kind == "LocalLimitExec":
@@ -370,4 +371,4 @@ class _Cutter:
         # In a task the union is one partition, also where the plan lays partitions of branches
         # side by side because all have the rows of the same keys.
         one = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, union)))
-        return replace(draft, encoded=one)
+        return replace(draft, encoded=one, lines=("CoalescePartitionsExec", *draft.lines))
