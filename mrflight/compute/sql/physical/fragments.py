@@ -192,10 +192,10 @@ def whole(root: Node, tables: Mapping[str, str], threads: int) -> FragmentPlan:
     fed = [node for node in scans if node.scanned_file in tables]
     inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
     read = tuple(node.encoded for node in scans if node not in fed)
-    encoded = root.encoded
+    encoded, lines = root.encoded, tuple(node.text for node in nodes)
     if root.partitions > 1:
         encoded = encode_field(of.COALESCE_NODE, encode_field(1, encoded))
-    lines = tuple(node.text for node in nodes)
+        lines = ("CoalescePartitionsExec", *lines)
     return FragmentPlan(encoded, tuple(inputs), read, 1, (), lines, threads)
 
 
