@@ -13,7 +13,7 @@ from mrflight.sources.base import Source, Split
 from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.fragment import FileGroups, Fragment, FragmentReader
 from mrflight.tasks.partitioner import PartitionerSpec
-from mrflight.tasks.runtime_filter import RuntimeFilter, filter_bits
+from mrflight.tasks.runtime_filter import RuntimeFilter, ScannedKeys, filter_bits
 
 if TYPE_CHECKING:
     from mrflight.planner.cogroup_plan import StreamedSide
@@ -43,6 +43,8 @@ class FragmentStage(msgspec.Struct, frozen=True):
     """The inputs whose rows are sent only with keys that another input has."""
     expected_rows: Mapping[str, int | None] = msgspec.field(default_factory=dict)
     """How many rows of an input are expected; None if that is not known."""
+    scanned: Mapping[str, ScannedKeys] = msgspec.field(default_factory=dict)
+    """The columns of scans that are the keys of an input."""
 
     @property
     def reads_files(self) -> bool:
@@ -70,6 +72,7 @@ class FragmentStage(msgspec.Struct, frozen=True):
             name: RuntimeFilter(
                 self.partitioners[name].key,
                 filter_bits(self.expected_rows[name]) if name in noted else 0,
+                scanned=self.scanned.get(name, ()),
             )
             for name in noted | self.filtered_by.keys()
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -13,14 +13,16 @@ from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical.scan_bounds import ScanColumn
 from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
 from mrflight.compute.sql.physical.session import PlanSession
+from mrflight.compute.value_ranges import has_bounds
 from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
 from mrflight.tasks.fragment import Fragment, ScannedFile
-from mrflight.tasks.leaf_file import Leaf
+from mrflight.tasks.leaf_file import Leaf, LeafBound
 from mrflight.tasks.partitioner import PartitionerSpec
 
 if TYPE_CHECKING:
@@ -137,11 +139,35 @@ class SqlStages:
             name = exchange.source if isinstance(exchange.source, str) else "rows"
             name = name if name not in exchanges else f"{name}_{len(leaves) + 1}"
             leaf = self._leaf(name, part, exchange)
-            leaf = replace(leaf, keys=_keys(plan.tasks, exchange), is_held=part in held)
+            leaf = replace(
+                leaf,
+                keys=_keys(plan.tasks, exchange),
+                is_held=part in held,
+                bounds=tuple(self._leaf_bounds(plan, part, leaf.schema)),
+            )
             encoded = replaced(encoded, part, leaf.scan)
             leaves.append(leaf)
             exchanges[name] = exchange
         return encoded, leaves, exchanges
+
+    def _leaf_bounds(
+        self, plan: FragmentPlan, part: bytes, schema: pa.Schema
+    ) -> Iterator[LeafBound]:
+        """Yield which columns of a leaf have all values that are needed of columns of scans."""
+        for given in plan.inputs:
+            for column, scanned in given.bounds if given.part == part else ():
+                field, place = schema.field(column), self._place(plan, scanned)
+                if place is not None and has_bounds(field.type):
+                    yield LeafBound(field.name, *place)
+
+    @staticmethod
+    def _place(plan: FragmentPlan | str, column: ScanColumn | None) -> tuple[int, bytes] | None:
+        """Return the position of a scan of which each task reads a part, and the column's bytes."""
+        if isinstance(plan, str) or column is None or plan.tasks == 1:
+            return None
+        if plan.scans.count(column.scan) != 1:
+            return None
+        return list(dict.fromkeys(plan.scans)).index(column.scan), column.column
 
     def _leaf(self, name: str, part: bytes, exchange: Exchange) -> Leaf:
         if isinstance(exchange.source, str):
@@ -194,6 +220,13 @@ class SqlStages:
             self._probe.lines(fragment.plan, plan.lines),
             _filtered_by(plan, exchanges),
             {side: exchange.rows for side, exchange in exchanges.items()},
+            {
+                name: tuple(self._place(given.exchange.source, column) for column in given.scanned)
+                for given in plan.inputs
+                if given.scanned
+                for name, exchange in exchanges.items()
+                if exchange is given.exchange
+            },
         )
         shuffle = replace(self._spec.shuffle, partitions=tasks)
         output = self._spec.output if name == self._query.name else NO_OUTPUT

@@ -9,19 +9,22 @@ base machine and its architecture" (1983), for plans of any operators.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.sql.engine import error_text
 from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical.scan_bounds import with_bounds
 from mrflight.compute.sql.physical.scans import reading
 from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.sql.user_functions import FunctionCalls
+from mrflight.compute.value_ranges import ScanBounds
 from mrflight.errors import JobFileError, MemoryLimitError, MrflightError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.leaf_file import Leaf, LeafFile
@@ -54,6 +57,23 @@ Tables = Mapping[str, Iterator[pa.RecordBatch]]
 """The rows of the leaves by their names; they can be read once."""
 
 
+class NarrowedPlan(msgspec.Struct, frozen=True):
+    """A plan whose divided scans read what one task is to read."""
+
+    encoded: bytes
+    scans: tuple[bytes, ...]
+
+    def bounded(self, bounds: Iterable[ScanBounds], session: SessionContext) -> NarrowedPlan:
+        """Return the plan with scans that leave out what is beyond the bounds."""
+        encoded, scans = self.encoded, list(self.scans)
+        for each in bounds:
+            scan = scans[each.scan]
+            if scans.count(scan) == 1:
+                scans[each.scan] = with_bounds(scan, each, session)
+                encoded = replaced(encoded, scan, scans[each.scan])
+        return NarrowedPlan(encoded, tuple(scans))
+
+
 class FragmentRun:
     """Runs plans with these leaves, within the memory of a task."""
 
@@ -73,20 +93,31 @@ class FragmentRun:
         self._can_divide = any(leaf.keys and leaf.is_held for leaf in divided)
         self._spilled = 0
 
-    def rows(self, plan: bytes, tables: Tables) -> Generator[pa.RecordBatch]:
+    def rows(
+        self, plan: NarrowedPlan, tables: Tables, bounds: Sequence[ScanBounds] = ()
+    ) -> Generator[pa.RecordBatch]:
         """Yield the rows that a plan makes of the tables, in batches that have rows.
+
+        Of rows beyond the ``bounds`` nothing is needed.
 
         Raises JobFileError for values that the query cannot take, MemoryLimitError if memory does
         not suffice, and JobFailedError if files cannot be written.
         """
         with ExitStack() as stack:
             held = self._memory.memory_bytes // HELD_FRACTION
+            files = []
             for leaf in self._whole:
                 file = stack.enter_context(LeafFile(leaf, self._scratch))
                 file.write(tables[leaf.name], held)
                 held = max(0, held - file.bytes)
-                plan = _with_file(plan, file)
-            yield from self._part(plan, tables, held, 0)
+                files.append(file)
+            bounds = [*bounds, *(each for file in files for each in file.scan_bounds())]
+            if bounds:
+                plan = plan.bounded(bounds, self._plan_session.open())
+            encoded = plan.encoded
+            for file in files:
+                encoded = _with_file(encoded, file)
+            yield from self._part(encoded, tables, held, 0)
 
     def _part(
         self, plan: bytes, tables: Tables, memory_bytes: int, level: int

@@ -50,7 +50,9 @@ class MapTask(msgspec.Struct, frozen=True):
     def tests(self, keys: KeyFilter) -> MapTask:
         """Return the task, which sends only rows with these keys."""
         assert self.runtime_filter is not None, self
-        return replace(self, runtime_filter=replace(self.runtime_filter, tested=keys))
+        runtime_filter = replace(self.runtime_filter, tested=keys)
+        reader = self.reader.within(runtime_filter.bounds(keys))
+        return replace(self, runtime_filter=runtime_filter, reader=reader)
 
     @property
     def name(self) -> str:

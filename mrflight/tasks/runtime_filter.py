@@ -18,6 +18,7 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
 from mrflight.compute.layout import decode_dictionaries
+from mrflight.compute.value_ranges import Range, ScanBounds, has_bounds, united, value_range
 
 _BITS_PER_KEY = 12
 _MIN_BITS, _MAX_BITS = 2**16, 2**25
@@ -33,6 +34,8 @@ class KeyFilter(msgspec.Struct, frozen=True):
     """A Bloom filter of keys, with two bits for each."""
 
     bits: bytes
+    ranges: tuple[Range, ...] = ()
+    """Those of each column of the keys, or none if they are not needed."""
 
     @classmethod
     def united(cls, filters: Sequence[KeyFilter]) -> KeyFilter | None:
@@ -41,7 +44,11 @@ class KeyFilter(msgspec.Struct, frozen=True):
             return None
         marks = np.bitwise_or.reduce([np.frombuffer(each.bits, np.uint8) for each in filters])
         filled = float(np.bitwise_count(marks).sum()) / (8 * len(marks))
-        return cls(marks.tobytes()) if filled**2 <= _MAX_PASSED else None
+        if filled**2 > _MAX_PASSED:
+            return None
+        columns = zip(*(each.ranges for each in filters), strict=True)
+        ranges = (united(column) for column in columns)
+        return cls(marks.tobytes(), tuple(ranges))
 
     def test(self, hashes: pa.UInt64Array) -> pa.BooleanArray:
         """Return false for each hash of a key that was not noted."""
@@ -52,6 +59,11 @@ class KeyFilter(msgspec.Struct, frozen=True):
         return to_arrow(found.astype(bool))
 
 
+ScannedKeys = tuple[tuple[int, bytes] | None, ...]
+"""The columns of scans that the columns of a key are, for those that are one: the position of the
+scan among those of the fragment that makes the rows, and the expression of the column."""
+
+
 class RuntimeFilter(msgspec.Struct, frozen=True):
     """What the maps of one side of a join do: they note keys, or test them, or both."""
 
@@ -60,6 +72,16 @@ class RuntimeFilter(msgspec.Struct, frozen=True):
     noted_bits: int = 0
     """The bits of the filter of the keys that are noted; 0 if none is made."""
     tested: KeyFilter | None = None
+    scanned: ScannedKeys = ()
+
+    def bounds(self, keys: KeyFilter) -> tuple[ScanBounds, ...]:
+        """Return what is needed of the scans, if only these keys are."""
+        known = zip(self.scanned, keys.ranges, strict=False)
+        return tuple(
+            ScanBounds(*column, low, high)
+            for column, (low, high) in known
+            if column is not None and low is not None and high is not None
+        )
 
     def keep(self, batches: Iterable[pa.RecordBatch], noted: NotedKeys) -> Iterator[pa.RecordBatch]:
         """Yield the rows that may match, and note their keys."""
@@ -69,7 +91,7 @@ class RuntimeFilter(msgspec.Struct, frozen=True):
             if self.tested is not None:
                 may_match = self.tested.test(hashes)
                 kept, hashes = batch.filter(may_match), hashes.filter(may_match)
-            noted.add(hashes)
+            noted.add(hashes, [kept[column] for column in self.columns])
             noted.dropped += batch.num_rows - kept.num_rows
             yield kept
 
@@ -83,19 +105,27 @@ class NotedKeys:
 
     def __init__(self, bits: int) -> None:
         self._marks: npt.NDArray[np.uint8] = np.zeros(bits // 8, np.uint8)
+        self._ranges: list[list[Range]] = []
         self.dropped = 0
 
-    def add(self, hashes: pa.UInt64Array) -> None:
-        """Note the keys of these hashes."""
+    def add(self, hashes: pa.UInt64Array, columns: Sequence[pa.Array]) -> None:
+        """Note the keys of these hashes, in these columns."""
         if not len(self._marks):
             return
+        self._ranges.append(
+            [value_range([each]) if has_bounds(each.type) else (None, None) for each in columns]
+        )
         for places in _places(hashes, len(self._marks)):
             bits = np.left_shift(1, places & 7).astype(np.uint8)
             np.bitwise_or.at(self._marks, places >> 3, bits)
 
     def filter(self) -> KeyFilter | None:
         """Return the filter of the noted keys; None if none are to be noted."""
-        return KeyFilter(self._marks.tobytes()) if len(self._marks) else None
+        if not len(self._marks):
+            return None
+        columns = zip(*self._ranges, strict=True)
+        ranges = (united(column) for column in columns)
+        return KeyFilter(self._marks.tobytes(), tuple(ranges))
 
 
 def filter_bits(expected_rows: int | None) -> int:

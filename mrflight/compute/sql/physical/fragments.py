@@ -21,6 +21,11 @@ from mrflight.compute.sql.physical.matched_keys import (
 )
 from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
+from mrflight.compute.sql.physical.scan_bounds import (
+    ScanColumn,
+    bounded_columns,
+    scanned_column,
+)
 from mrflight.compute.sql.physical.scans import reading
 from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
 from mrflight.errors import JobFileError
@@ -60,6 +65,8 @@ class _Keyed(NamedTuple):
     """The rows that are expected."""
     is_filter: bool
     """True if it has all keys of its side, and others may be missing."""
+    scanned: tuple[ScanColumn | None, ...] = ()
+    """See `Input.scanned`."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -72,6 +79,10 @@ class Input(msgspec.Struct, frozen=True):
     """True if an operator above it holds all of its rows in memory."""
     matched_by: _Keyed | None = None
     """Another input, without whose keys its rows make no row of the result."""
+    scanned: tuple[ScanColumn | None, ...] = ()
+    """The columns of scans that the keys are, for those that are one, if it is matched."""
+    bounds: tuple[tuple[int, ScanColumn], ...] = ()
+    """Columns of its rows that have all values which are needed of columns of scans."""
 
 
 class FragmentPlan(msgspec.Struct, frozen=True):
@@ -134,14 +145,15 @@ class _Draft(msgspec.Struct, frozen=True):
         if not filters:
             return self
         best = min(filters, key=lambda each: each.rows or 0)
-        rows = {each.part: each.rows for each in given}
+        known = {each.part: each for each in given}
 
         def matched(each: Input) -> Input:
-            if each.part not in rows or each.part == best.part:
+            if each.part not in known or each.part == best.part:
                 return each
-            now = each.matched_by.rows if each.matched_by is not None else rows[each.part]
+            given = known[each.part]
+            now = each.matched_by.rows if each.matched_by is not None else given.rows
             is_better = now is None or (best.rows or 0) < now
-            return replace(each, matched_by=best) if is_better else each
+            return replace(each, matched_by=best, scanned=given.scanned) if is_better else each
 
         return replace(self, inputs=tuple(map(matched, self.inputs)))
 
@@ -240,6 +252,7 @@ class _Cutter:
             return self._merge(node)
         if node.kind in JOINS:
             left, right = self._join(node, by_keys)
+            left = self._bounding(node, left, right)
             return _Draft.over(node, left.held if node.holds_left else left, right)
         if node.kind in UNIONS:
             return self._union(node, by_keys)
@@ -331,7 +344,11 @@ class _Cutter:
                 found.append([_Keyed(draft.encoded, draft.inputs[0].exchange.rows, is_filter=True)])
             else:
                 drafts.append(self._draft(child, by_keys=True))
-                found.append([self._keyed(each) for each in exchanges_by(child, columns)])
+                given = [self._keyed(each) for each in exchanges_by(child, columns)]
+                # Bounds leave out null, which some joins match.
+                found.append(
+                    [each._replace(scanned=()) for each in given] if join.matches_nulls else given
+                )
         left, right = drafts
         if join.drops_unmatched_right:
             right = right.matched(*found)
@@ -342,7 +359,24 @@ class _Cutter:
     def _keyed(self, exchange: KeyedExchange) -> _Keyed:
         node, has_all_keys = exchange
         part = self._draft(node, by_keys=True).encoded
-        return _Keyed(part, node.rows, is_filter=has_all_keys and node.drops_rows)
+        (child,) = node.children
+        columns = node.hash_columns or ()
+        scanned = tuple(scanned_column(child, column, self._is_cut) for column in columns)
+        return _Keyed(part, node.rows, has_all_keys and node.drops_rows, scanned)
+
+    def _is_cut(self, node: Node) -> bool:
+        """Return whether rows are sent to other tasks at a repartition that was looked at."""
+        return node.hash_columns is not None and not self._drafts.keys().isdisjoint(
+            {(id(node), True), (id(node), False)}
+        )
+
+    def _bounding(self, join: Node, built: _Draft, probed: _Draft) -> _Draft:
+        """Return the broadcast side of a join, by whose values scans of the other are bounded."""
+        if probed.tasks == 1 or len(built.inputs) != 1 or built.encoded != built.inputs[0].part:
+            return built
+        bounds = bounded_columns(join, self._is_cut)
+        found = tuple(each for each in bounds if each[1].scan in probed.scans)
+        return replace(built, inputs=(replace(built.inputs[0], bounds=found),))
 
     def _broadcast(self, node: Node) -> _Draft:
         """Give every task all rows of a node."""

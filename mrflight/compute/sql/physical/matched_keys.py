@@ -38,8 +38,8 @@ def join_keys(join: Node) -> tuple[Columns, Columns] | None:
     if join.kind != "HashJoinExec":
         return None
     pairs = values_of(only_field(join.encoded)[1], of.JOIN_ON)
-    left = _plain(value for pair in pairs for value in values_of(pair, of.JOIN_LEFT))
-    right = _plain(value for pair in pairs for value in values_of(pair, of.JOIN_RIGHT))
+    left = plain_columns(value for pair in pairs for value in values_of(pair, of.JOIN_LEFT))
+    right = plain_columns(value for pair in pairs for value in values_of(pair, of.JOIN_RIGHT))
     return (left, right) if left and right else None
 
 
@@ -52,7 +52,7 @@ def exchanges_by(node: Node, columns: Columns) -> Iterator[KeyedExchange]:
         if node.hash_columns == columns:
             yield KeyedExchange(node, has_all_keys=True)
     elif node.kind == "HashJoinExec":
-        yield from _below_join(node, _projected(node, columns))
+        yield from _below_join(node, projected(node, columns))
     elif (below := _below(node, columns)) is not None:
         yield from exchanges_by(node.children[0], below)
 
@@ -60,7 +60,7 @@ def exchanges_by(node: Node, columns: Columns) -> Iterator[KeyedExchange]:
 def _below(node: Node, columns: Columns) -> Columns | None:
     """Return the columns of the child that are these columns of a node; None if there are none."""
     if node.kind == "FilterExec":
-        return _projected(node, columns)
+        return projected(node, columns)
     message = only_field(node.encoded)[1]
     if node.kind == "ProjectionExec":
         made = values_of(message, of.PROJECTION_EXPRESSIONS)
@@ -70,7 +70,7 @@ def _below(node: Node, columns: Columns) -> Columns | None:
         return None
     if max(columns) >= len(made):
         return None
-    return _plain(made[column] for column in columns)
+    return plain_columns(made[column] for column in columns)
 
 
 def _below_join(join: Node, columns: Columns) -> Iterator[KeyedExchange]:
@@ -94,13 +94,13 @@ def _with(found: Iterator[KeyedExchange], has_all_keys: bool) -> Iterator[KeyedE
     return (each._replace(has_all_keys=each.has_all_keys and has_all_keys) for each in found)
 
 
-def _projected(node: Node, columns: Columns) -> Columns:
+def projected(node: Node, columns: Columns) -> Columns:
     """Return which columns of a node's rows before its projection are these columns after it."""
     chosen = numbers_of(only_field(node.encoded)[1], of.CHOSEN_COLUMNS)
     return tuple(chosen[column] for column in columns) if chosen else columns
 
 
-def _plain(expressions: Iterable[bytes]) -> Columns | None:
+def plain_columns(expressions: Iterable[bytes]) -> Columns | None:
     """Return the positions of columns; None if an expression is anything else."""
     found = [values_of(each, of.COLUMN) for each in expressions]
     if not all(found):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.protobuf import number_of, only_field
 from mrflight.compute.sql.physical.scans import files_of
 
 if TYPE_CHECKING:
@@ -102,6 +104,11 @@ class Node:
         """True for a join for which rows of its right side that match nothing are of no use."""
         is_hash_join = self.kind == "HashJoinExec" and "null_aware" not in self.text
         return is_hash_join and self.join_type not in _KEEP_RIGHT
+
+    @property
+    def matches_nulls(self) -> bool:
+        """True for a join for which null equals null."""
+        return number_of(only_field(self.encoded)[1], of.JOIN_NULLS) != 0
 
     @property
     def drops_unmatched_left(self) -> bool:

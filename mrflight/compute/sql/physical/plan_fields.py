@@ -53,6 +53,16 @@ FILE_GROUPS: Final = 1
 """``FileScanExecConf.file_groups``: one for each partition of the scan."""
 PROJECTION: Final = 13
 """``FileScanExecConf.projection_exprs``."""
+PROJECTED_EXPRESSION: Final = 2
+"""``ProjectionExpr.expr``."""
+SCAN_PREDICATE: Final = 3
+"""``ParquetScanExecNode.predicate``."""
+BINARY_EXPRESSION: Final = 3
+"""``PhysicalExprNode.binary_expr``, whose fields are the next two."""
+OPERATOR: Final = 3
+OPERANDS: Final = 4
+JOIN_NULLS: Final = 7
+"""``HashJoinExecNode.null_equality``: 0 if null equals nothing."""
 PROJECTED: Final = 1
 """``ProjectionExprs.projections``: one for each column."""
 ALIAS: Final = 1
