@@ -15,6 +15,7 @@ import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from mrflight.compute.sql.statements import free_name
 from mrflight.config.row_steps import RowStep
 from mrflight.errors import JobFileError
 from mrflight.frontend.python_words import PythonWords
@@ -109,7 +110,7 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
 def with_distinct_names(inputs: Iterable[InputBuilder]) -> tuple[InputBuilder, ...]:
     """Return the inputs with distinct names; the second of one name becomes ``NAME_2``."""
     names: set[str] = set()
-    return tuple(replace(each, name=_free(each.name, names, "_")) for each in inputs)
+    return tuple(replace(each, name=free_name(each.name, names)) for each in inputs)
 
 
 def document_of(
@@ -191,21 +192,11 @@ def _add(stage: StageBuilder, stages: dict[str, dict[str, Any]], names: dict[int
     """Add a stage after those that it reads, and return its name."""
     if id(stage) not in names:
         inputs = _inputs(stage, stages, names)
-        name = _free(stage.name, set(stages), "-")
+        name = free_name(stage.name, set(stages), "-")
         names[id(stage)] = name
         stages[name] = {"inputs": inputs, **stage.section}
         stages[name] |= stage.queried
     return names[id(stage)]
-
-
-def _free(name: str, taken: set[str], between: str) -> str:
-    """Return a name that is not taken, with a number appended if needed, and add it to those."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}{between}{number}"
-    taken.add(free)
-    return free
 
 
 def _set(document: dict[str, Any], key: str, value: Any) -> None:

@@ -98,17 +98,17 @@ def named_paths(
             del written[-2:]
         path = token.text[1:-1].replace("''", "'")
         if (path, kind) not in found:
-            name = _free(name_of(path), names)
+            name = free_name(name_of(path), names)
             found[path, kind] = PathTable(name, path, kind)
         written.append(f'"{found[path, kind].name}"')
     return "".join(written), list(found.values())
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, with a number appended if needed, and take it."""
+def free_name(name: str, taken: set[str], between: str = "_") -> str:
+    """Return a name that is not taken, with a number appended if needed, and add it to those."""
     number, free = 1, name
     while free in taken:
         number += 1
-        free = f"{name}_{number}"
+        free = f"{name}{between}{number}"
     taken.add(free)
     return free
