@@ -18,6 +18,7 @@ from mrflight.planner.partition_count import divide_query
 from mrflight.planner.row_maps import plan_map
 from mrflight.planner.stage_plan import SPLIT_BYTES, StagePlan
 from mrflight.planner.stages import Stage, build_stages, result_stages, with_key_prefix
+from mrflight.planner.table_rows import expected_rows
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
 from mrflight.sources import open_source
@@ -31,7 +32,7 @@ from mrflight.tasks.mapper import mapped_schema
 if TYPE_CHECKING:
     from mrflight.compute.sql.user_functions import UserFunction
     from mrflight.planner import sql_stages
-    from mrflight.tasks.fragment import ScannedFile
+    from mrflight.tasks.file_groups import ScannedFile
 
 
 def analyze(
@@ -151,8 +152,9 @@ def _table(
             f"inputs.{name}: the columns of this table are decided by a function, and sql needs "
             "them before it runs; write the function's result to a table first"
         )
-    scanned = None if source is None or section.is_mapped else _scanned(source, section)
-    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned, size)
+    scanned = () if source is None else _scanned(source, section)
+    rows = None if source is None else expected_rows(source, section)
+    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned, size, rows)
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
@@ -174,17 +176,29 @@ def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
     return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written))
 
 
-def _scanned(source: Source, section: InputSpec) -> ScannedFile | None:
-    """Return the file of an input that DataFusion can read by itself: one of Parquet, as it is."""
-    reader = source.reader.reader if isinstance(source.reader, PackedReader) else source.reader
-    plain = InputSpec(path=section.path, format=section.format, key=section.key)
-    if len(source.files) != 1 or not isinstance(reader, ParquetReader) or section != plain:
-        return None
-    if not reader.root.store.is_disk:
-        return None
-    from mrflight.tasks.fragment import ScannedFile
+def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:
+    """Return the files of an input if DataFusion can read them by itself, or else none.
 
-    return ScannedFile(reader.root.at(source.files[0]), source.splits[0].pieces[0].version)
+    It can if they are Parquet on a disk, all have the columns of the input, and are read as they
+    are, also if they are a version of a Delta table.
+    """
+    reader = source.reader.reader if isinstance(source.reader, PackedReader) else source.reader
+    is_plain = section == InputSpec(
+        path=section.path,
+        format=section.format,
+        key=section.key,
+        version=section.version,
+        timestamp=section.timestamp,
+    )
+    if not (is_plain and source.are_alike and isinstance(reader, ParquetReader)):
+        return ()
+    if not reader.root.store.is_disk:
+        return ()
+    from mrflight.tasks.file_groups import ScannedFile
+
+    pieces = (piece for split in source.splits for piece in split.pieces)
+    versions = {piece.path: piece.version for piece in pieces}
+    return tuple(ScannedFile(reader.root.at(path), versions[path]) for path in source.files)
 
 
 class _Written(NamedTuple):

@@ -9,9 +9,10 @@ import msgspec
 
 from mrflight.config.functions import FunctionRef
 from mrflight.config.spec import InputSpec
-from mrflight.sources.base import Source, Split
+from mrflight.sources.base import Source
 from mrflight.tasks.broadcast_join import StreamReader
-from mrflight.tasks.fragment import FileGroups, Fragment, FragmentReader
+from mrflight.tasks.file_groups import FileGroups, GroupSplit
+from mrflight.tasks.fragment import Fragment, FragmentReader
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.runtime_filter import RuntimeFilter, ScannedKeys, filter_bits
 
@@ -35,9 +36,11 @@ class FragmentStage(msgspec.Struct, frozen=True):
     """The input whose splits are the tasks, to each of which all others are sent."""
 
     tasks: int
+    splits: Sequence[GroupSplit]
+    """What each of the tasks reads of the files that it reads by itself."""
     tables: Mapping[str, InputSpec]
     """The tables whose files it, or a fragment before it, reads by itself."""
-    lines: tuple[str, ...]
+    lines: Sequence[str]
     """The nodes of its plan, for people."""
     filtered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The inputs whose rows are sent only with keys that another input has."""
@@ -61,8 +64,8 @@ class FragmentStage(msgspec.Struct, frozen=True):
         """What stands for the files that the fragment reads by itself, a split for each task."""
         if not self.reads_files:
             return {}
-        splits = tuple(Split(FILES, number, number + 1, 1) for number in range(self.tasks))
-        return {FILES: Source(FILES, FileGroups(self.fragment.schema), (), self.tasks, splits)}
+        files = FileGroups(self.fragment.schema)
+        return {FILES: Source(FILES, files, (), len(self.splits), tuple(self.splits))}
 
     @property
     def runtime_filters(self) -> dict[str, RuntimeFilter]:
@@ -86,6 +89,8 @@ class FragmentStage(msgspec.Struct, frozen=True):
         partitioner = self.partitioners[name]
         if name == self.streamed:
             return "read where they are needed"
+        if partitioner.kind == "range":
+            return f"by ranges of {', '.join(map(str, partitioner.sort_keys))}"
         if partitioner.kind == "hash":
             only = f", if {other} has them" if (other := self.filtered_by.get(name)) else ""
             return f"by the hash of {', '.join(partitioner.key)}{only}"

@@ -20,6 +20,7 @@ from mrflight.planner.keys import key_of, rows_of
 from mrflight.planner.stages import IN_ORDER
 from mrflight.sources.base import Source, Split, pack_splits
 from mrflight.sources.packing import pack
+from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.map_task import MapTask, WriteLimits
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
@@ -34,6 +35,9 @@ SAMPLE_ROWS_PER_PARTITION = 100
 _INTERMEDIATE_SAMPLE_SPLITS = 4
 """Each sample of a stage's result is computed for it. Few suffice, because partitions by a hash are
 random samples already."""
+
+_STREAM_SAMPLE_SPLITS = 16
+"""What a stage makes of a split of files comes as the files are read, and these may be sorted."""
 
 
 class StageContext(msgspec.Struct, frozen=True):
@@ -303,7 +307,10 @@ def _plan_samples(
     source: Source, row_map: RowMap | None, partitioner: PartitionerSpec
 ) -> list[SampleTask]:
     """Plan samples of small splits that are spread evenly over the input."""
-    count = _INTERMEDIATE_SAMPLE_SPLITS if source.is_intermediate else SAMPLE_SPLITS
+    count = SAMPLE_SPLITS
+    if source.is_intermediate:
+        is_stream = isinstance(source.reader, StreamReader)
+        count = _STREAM_SAMPLE_SPLITS if is_stream else _INTERMEDIATE_SAMPLE_SPLITS
     each = max(1, -(-SAMPLE_SPLITS // len(source.splits)))
     pieces = [piece for split in source.splits for piece in source.reader.divide(split, each)]
     step = max(1, len(pieces) // count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,25 +13,32 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.sql.engine import EXACT, query, quoted, translate_errors
-from mrflight.compute.sql.physical.fragments import BroadcastLimits, FragmentPlan, cut, whole
+from mrflight.compute.sql.physical.fragments import FragmentPlan, cut, whole
+from mrflight.compute.sql.physical.limits import Limits
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
-from mrflight.compute.sql.physical.probe import PlanProbe, with_views
+from mrflight.compute.sql.physical.probe import PlanProbe
+from mrflight.compute.sql.physical.scans import files_of, of_arrow
 from mrflight.compute.sql.physical.session import PlanSession
-from mrflight.compute.sql.plans import has_floats, reads_floats, used_columns
+from mrflight.compute.sql.plans import count_scans, has_floats, reads_floats, used_columns
 from mrflight.compute.sql.statements import is_view, split_statements
 from mrflight.compute.sql.user_functions import FunctionCalls, UserFunction, check_names
 from mrflight.errors import JobFileError
 from mrflight.planner.partition_count import QueryDivision
+from mrflight.planner.scanned_files import ScannedFiles, link_files
 from mrflight.planner.sql_stages import SqlStages, Table
 from mrflight.planner.stages import Stage
+from mrflight.planner.stand_ins import StandIn
 from mrflight.sources.base import Source
+from mrflight.tasks.file_groups import ScannedFile
 
 if TYPE_CHECKING:
-    from datafusion import ExecutionPlan, SessionContext
+    from datafusion import SessionContext
 
 KEY_PATH = "job.sql"
 
 _PLAIN_SUBQUERIES = "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery"
+
+_MIN_DIVIDED_BYTES = "datafusion.optimizer.repartition_file_min_size"
 
 _PLANNING = {
     # A task runs one partition of a plan. These let partitions wait for, or take work of, others.
@@ -43,7 +50,9 @@ _PLANNING = {
     "datafusion.optimizer.hash_join_single_partition_threshold": "0",
     "datafusion.optimizer.hash_join_single_partition_threshold_rows": "0",
     # Larger files are read by as many tasks as there are partitions.
-    "datafusion.optimizer.repartition_file_min_size": str(256 * 2**10),
+    _MIN_DIVIDED_BYTES: str(256 * 2**10),
+    # As our readers read them. In nanoseconds not every year can be said.
+    "datafusion.execution.parquet.coerce_int96": "us",
     "datafusion.explain.show_statistics": "true",
 }
 
@@ -52,7 +61,8 @@ _WHOLE = {
     for name in (
         "datafusion.optimizer.enable_dynamic_filter_pushdown",
         _PLAIN_SUBQUERIES,
-        "datafusion.optimizer.repartition_file_min_size",
+        _MIN_DIVIDED_BYTES,
+        "datafusion.execution.parquet.coerce_int96",
     )
 }
 """What also holds for a plan that one task runs as a whole."""
@@ -63,6 +73,8 @@ Divide = Callable[[int], QueryDivision]
 
 _ROW_BYTES = 64
 """The size of a broadcast row with its place in a hash table, roughly."""
+_FEW_SORTED_ROWS = 200_000
+"""The rows that one task sorts in the time that a sample of them takes."""
 
 
 def plan_query(
@@ -88,11 +100,11 @@ def plan_query(
         calls.told(),
     ):
         planned = _Planned(text, tables, divide, Path(folder), calls)
-        plan = planned.cut()
+        plan = planned.cut(is_written=stage.spec.has_output)
         session = PlanSession(planned.options, functions)
         probe = PlanProbe(session.open(), Path(folder))
-        by_name = {table.name: table for table in tables}
-        stages = SqlStages(stage, by_name, planned.used, session, probe)
+        by_name = {each.name: each._replace(needed=planned.used[each.name]) for each in tables}
+        stages = SqlStages(stage, by_name, planned.scanned, session, probe)
         made = stages.build(plan)
     return made, stages.sources
 
@@ -122,22 +134,38 @@ class _Planned:
         self._views = views
         self._division = divide(sum(table.rows_bytes for table in tables))
         self._exact: Mapping[str, str] = {}
+        self._expects_rows = True
+        self.scanned = self._link_files()
         schemas = {table.name: table.schema for table in tables}
+        may_read_floats = any(map(has_floats, schemas.values()))
+        if not may_read_floats:
+            self._exact = EXACT
         self._plan(schemas)
         self.used = used_columns(self.rows, schemas)
-        is_inexact = any(map(has_floats, schemas.values())) and reads_floats(self.rows, schemas)
+        is_inexact = may_read_floats and reads_floats(self.rows, schemas)
+        exact = {} if is_inexact else EXACT
         division = divide(sum(table.bytes_of(self.used[table.name]) for table in tables))
-        if not is_inexact or division != self._division:
-            self._exact = {} if is_inexact else EXACT
-            self._division = division
+        if (exact, division) != (self._exact, self._division):
+            self._exact, self._division = exact, division
             self._plan(schemas)
-        if any(table.scanned is None for table in tables):
+        if not all(table.scanned for table in tables):
             self._leave_columns_out(schemas)
 
     @property
     def options(self) -> dict[str, str]:
         """The options of DataFusion's session, for planning and for the tasks."""
         return {**(_WHOLE if self._division.is_whole else _PLANNING), **self._exact}
+
+    def _link_files(self) -> ScannedFiles:
+        """Make folders of links to the files that DataFusion reads by itself."""
+        links: dict[str, ScannedFile] = {}
+        for table in self._tables:
+            if table.scanned:
+                links |= link_files(self._folder_of(table), table.scanned)
+        return ScannedFiles(links, int(_PLANNING[_MIN_DIVIDED_BYTES]))
+
+    def _folder_of(self, table: Table) -> Path:
+        return self._folder / f"table-{self._tables.index(table)}"
 
     def _leave_columns_out(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Plan again over the needed columns, unless the query names others as well."""
@@ -178,45 +206,59 @@ class _Planned:
         self, session: SessionContext, schemas: Mapping[str, pa.Schema]
     ) -> Iterator[tuple[str, str]]:
         """Register the tables; yield the files that stand for those which a task gets as rows."""
-        for number, table in enumerate(self._tables):
-            if table.scanned is not None:
-                session.register_parquet(quoted(table.name), table.scanned.location.path)
+        for table in self._tables:
+            folder = self._folder_of(table)
+            if table.scanned:
+                session.register_parquet(quoted(table.name), f"{folder.as_uri()}/")
                 continue
-            folder = self._folder / f"table-{number}"
-            files = self._stand_in(folder, schemas[table.name])
-            where = f"stored as arrow location '{folder.as_uri()}/'"
-            session.sql(f"create external table {quoted(table.name)} {where}")
+            rows = table.rows if self._expects_rows else None
+            stand_in = StandIn(table.name, folder, self._division.partitions, rows)
+            files = stand_in.register(session, schemas[table.name])
             yield from ((file, table.name) for file in files)
 
-    def _stand_in(self, folder: Path, schema: pa.Schema) -> list[str]:
-        """Return files without rows, one for each partition.
-
-        From a single file DataFusion would read a single partition, and would not merge partitions
-        where an operator needs all rows.
-        """
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        count = self._division.partitions
-        first, *others = (folder / f"{number}.arrow" for number in range(count))
-        with pa.OSFile(str(first), "wb") as file, pa.ipc.new_file(file, with_views(schema)):
-            pass
-        for other in others:
-            other.hardlink_to(first)
-        return [str(path) for path in (first, *others)]
-
-    def cut(self) -> FragmentPlan:
-        """Return the plan in parts."""
+    def cut(self, *, is_written: bool) -> FragmentPlan:
+        """Return the plan in parts; the rows of one that is written need not be read in order."""
         try:
-            plan = self.rows.execution_plan()
+            root = self._root()
         except Exception as error:  # DataFusion raises a bare Exception for all errors
             if "ScalarSubquery" not in str(error):
                 raise
             return self._with_subqueries()
+        if self._lacks_scans(root):
+            self._expect_no_rows()
+            root = self._root()
         if self._division.is_whole:
-            return self._whole(plan)
-        explained = query(self._session, f"explain {self._text}").to_pydict()["plan"][-1]
-        root = Node(plan, self._session, expected_rows(explained))
-        return cut(root, BroadcastLimits(_BROADCAST_BYTES // _ROW_BYTES), self._stand_ins)
+            return whole(root, self._stand_ins, self._division.threads)
+        sorted_rows = _FEW_SORTED_ROWS if is_written else sys.maxsize
+        limits = Limits(_BROADCAST_BYTES // _ROW_BYTES, sorted_rows)
+        return cut(root, limits, self._stand_ins)
+
+    def _root(self) -> Node:
+        """Return the plan with the expected rows of its nodes."""
+        plan, rows = self.rows.execution_plan(), None
+        if not self._division.is_whole:
+            explained = query(self._session, f"explain {self._text}").to_pydict()["plan"][-1]
+            rows = expected_rows(explained)
+        return Node(plan, self._session, rows or iter(()), self._edited)
+
+    def _edited(self, scan: bytes) -> bytes:
+        """Return what is in the plan in place of a scan of files, or of what stands for a table."""
+        return of_arrow(scan) if files_of(scan)[0] in self._stand_ins else self.scanned.named(scan)
+
+    def _lacks_scans(self, root: Node) -> bool:
+        """Return whether DataFusion took an estimate for a fact.
+
+        It answers ``count(*)`` by the rows of files without a look into them.
+        """
+        fed = [table.name for table in self._tables if not table.scanned]
+        scans = (node for node in root.walk() if node.is_scan)
+        found = sum(node.scanned_file in self._stand_ins for node in scans)
+        return found < count_scans(self.rows, fed)
+
+    def _expect_no_rows(self) -> None:
+        """Plan again without estimates."""
+        self._expects_rows = False
+        self._plan(self._schemas)
 
     def _with_subqueries(self) -> FragmentPlan:
         """Return the plan for one task: DataFusion cannot make a join of each scalar subquery.
@@ -225,9 +267,5 @@ class _Planned:
         """
         self._division = replace(self._division, partitions=1)
         self._exact = {**self._exact, _PLAIN_SUBQUERIES: "true"}
-        self._plan(self._schemas)
-        return self._whole(self.rows.execution_plan())
-
-    def _whole(self, plan: ExecutionPlan) -> FragmentPlan:
-        node = Node(plan, self._session, iter(()))
-        return whole(node, self._stand_ins, self._division.threads)
+        self._expect_no_rows()
+        return whole(self._root(), self._stand_ins, self._division.threads)

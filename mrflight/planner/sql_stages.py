@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
+from mrflight.compute.sorting import has_order
 from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
+from mrflight.compute.sql.physical.ordering import OrderKey
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scan_bounds import ScanColumn
-from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
+from mrflight.compute.sql.physical.scans import narrowed, reading, with_groups
 from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.value_ranges import has_bounds
+from mrflight.config.sort_key import SortKey, columns_of
 from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
+from mrflight.planner.scanned_files import ScannedFiles
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
-from mrflight.tasks.fragment import Fragment, ScannedFile
+from mrflight.tasks.file_groups import FileGroup, GroupSplit, ScannedFile
+from mrflight.tasks.fragment import Fragment
 from mrflight.tasks.leaf_file import Leaf, LeafBound
 from mrflight.tasks.partitioner import PartitionerSpec
 
@@ -40,11 +46,15 @@ class Table(NamedTuple):
     section: InputSpec
     source: Source | None
     """None if it is the result of another stage."""
-    scanned: ScannedFile | None
-    """The Parquet file that DataFusion reads by itself; None if a task gets the rows from the
+    scanned: tuple[ScannedFile, ...]
+    """The Parquet files that DataFusion reads by itself; none if a task gets the rows from the
     input's reader or from another stage."""
     rows_bytes: int
     """The size of all columns in memory, roughly."""
+    rows: int | None
+    """About how many rows it has; None if that is not known."""
+    needed: Sequence[str] = ()
+    """The columns that the query needs, once that is known."""
 
     def bytes_of(self, columns: Sequence[str]) -> int:
         """Return the size of some columns in memory, roughly."""
@@ -58,15 +68,14 @@ class SqlStages:
         self,
         stage: Stage,
         tables: Mapping[str, Table],
-        used: Mapping[str, Sequence[str]],
+        scanned: ScannedFiles,
         session: PlanSession,
         probe: PlanProbe,
     ) -> None:
-        """``used`` are the columns that the query needs of each table."""
         self._query = stage
         self._spec = stage.spec
         self._tables = tables
-        self._used = used
+        self._scanned = scanned
         self._session = session
         self._probe = probe
         self._stages: list[Stage] = []
@@ -87,7 +96,7 @@ class SqlStages:
     def _scanned_tables(self) -> dict[str, InputSpec]:
         """Return the tables that DataFusion reads by itself."""
         tables = self._tables.items()
-        return {name: table.section for name, table in tables if table.scanned is not None}
+        return {name: table.section for name, table in tables if table.scanned}
 
     def _add(self, plan: FragmentPlan, *, is_root: bool = False) -> None:
         if id(plan) in self._names:
@@ -96,17 +105,20 @@ class SqlStages:
             if isinstance(each.exchange.source, FragmentPlan):
                 self._add(each.exchange.source)
         encoded, leaves, exchanges = self._with_leaves(plan)
-        files = list(dict.fromkeys(plan.scans + plan.small_scans))
-        schema = self._schemas[id(plan)] = self._schema_of(encoded, leaves, files)
-        light = {scan: without_statistics(scan) for scan in files}
-        for scan, without in light.items():
-            encoded = replaced(encoded, scan, without)
+        scans = list(dict.fromkeys(plan.scans + plan.small_scans))
+        schema = self._schemas[id(plan)] = self._schema_of(encoded, leaves, scans)
+        files: list[ScannedFile] = []
+        for scan in scans:
+            if scan not in plan.divided:
+                groups = self._scanned.groups(scan)
+                encoded = replaced(encoded, scan, with_groups(scan, [g.encoded for g in groups]))
+                files += (file for group in groups for file in group.files)
         made = canonical_schema(schema)
         fragment = Fragment(
             encoded,
             tuple(leaves),
-            tuple(light[scan] for scan in dict.fromkeys(plan.scans)) if plan.tasks > 1 else (),
-            self._scanned(files),
+            plan.divided,
+            tuple(dict.fromkeys(files)),
             made if is_root else positional(made),
             self._session.of(encoded),
             plan.threads,
@@ -123,11 +135,12 @@ class SqlStages:
             and (source := self._tables[exchange.source].source) is not None
         }
 
-    def _scanned(self, scans: Sequence[bytes]) -> tuple[ScannedFile, ...]:
-        """Return the files that the scans read."""
-        paths = {path for scan in scans for path in files_of(scan)}
-        files = (table.scanned for table in self._tables.values() if table.scanned is not None)
-        return tuple(file for file in files if file.location.path in paths)
+    def _splits(self, plan: FragmentPlan) -> tuple[GroupSplit, ...]:
+        """Return what each task reads of the files that are divided among the tasks."""
+        scans = [self._scanned.groups(scan) for scan in plan.divided]
+        tasks = zip(*(_padded(each, plan.tasks) for each in scans), strict=True)
+        splits = (GroupSplit(FILES, n, n + 1, 1, groups=groups) for n, groups in enumerate(tasks))
+        return tuple(splits) or (GroupSplit(FILES, 0, 1, 1),)
 
     def _with_leaves(self, plan: FragmentPlan) -> tuple[bytes, list[Leaf], dict[str, Exchange]]:
         """Return the plan with scans in place of its inputs, and the inputs by their names."""
@@ -171,8 +184,8 @@ class SqlStages:
 
     def _leaf(self, name: str, part: bytes, exchange: Exchange) -> Leaf:
         if isinstance(exchange.source, str):
-            schema, used = self._tables[exchange.source].schema, self._used[exchange.source]
-            fields = [schema.field(column) for column in used]
+            table = self._tables[exchange.source]
+            fields = [table.schema.field(column) for column in table.needed]
             return Leaf(name, reading(part, f"/{name}", 0), with_views(pa.schema(fields)))
         schema = self._schemas[id(exchange.source)]
         return Leaf(name, self._probe.scan(schema, f"/{name}"), positional(schema))
@@ -185,6 +198,17 @@ class SqlStages:
         for scan in files:
             encoded = replaced(encoded, scan, narrowed(scan, _NO_GROUP))
         return self._probe.schema(encoded)
+
+    def _partitioner(self, exchange: Exchange, tasks: int) -> PartitionerSpec:
+        if tasks == 1 or exchange.way in ("gather", "first"):
+            return PartitionerSpec("one", (), tasks)
+        if exchange.way == "any":
+            return PartitionerSpec("round_robin", (), tasks)
+        if exchange.way == "range":
+            return _ranges(exchange.order, self._schemas[id(exchange.source)], tasks)
+        keys = _keys(tasks, exchange)
+        assert keys, exchange
+        return PartitionerSpec("hash", keys, tasks)
 
     def _stage(
         self,
@@ -208,16 +232,17 @@ class SqlStages:
             inputs[FILES] = InputSpec()
         made = FragmentStage(
             fragment,
-            {side: _partitioner(exchange, tasks) for side, exchange in exchanges.items()},
+            {side: self._partitioner(each, tasks) for side, each in exchanges.items()},
             {
-                side: self._used[exchange.source]
+                side: self._tables[exchange.source].needed
                 for side, exchange in exchanges.items()
                 if isinstance(exchange.source, str)
             },
             streamed,
             tasks,
+            self._splits(plan),
             self._scanned_tables() if name == self._query.name else {},
-            self._probe.lines(fragment.plan, plan.lines),
+            [self._scanned.shown(line) for line in self._probe.lines(fragment.plan, plan.lines)],
             _filtered_by(plan, exchanges),
             {side: exchange.rows for side, exchange in exchanges.items()},
             {
@@ -239,6 +264,20 @@ class SqlStages:
             output=output,
         )
         return Stage(name, self._query.section, job, f"sql {len(self._stages) + 1}", made)
+
+
+def _ranges(order: Sequence[OrderKey], schema: pa.Schema, tasks: int) -> PartitionerSpec:
+    """Return a partitioner by the first keys that have an order here."""
+    keys = takewhile(lambda key: has_order(schema.types[key.column]), order)
+    sort_keys = tuple(SortKey(f"c{key.column}", key.descending, key.nulls_first) for key in keys)
+    if not sort_keys:
+        return PartitionerSpec("one", (), tasks)
+    return PartitionerSpec("range", tuple(columns_of(sort_keys)), tasks, sort_keys=sort_keys)
+
+
+def _padded(groups: Sequence[FileGroup], count: int) -> Iterator[FileGroup]:
+    """Yield so many groups, of which the last ones may have no files."""
+    return islice(chain(groups, repeat(FileGroup())), count)
 
 
 def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
@@ -277,13 +316,3 @@ def _keys(tasks: int, exchange: Exchange) -> tuple[str, ...] | None:
     if tasks == 1 or exchange.way == "gather":
         return None
     return tuple(f"c{key}" for key in exchange.keys)
-
-
-def _partitioner(exchange: Exchange, tasks: int) -> PartitionerSpec:
-    if tasks == 1 or exchange.way in ("gather", "first"):
-        return PartitionerSpec("one", (), tasks)
-    if exchange.way == "any":
-        return PartitionerSpec("round_robin", (), tasks)
-    keys = _keys(tasks, exchange)
-    assert keys, exchange
-    return PartitionerSpec("hash", keys, tasks)

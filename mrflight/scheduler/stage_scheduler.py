@@ -12,6 +12,7 @@ from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
 from mrflight.events.kinds import QueryStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
+from mrflight.planner.ranges import with_boundaries
 from mrflight.planner.stage_plan import StagePlan
 from mrflight.planner.stages import Stage, repartition_stage, with_key_prefix
 from mrflight.result import describe_bad_rows
@@ -30,7 +31,6 @@ from mrflight.scheduler.stage_output import (
     StageResult,
 )
 from mrflight.scheduler.task_set import TaskSetSpec
-from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.tasks.map_task import MapResult, MapTask
 from mrflight.tasks.part_files import ReduceResult
@@ -220,22 +220,7 @@ class _StagesRun:
             return side.map_tasks
         sample = self._sample_keys(side, inputs)
         # Ranges of sorted rows may split equal keys; groups and functions need them together.
-        may_repeat = plan.reduce_spec.sorts_rows
-        # The inputs' key columns may have different names, but they compare alike.
-        keys = side.map_tasks[0].partitioner.sort_keys
-        sort_keys = [
-            replace(key, column=name) for key, name in zip(keys, sample.column_names, strict=True)
-        ]
-        boundaries = choose_boundaries(sample, sort_keys, plan.partitions, repeats=may_repeat)
-        maps = len(side.map_tasks) if may_repeat else None
-        # One object for all maps of an input, because it is sent to a worker once.
-        planned = {id(task.partitioner): task.partitioner for task in side.map_tasks}
-        partitioners = {
-            key: replace(each, boundaries=boundaries, maps=maps) for key, each in planned.items()
-        }
-        return tuple(
-            replace(task, partitioner=partitioners[id(task.partitioner)]) for task in side.map_tasks
-        )
+        return with_boundaries(side, sample, repeats=plan.reduce_spec.sorts_rows)
 
     def _sample_keys(self, side: ShuffleInput, inputs: Sequence[StageOutput]) -> pa.Table:
         """Run the sample tasks; return the keys that they drew."""

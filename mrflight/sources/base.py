@@ -243,6 +243,8 @@ class Source(msgspec.Struct, frozen=True):
     size_bytes: int
     splits: tuple[Split, ...]
     """At least one, even without rows, so that some task always reports the schema."""
+    rows: int | None = None
+    """The rows of its files or its frame, if these say how many they are."""
     decompression_ratio: int = 1
     """Roughly how many bytes in memory a byte of the files becomes."""
     version: int | None = None
@@ -252,6 +254,9 @@ class Source(msgspec.Struct, frozen=True):
     skipped_folders: int = 0
     """The number of such folders that were not listed, because the input's sql needs none of their
     rows."""
+    are_alike: bool = False
+    """True if the files are Parquet and all have the columns of the reader, with their types and in
+    their order."""
     differences: tuple[str, ...] = ()
     """What files of different schemas have as null or in a wider type."""
     skipped_files: int = 0

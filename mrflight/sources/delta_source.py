@@ -15,7 +15,7 @@ from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split, split_runs
 from mrflight.sources.delta_version import check_not_vacuumed, open_version
 from mrflight.sources.found_input import FoundInput
 from mrflight.sources.needed_parts import logged_bounds, needed_parts
-from mrflight.sources.parquet_source import Head, ParquetReader, cut_needed, read_head
+from mrflight.sources.parquet_source import Head, ParquetReader, are_alike, cut_needed, read_head
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_check import select_columns
 from mrflight.storage import Location
@@ -102,7 +102,9 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(stored_file(root, file.path).path for file in version.files),
         size_bytes=sum(file.size_bytes for file in version.files),
         splits=splits or (Split(root.path, 0, 0, 0),),
+        rows=sum(head.rows for head in heads),
         decompression_ratio=DECOMPRESSION_RATIO,
+        are_alike=are_alike(heads, version.schema),
         version=version.number,
         skipped_files=version.skipped_files,
     )

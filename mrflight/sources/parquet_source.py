@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.compute import arrow_compute as pc
+from mrflight.compute.layout import canonical_schema
 from mrflight.sources.base import DECOMPRESSION_RATIO, FileReader, Source, Split, split_runs
 from mrflight.sources.found_input import FoundInput, InputFile
 from mrflight.sources.needed_parts import (
@@ -96,7 +97,9 @@ def open_parquet(found: FoundInput, split_bytes: int) -> Source:
         files=tuple(file.path for file in found.files),
         size_bytes=sum(file.size_bytes for file in found.files),
         splits=tuple(splits),
+        rows=sum(head.rows for head in heads),
         decompression_ratio=DECOMPRESSION_RATIO,
+        are_alike=are_alike(heads, agreed.schema),
         differences=agreed.differences,
     )
     return whole.without_row_groups(skipped)
@@ -112,6 +115,7 @@ class Head(NamedTuple):
     """The bytes of each row group."""
     bounds: list[Bounds]
     """The bounds of some columns in each row group."""
+    rows: int
 
 
 def read_head(stream: pa.NativeFile, path: str, version: FileVersion, names: Sequence[str]) -> Head:
@@ -119,7 +123,8 @@ def read_head(stream: pa.NativeFile, path: str, version: FileVersion, names: Seq
     parquet = open_row_groups(stream)
     sizes = row_group_sizes(parquet, version.size_bytes)
     bounds = bounds_of_row_groups(parquet.metadata, names)
-    return Head(path, version, parquet.schema_arrow, sizes, bounds)
+    rows = parquet.metadata.num_rows
+    return Head(path, version, parquet.schema_arrow, sizes, bounds, rows)
 
 
 def cut_needed(
@@ -134,6 +139,15 @@ def cut_needed(
         splits += split_runs(head.path, head.version, head.sizes, split_bytes, of_file)
         skipped += of_file.count(False)
     return splits, skipped
+
+
+def are_alike(heads: Sequence[Head], schema: pa.Schema) -> bool:
+    """Return whether all files have one schema, which has the columns of ``schema``."""
+    schemas = (head.schema.remove_metadata() for head in heads)
+    if len({each.to_string(show_field_metadata=False) for each in schemas}) != 1:
+        return False
+    own, other = (canonical_schema(each) for each in (heads[0].schema, schema))
+    return own.names == other.names and own.types == other.types
 
 
 def _read_head(found: FoundInput, names: Sequence[str], file: InputFile) -> Head:

@@ -33,6 +33,7 @@ def take_sample(source: Source, fraction: float) -> Source:
         files=tuple(path for path in source.files if path in sampled),
         size_bytes=sum(split.size_bytes for split in splits),
         splits=tuple(splits),
+        rows=None,
         sampled_from_bytes=source.size_bytes,
     )
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -15,28 +15,20 @@ from msgspec.structs import replace
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.physical.protobuf import replaced
-from mrflight.compute.sql.physical.scans import narrowed
+from mrflight.compute.sql.physical.scans import with_groups
 from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.value_ranges import ScanBounds
 from mrflight.shuffle.client.reader import read_partition
-from mrflight.sources.base import Reader, Split
+from mrflight.sources.base import Split
 from mrflight.sources.read_checks import verify_unchanged
-from mrflight.storage import Location
-from mrflight.storage.store import FileVersion
 from mrflight.system.scratch import ScratchFolder
 from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.cogroup import Rows, SlicedTable
+from mrflight.tasks.file_groups import FileGroup, GroupSplit, ScannedFile
 from mrflight.tasks.fragment_run import FragmentRun, NarrowedPlan
 from mrflight.tasks.leaf_file import Leaf
 from mrflight.tasks.task_memory import TaskMemory
-
-
-class ScannedFile(NamedTuple):
-    """A file that DataFusion reads by itself, as it was when the query was planned."""
-
-    location: Location
-    version: FileVersion | None
 
 
 class Fragment(SharedPayload, msgspec.Struct, frozen=True):
@@ -48,9 +40,9 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
     plan: bytes
     leaves: tuple[Leaf, ...]
     scans: tuple[bytes, ...]
-    """The scans of which a task reads one file group; none if it reads them whole."""
+    """The scans of which a task reads one file group: see `GroupSplit`."""
     files: tuple[ScannedFile, ...]
-    """The files that the plan reads by itself."""
+    """The files of all other scans, which each task reads whole."""
     schema: pa.Schema
     session: PlanSession
     threads: int = 1
@@ -75,10 +67,10 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
         self,
         tables: Mapping[str, Rows],
         task_memory: TaskMemory,
-        group: int | None = None,
+        groups: Sequence[FileGroup] = (),
         bounds: Sequence[ScanBounds] = (),
     ) -> Generator[pa.RecordBatch]:
-        """Yield the rows, of one file ``group`` of its scans if these are divided.
+        """Yield the rows; of each divided scan a task reads one of the ``groups``.
 
         Of rows beyond the ``bounds`` nothing is needed.
 
@@ -88,11 +80,10 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
         with ExitStack() as stack:
             scratch = stack.enter_context(ScratchFolder("sql", task_memory.folder))
             plan, scans = self.plan, list[bytes]()
-            if group is not None:
-                for scan in self.scans:
-                    scans.append(narrowed(scan, group))
-                    plan = replaced(plan, scan, scans[-1])
-            for scanned in self.files:
+            for scan, group in zip(self.scans, groups, strict=True):
+                scans.append(with_groups(scan, [group.encoded]))
+                plan = replaced(plan, scan, scans[-1])
+            for scanned in chain(self.files, *(group.files for group in groups)):
                 stack.enter_context(verify_unchanged(scanned.location, scanned.version))
             rows = {name: batches for name, (_, batches) in tables.items()}
             memory = replace(task_memory, memory_bytes=task_memory.memory_bytes * self.threads)
@@ -132,21 +123,7 @@ class FragmentReader(StreamReader):
                 tables[side.name] = side.schema, read_partition(side.shuffle.key, info, connections)
             assert isinstance(self.cogroup, Fragment)
             yield empty_batch(self.cogroup.schema)
-            group = split.start if self.cogroup.scans else None
-            made = self.cogroup.run(tables, self.task_memory, group, self.bounds)
+            groups = split.groups if isinstance(split, GroupSplit) else ()
+            made = self.cogroup.run(tables, self.task_memory, groups, self.bounds)
             with closing(made) as rows:
                 yield from rows
-
-
-@dataclass(frozen=True)
-class FileGroups(Reader):
-    """Stands for the files that the scans of a fragment read by themselves."""
-
-    schema: pa.Schema
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        raise AssertionError("a fragment reads its files by itself")
-
-    def divide(self, split: Split, count: int) -> list[Split]:
-        """Return each file group as a split: they are as large as their query was planned for."""
-        return split.divide(split.stop - split.start)

@@ -49,6 +49,10 @@ _NO_MEMORY = ("Resources exhausted", "Not enough memory")
 _ROW_BYTES = 256
 """The bytes of a row, roughly: it decides how many rows a batch has where memory is short."""
 
+_MERGED_SORTS = {"datafusion.execution.sort_in_place_threshold_bytes": "0"}
+"""Where DataFusion (55) sorts views of strings in place, it counts their bytes many times: a sort
+of 160 MB failed with a pool of 1 GB. Merged in batches, they are sorted with a pool of 10 MB."""
+
 _MAX_LEVEL = 3
 """The number of times that rows are divided, each time in `SPILL_FANOUT` parts. A part that is
 still too large has many rows of one key, which no hash divides."""
@@ -202,7 +206,8 @@ class FragmentRun:
 
         runtime = RuntimeEnvBuilder().with_disk_manager_specified(str(self._scratch.path))
         pool_bytes = self._memory.memory_bytes // POOL_FRACTION
-        options = {**self._plan_session.options, **pool_limits(pool_bytes, _ROW_BYTES)}
+        limits = {**pool_limits(pool_bytes, _ROW_BYTES), **_MERGED_SORTS}
+        options = {**self._plan_session.options, **limits}
         session = replace(self._plan_session, options=options)
         return session.open(calls, runtime=runtime.with_fair_spill_pool(pool_bytes))
 

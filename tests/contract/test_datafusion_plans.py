@@ -16,7 +16,13 @@ import pytest
 from mrflight.compute.sql.engine import new_session
 from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.matched_keys import exchanges_by, is_having, join_keys
-from mrflight.compute.sql.physical.nodes import Node
+from mrflight.compute.sql.physical.nodes import Node, expected_rows
+from mrflight.compute.sql.physical.ordering import (
+    OrderKey,
+    last_merge,
+    leading_columns,
+    unsorted,
+)
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import (
     encode_field,
@@ -29,15 +35,19 @@ from mrflight.compute.sql.physical.protobuf import (
 from mrflight.compute.sql.physical.scan_bounds import scanned_column, with_bounds
 from mrflight.compute.sql.physical.scans import (
     files_of,
+    groups_of,
     named,
     narrowed,
+    of_arrow,
     reading,
+    with_groups,
     without_statistics,
 )
 from mrflight.compute.sql.physical.windows import as_sorted, is_sorted_for, sorted_for
 from mrflight.compute.sql.statements import split_statements
 from mrflight.compute.value_ranges import ScanBounds
 from mrflight.planner import sql_plan
+from mrflight.planner.stand_ins import StandIn
 from tests.support.experiments import TPCH, load
 
 if TYPE_CHECKING:
@@ -168,7 +178,7 @@ def test_statistics_of_files_are_left_out(session: SessionContext, numbers: Path
     (found,) = (
         node.encoded for node in _decoded(session, scan).walk() if node.kind == "DataSourceExec"
     )
-    light = without_statistics(found)
+    light = with_groups(found, [without_statistics(group) for group in groups_of(found)])
     assert len(light) < len(found)
     plan = replaced(scan, found, light)
     assert _rows(session, plan)["n"].to_pylist() == list(range(9995, ROWS))
@@ -242,6 +252,22 @@ def test_the_schema_of_a_part_is_found_without_rows(
     assert found.types == [pa.string_view(), pa.string_view(), pa.int64(), pa.float64()]
 
 
+def test_a_stand_in_has_columns_and_rows_without_having_them(
+    tmp_path: Path, session: SessionContext, probe: PlanProbe
+) -> None:
+    kinds = pa.schema([*list(KINDS)[1:], ("second", pa.timestamp("s"))])
+    stand_in = StandIn("t", tmp_path / "t", 3, rows=7_000_000)
+    files = stand_in.register(session, kinds)
+    plan = session.sql("select * from t").execution_plan()
+    assert plan.partition_count == len(files) == 3
+    explained = session.sql("explain select * from t").to_pydict()["plan"][-1]
+    (rows,) = expected_rows(explained)
+    assert rows == 3 * 2**20  # no file has more
+    scan = of_arrow(Node(plan, session, iter(())).encoded)
+    read = probe.schema(probe.empty_scan(scan))
+    assert _types(read) == _types(with_views(kinds))
+
+
 def test_columns_of_a_scan_are_renamed(session: SessionContext, numbers: Path) -> None:
     scan = _node(session, "select * from numbers").encoded
     assert _rows(session, named(scan, ["x", "x"])).schema.names == ["x", "x"]
@@ -282,6 +308,19 @@ def test_a_merge_is_a_sort_of_one_partition(session: SessionContext, numbers: Pa
     assert _decoded(session, sort).kind == "SortExec"
     found = _rows(session, replaced(root.encoded, merge.encoded, sort))["n"].to_pylist()
     assert found == sorted(range(ROWS), key=lambda n: (n % 10, -n))[2:27]
+
+
+def test_the_leading_columns_of_an_order(session: SessionContext, numbers: Path) -> None:
+    root = _node(
+        session,
+        "select n, s from numbers order by s desc nulls last, n nulls first, n % 3, length(s)",
+    )
+    merge = last_merge(root)
+    assert merge is not None
+    assert leading_columns(merge.encoded) == (OrderKey(1, True, False), OrderKey(0, False, True))
+    assert unsorted(merge).kind != "SortExec"
+    limited = _node(session, "select n from numbers order by n limit 3")
+    assert last_merge(limited) is None
 
 
 def _config(scan: bytes) -> bytes:

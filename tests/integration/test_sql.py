@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import mrflight
 from tests.support.leftovers import nothing_left_over
@@ -30,7 +30,7 @@ ROWS = 40_000
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Visits as Parquet and as CSV, and pages as CSV."""
+    """Visits as Parquet, as a folder of it, as a Delta table and as CSV, and pages as CSV."""
     folder = tmp_path_factory.mktemp("sql")
     rng = random.Random(7)
     visits = pa.table(
@@ -41,6 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )
     pq.write_table(visits, folder / "visits.parquet", row_group_size=2_000)
+    (folder / "visits").mkdir()
+    for number in range(4):
+        part = visits.slice(number * ROWS // 4, ROWS // 4)
+        pq.write_table(part, folder / "visits" / f"{number}.parquet")
+        write_deltalake(folder / "table", part, mode="append")
     pyarrow.csv.write_csv(visits, folder / "visits.csv")
     pages = pa.table({"page": range(0, 500, 2), "topic": [f"t{n % 7}" for n in range(250)]})
     pyarrow.csv.write_csv(pages, folder / "pages.csv")
@@ -115,10 +120,13 @@ QUERIES = {
 }
 
 
-CASES = list(itertools.product(QUERIES, (1, 3), ("visits.parquet", "visits.csv")))
+VISITS = ("visits.parquet", "visits", "table", "visits.csv")
+CASES = list(itertools.product(QUERIES, (1, 3), VISITS))
 QUICK = [
     ("join", 3, "visits.parquet"),
     ("join", 1, "visits.csv"),
+    ("outer", 3, "visits"),
+    ("scalar", 3, "table"),
     ("distinct", 3, "visits.csv"),
     ("views", 3, "visits.parquet"),
 ]
@@ -185,6 +193,27 @@ def test_a_result_is_written_to_a_table_and_read_again(folder: Path, tmp_path: P
     assert rows_of(found.stdout) == sorted(
         (row["country"], 2 * row["count_all"]) for row in counted.to_pylist()
     )
+
+
+def test_a_sorted_result_is_written_in_ranges(folder: Path, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    rows = [
+        (n, rng.choice(["a", "b", None]), rng.choice([1.5, -2.0, None])) for n in range(250_000)
+    ]
+    table = pa.table(dict(zip(("id", "s", "f"), map(list, zip(*rows, strict=True)), strict=True)))
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=20_000)
+    query = (
+        f"select id, s from '{tmp_path}/rows.parquet' "
+        "order by f desc nulls last, s nulls first, id % 100, id"
+    )
+    options = ("--out", f"{tmp_path}/out", "--set", "output.format=parquet")
+    done = answer(folder, query, *options, "--set", "shuffle.partitions=4")
+    assert done.returncode == 0, done.stderr
+    parts = sorted((tmp_path / "out").glob("*.parquet"))
+    assert len(parts) > 2
+    found = [row["id"] for part in parts for row in pq.read_table(part).to_pylist()]
+    with duckdb.connect() as connection:
+        assert found == [row[0] for row in connection.execute(query).fetchall()]
 
 
 @pytest.mark.parametrize(
@@ -324,14 +353,15 @@ def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.partition(":")[2].strip() for line in lines if line.startswith("stage:")] == [
+        "map sql 1 pages",
         "sql 1 (map sql 2 rows)",
         "sql 2 (map sql 3 rows)",
-        "sql 3 (map sql 4 rows)",
-        "sql 4 (map result)",
+        "sql 3 (map result)",
     ]
-    assert "rows:           40,000 in, 40,000 out" in lines
+    assert "rows:           250 out" in lines
+    assert "rows:           40,750 in, 21 out" in lines  # each of three tasks gets all pages
     assert "rows:           40,250 read, 7 in the result" in lines
-    assert any(re.match(r"  over: +250 rows, \d+\.\d+ s: Table: pages$", line) for line in lines)
+    assert any(re.match(r"  over: +750 rows, \d+\.\d+ s: Table: pages$", line) for line in lines)
     assert re.search(r"^tasks: +3 in \d.*, median .*, longest", done.stdout, re.MULTILINE)
     assert re.search(r"^memory: +at most \d+\.\d MiB in a worker", done.stdout, re.MULTILINE)
     assert "t0" not in done.stdout
@@ -339,7 +369,7 @@ def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     done = answer(folder, QUERIES["join"], *tables, *wanted, "--out", out)
     assert done.returncode == 0, done.stderr
-    assert "stage:          sql 4 (reduce)\n" in done.stdout
+    assert "stage:          sql 3 (reduce)\n" in done.stdout
     assert len(DeltaTable(out).to_pyarrow_table()) == 7
     done = answer(folder, "select nothing from visits", *tables, "--explain-analyze", "--out", out)
     assert (done.returncode, done.stdout) == (2, "")

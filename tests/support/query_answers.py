@@ -10,6 +10,8 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import write_deltalake
+from pyarrow import feather
 
 from mrflight.compute.sql.engine import new_session
 from mrflight.planner.fragment_stage import FragmentStage
@@ -27,8 +29,11 @@ class Way(NamedTuple):
     broadcast: str
     """See `tests.support.stages_in_process.BROADCASTS`."""
     tables: str
-    """``scanned``: a file each, which DataFusion scans; ``fed``: several, which tasks are given;
-    ``mixed``: some of each."""
+    """``scanned``: a Parquet file each, which DataFusion reads by itself; ``files``: several of
+    them; ``delta``: Delta tables; ``fed``: Arrow files, whose rows tasks are given; ``mixed``: some
+    of each."""
+    is_written: bool = False
+    """True if the result is written to a table: its order is then that of the part files."""
     joined_bytes: int | None = None
     """The bytes that the joins of a task may hold, if not what its memory allows."""
 
@@ -40,11 +45,15 @@ WAYS = (
     Way(2, "always", "mixed"),
     Way(7, "planned", "scanned"),
     Way(7, "never", "mixed"),
+    Way(7, "planned", "files"),
     Way(7, "never", "fed"),
+    Way(7, "always", "delta"),
     Way(7, "always", "scanned"),
     Way(2, "always", "fed"),
-    Way(2, "never", "mixed", 300),
-    Way(7, "planned", "fed", 0),
+    Way(3, "planned", "fed", is_written=True),
+    Way(7, "never", "files", is_written=True),
+    Way(2, "never", "mixed", joined_bytes=300),
+    Way(7, "planned", "fed", joined_bytes=0),
 )
 
 
@@ -54,16 +63,22 @@ class Files:
     def __init__(self, folder: Path, tables: Mapping[str, pa.Table]) -> None:
         self._folder = folder
         self._tables = tables
-        self._scanned, self._fed = {}, {}
+        self._paths: dict[str, dict[str, str]] = {}
         for name, table in tables.items():
-            self._scanned[name] = str(folder / f"{name}.parquet")
-            pq.write_table(table, self._scanned[name], row_group_size=5)
+            self._paths[name] = {
+                "scanned": str(folder / f"{name}.parquet"),
+                "files": str(folder / name / "*.parquet"),
+                "delta": str(folder / name / "table"),
+                "fed": str(folder / name / "*.arrow"),
+            }
+            pq.write_table(table, self._paths[name]["scanned"], row_group_size=5)
             (folder / name).mkdir()
             third = max(1, -(-len(table) // 3))
             for number in range(3):
                 part = table.slice(number * third, third)
-                pq.write_table(part, folder / name / f"{number}.parquet")
-            self._fed[name] = str(folder / name / "*.parquet")
+                pq.write_table(part, folder / name / f"{number}.parquet", row_group_size=5)
+                feather.write_feather(part, str(folder / name / f"{number}.arrow"))
+                write_deltalake(self._paths[name]["delta"], part, mode="append")
         self._duckdb = duckdb.connect(config={"threads": 1})
         for name, table in tables.items():
             self._duckdb.register(name, table)
@@ -81,7 +96,7 @@ class Files:
         """The answer of DataFusion in one piece, with its own options."""
         session = new_session({})
         for name in self._tables:
-            session.register_parquet(name, self._scanned[name])
+            session.register_parquet(name, self._paths[name]["scanned"])
         rows = session.sql(query.text)
         return answer(pa.Table.from_batches(rows.collect(), rows.schema()), query)
 
@@ -110,11 +125,14 @@ class Files:
     def _planned(
         self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None
     ) -> JobPlan:
-        paths = self._scanned if way.tables == "scanned" else self._fed
+        kinds = dict.fromkeys(self._paths, way.tables)
         if way.tables == "mixed":
-            paths = {**self._fed, "big": self._scanned["big"], "none": self._scanned["none"]}
+            kinds = {"big": "files", "mid": "fed", "few": "delta", "none": "scanned"}
+        paths = {name: self._paths[name][kind] for name, kind in kinds.items()}
         spec = stages_in_process.query_spec(query.text, paths, way.partitions, functions)
-        return stages_in_process.planned(spec, self._folder, way.broadcast)
+        return stages_in_process.planned(
+            spec, self._folder, way.broadcast, is_written=way.is_written
+        )
 
 
 def answer(table: pa.Table, query: RandomQuery) -> Answer:

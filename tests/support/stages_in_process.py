@@ -7,6 +7,7 @@ moves rows between tasks is missing: rows go from one task to the next in memory
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,25 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
+from mrflight.compute.sql.physical.limits import Limits
 from mrflight.config.job_file import decode_job
-from mrflight.config.spec import NO_OUTPUT, JobSpec
+from mrflight.config.spec import NO_OUTPUT, JobSpec, OutputSection
 from mrflight.planner import sql_plan
-from mrflight.planner.analyze import plan_result
+from mrflight.planner.analyze import plan_inputs, plan_result
 from mrflight.planner.cogroup_plan import StreamedSide
 from mrflight.planner.fragment_stage import FragmentStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
+from mrflight.planner.ranges import with_boundaries
 from mrflight.planner.stage_plan import StagePlan
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.tasks.cogroup import Rows
+from mrflight.tasks.file_groups import GroupSplit
 from mrflight.tasks.fragment import Fragment, FragmentReader
 from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import Mapper
 from mrflight.tasks.runtime_filter import KeyFilter, NotedKeys
+from mrflight.tasks.sample_task import run_sample
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.plans import MEMORY
 
@@ -41,45 +46,52 @@ _DIVIDE_SMALL_FILES = {"datafusion.optimizer.repartition_file_min_size": "3000"}
 
 BROADCASTS: Mapping[str, Mapping[str, object]] = {
     "planned": {},
-    "never": {"BroadcastLimits.allow": lambda *_: False, "_FEW_ROWS": -1},
+    "never": {"allow": lambda *_: False, "are_few": lambda *_: False},
     "always": {
-        "BroadcastLimits.allow": lambda _, join: (
+        "allow": lambda _, join: (
             all(side.kind == "RepartitionExec" for side in join.children) and not join.keeps_left
         ),
-        "_FEW_ROWS": -1,
+        "are_few": lambda *_: False,
     },
 }
 """When the left side of a join is sent to all tasks: as planned, or whenever that is right."""
 
 
 def query_spec(
-    text: str, paths: Mapping[str, str], partitions: int, functions: Mapping[str, str] | None = None
+    text: str,
+    paths: Mapping[str, str],
+    partitions: int,
+    functions: Mapping[str, str] | None = None,
+    options: Mapping[str, object] = {},
 ) -> JobSpec:
-    """A job that runs a query over the files of these paths."""
+    """A job that runs a query over the files of these paths, which have the same options."""
     sections: dict[str, Any] = {
         "job": {"name": "query", "sql": text, "functions": functions or {}},
-        "inputs": {name: {"path": path} for name, path in paths.items()},
+        "inputs": {name: {"path": path, **options} for name, path in paths.items()},
         "output": {"table": "unused"},
         "shuffle": {"partitions": partitions},
     }
     return msgspec.structs.replace(decode_job(sections), output=NO_OUTPUT)
 
 
-def planned(spec: JobSpec, folder: Path, broadcast: str = "planned") -> JobPlan:
-    """The plan, in which small files have several groups, as large ones have."""
+def planned(
+    spec: JobSpec, folder: Path, broadcast: str = "planned", *, is_written: bool = False
+) -> JobPlan:
+    """The plan, in which small files have several groups, as large ones have.
+
+    ``is_written``: the result is written to a table, by several tasks also if it has few rows.
+    """
     options = {**sql_plan._PLANNING, **_DIVIDE_SMALL_FILES}
-    with patch.object(sql_plan, "_PLANNING", options):
-        patches = [
-            patch(f"mrflight.compute.sql.physical.fragments.{name}", value)
-            for name, value in BROADCASTS[broadcast].items()
-        ]
-        for each in patches:
-            each.start()
-        try:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(sql_plan, "_PLANNING", options))
+        stack.enter_context(patch.object(sql_plan, "_FEW_SORTED_ROWS", -1))
+        for name, value in BROADCASTS[broadcast].items():
+            stack.enter_context(patch.object(Limits, name, value))
+        if is_written:
+            written = msgspec.structs.replace(spec, output=OutputSection(table="out"))
+            plan = plan_inputs(written, folder, "job", WORKERS, MEMORY)
+        else:
             plan = plan_result(spec, folder, "job", WORKERS, MEMORY)
-        finally:
-            for each in patches:
-                each.stop()
     for stage in plan.stages:
         if stage.fragment is not None:
             assert_described(stage.fragment)
@@ -198,8 +210,8 @@ def _streamed(
     for split in stream.source.splits:
         tables = {name: rows.pair for name, (rows,) in sides.items()}
         if stream.reader_kind is FragmentReader:
-            group = split.start if fragment.scans else None
-            yield _result((fragment.schema, fragment.run(tables, memory, group)))
+            assert isinstance(split, GroupSplit)
+            yield _result((fragment.schema, fragment.run(tables, memory, split.groups)))
             continue
         batches = list(Mapper(stream.source.reader, split, stream.row_map).batches())
         tables[stream.source.name] = batches[0].schema, iter(batches)
@@ -220,6 +232,9 @@ def _shuffled(side: ShuffleInput, tasks: Sequence[MapTask]) -> tuple[list[_Rows]
     assert side.schema is not None
     schema = canonical_schema(side.schema)
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(side.partitions)]
+    if side.sample_tasks:
+        sample = pa.concat_tables(map(run_sample, side.sample_tasks))
+        tasks = with_boundaries(side, sample, repeats=False)
     filters = []
     for task in tasks:
         noted = NotedKeys(task.runtime_filter.noted_bits if task.runtime_filter else 0)

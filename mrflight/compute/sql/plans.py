@@ -161,6 +161,13 @@ def used_columns(rows: DataFrame, schemas: Mapping[str, pa.Schema]) -> dict[str,
     }
 
 
+def count_scans(rows: DataFrame, tables: Collection[str]) -> int:
+    """Return how often a query reads tables."""
+    nodes = _nodes(optimized_plan(rows))
+    scans = (node for node in nodes if type(node).__name__ == "TableScan")
+    return sum(scanned_table(scan, tables) in tables for scan in scans)
+
+
 PURE = {
     "Between",
     "BinaryExpr",

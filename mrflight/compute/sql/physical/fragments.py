@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.limits import Limits
 from mrflight.compute.sql.physical.matched_keys import (
     KeyedExchange,
     exchanges_by,
@@ -20,6 +21,12 @@ from mrflight.compute.sql.physical.matched_keys import (
     join_keys,
 )
 from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
+from mrflight.compute.sql.physical.ordering import (
+    OrderKey,
+    last_merge,
+    leading_columns,
+    unsorted,
+)
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scan_bounds import (
     ScanColumn,
@@ -30,9 +37,9 @@ from mrflight.compute.sql.physical.scans import reading
 from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
 from mrflight.errors import JobFileError
 
-Way = Literal["hash", "gather", "first", "any"]
-"""How an exchange distributes rows: by the hash of keys; all to every task; all to the first task;
-or each to any task."""
+Way = Literal["hash", "range", "gather", "first", "any"]
+"""How an exchange distributes rows: by the hash of keys; by ranges of keys; all to every task; all
+to the first task; or each to any task."""
 
 
 _PLACEHOLDER = 1000
@@ -40,9 +47,6 @@ _PLACEHOLDER = 1000
 
 _HAVING_FRACTION = 10
 """The groups that ``having`` is expected to keep are a tenth."""
-
-_FEW_ROWS = 10_000
-"""The rows of a file that every task reads by itself, in a millisecond or two."""
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -53,6 +57,8 @@ class Exchange(msgspec.Struct, frozen=True):
     """A fragment, or the name of a table."""
     keys: tuple[int, ...] = ()
     """The positions of the columns of a hash."""
+    order: tuple[OrderKey, ...] = ()
+    """The keys of ranges."""
     rows: int | None = None
     """How many rows are expected; None if that is not known."""
 
@@ -105,6 +111,11 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     def exchanges(self) -> dict[bytes, Exchange]:
         """What brings the rows of its inputs, by what stands for them in the plan."""
         return {each.part: each.exchange for each in self.inputs}
+
+    @property
+    def divided(self) -> tuple[bytes, ...]:
+        """The scans of which each task reads one file group."""
+        return tuple(dict.fromkeys(self.scans)) if self.tasks > 1 else ()
 
 
 class _Draft(msgspec.Struct, frozen=True):
@@ -163,26 +174,7 @@ class _Draft(msgspec.Struct, frozen=True):
         return replace(self, inputs=tuple(replace(each, is_held=True) for each in self.inputs))
 
 
-class BroadcastLimits(NamedTuple):
-    """How many rows are sent to all tasks, by what is expected."""
-
-    max_rows: int
-
-    def allow(self, join: Node) -> bool:
-        """Return whether the left side of a partitioned join may be sent to every task."""
-        left, right = join.children
-        is_cut = left.kind == right.kind == "RepartitionExec"
-        if not is_cut or join.keeps_left or left.rows is None or left.rows > self.max_rows:
-            return False
-        return right.rows is None or left.rows * right.partitions <= right.rows
-
-    @staticmethod
-    def are_few(node: Node) -> bool:
-        """Return whether every task may read the files of a node by itself."""
-        return all(each.rows is not None and each.rows <= _FEW_ROWS for each in node.walk())
-
-
-def cut(root: Node, limits: BroadcastLimits, tables: Mapping[str, str]) -> FragmentPlan:
+def cut(root: Node, limits: Limits, tables: Mapping[str, str]) -> FragmentPlan:
     """Return the fragment at the root of a plan, which all others lead to.
 
     ``tables`` are those whose rows a task gets from elsewhere, by the files that stand for them.
@@ -214,10 +206,11 @@ def whole(root: Node, tables: Mapping[str, str], threads: int) -> FragmentPlan:
 class _Cutter:
     """Cuts one plan, and looks at each of its nodes once."""
 
-    def __init__(self, limits: BroadcastLimits, tables: Mapping[str, str], root: Node) -> None:
+    def __init__(self, limits: Limits, tables: Mapping[str, str], root: Node) -> None:
         self._limits = limits
         self._tables = tables
         self._most = max(node.partitions for node in root.walk())
+        self._last_merge = last_merge(root)
         self._drafts: dict[tuple[int, bool], _Draft] = {}
         self._fragments: dict[bytes, FragmentPlan] = {}
         self._exchanges: dict[tuple[int, Way, tuple[int, ...]], int] = {}
@@ -271,17 +264,29 @@ class _Cutter:
     def _leaf(self, node: Node) -> _Draft:
         if not node.is_scan:
             return _Draft(node.encoded, node.partitions, lines=(node.text,))
-        if (table := self._tables.get(node.scanned_file)) is None:
-            return _Draft(node.encoded, node.partitions, scans=(node.encoded,), lines=(node.text,))
-        part = reading(node.encoded, f"/{table}", 0)
-        given = Input(part, Exchange("any", table))
-        return _Draft(part, self._most, (given,), lines=(f"Table: {table}",))
+        if node.scanned_file in self._tables:
+            return self._table(node, "any", self._most)
+        return _Draft(node.encoded, node.partitions, scans=(node.encoded,), lines=(node.text,))
 
-    def _exchange(self, way: Way, child: Node, tasks: int, keys: Sequence[int] = ()) -> _Draft:
+    def _table(self, node: Node, way: Way, tasks: int) -> _Draft:
+        """Return a scan of rows that tasks are given."""
+        table = self._tables[node.scanned_file]
+        part = reading(node.encoded, f"/{way}/{table}", 0)
+        given = Input(part, Exchange(way, table, rows=node.rows))
+        return _Draft(part, tasks, (given,), lines=(f"Table: {table}",))
+
+    def _exchange(
+        self,
+        way: Way,
+        child: Node,
+        tasks: int,
+        keys: Sequence[int] = (),
+        order: Sequence[OrderKey] = (),
+    ) -> _Draft:
         rows = child.rows
         if rows is not None and is_having(child):
             rows //= _HAVING_FRACTION  # DataFusion expects up to all groups
-        exchange = Exchange(way, self.fragment(child), tuple(keys), rows)
+        exchange = Exchange(way, self.fragment(child), tuple(keys), tuple(order), rows)
         # Equal parts of a plan may be distributed in several ways within one fragment.
         key = id(exchange.source), way, exchange.keys
         number = self._exchanges.setdefault(key, len(self._exchanges))
@@ -299,14 +304,23 @@ class _Cutter:
     def _merge(self, node: Node) -> _Draft:
         """Cut below a node that brings all rows together, unless one task has them all anyway."""
         (child,) = node.children
-        if self._draft(child).tasks == 1:
-            return _Draft.over(node, self._draft(child))
-        draft = _Draft.over(node, self._exchange("gather", child, 1))
-        if node.kind == "CoalescePartitionsExec":
+        below = self._draft(child)
+        is_sorted = below.tasks == 1 and child.kind == "SortExec"
+        if below.tasks > 1:
+            below = self._ranges(node) or self._exchange("gather", child, 1)
+        draft = _Draft.over(node, below)
+        if node.kind == "CoalescePartitionsExec" or is_sorted:
             return draft
-        # What was gathered is one partition, and not in order as a whole.
+        # What was gathered or united is one partition, and not in order as a whole.
         _, merge = only_field(draft.encoded)
         return replace(draft, encoded=encode_field(of.SORT_NODE, merge))
+
+    def _ranges(self, merge: Node) -> _Draft | None:
+        """Give each task a range of the rows below a merge; None if one task sorts them all."""
+        order = leading_columns(merge.encoded) if merge is self._last_merge else ()
+        if not order or not self._limits.divide(merge):
+            return None
+        return self._exchange("range", unsorted(merge), self._most, order=order)
 
     def _join(self, node: Node, by_keys: bool) -> tuple[_Draft, _Draft]:
         """Return both sides of a join."""
@@ -380,6 +394,8 @@ class _Cutter:
 
     def _broadcast(self, node: Node) -> _Draft:
         """Give every task all rows of a node."""
+        if node.is_scan and node.scanned_file in self._tables:
+            return self._table(node, "gather", 1)
         draft = self._draft(node)
         if draft.tasks == 1 and not draft.inputs and self._limits.are_few(node):
             # To read a small file costs less than to send its rows to everyone.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mrflight.compute.sql.physical import plan_fields as of
-from mrflight.compute.sql.physical.protobuf import number_of, only_field
-from mrflight.compute.sql.physical.scans import files_of
+from mrflight.compute.sql.physical.protobuf import number_of, only_field, with_children
+from mrflight.compute.sql.physical.scans import files_of, groups_of
 
 if TYPE_CHECKING:
     from datafusion import ExecutionPlan, SessionContext
@@ -45,23 +45,45 @@ class Node:
     """A node of a physical plan."""
 
     def __init__(
-        self, plan: ExecutionPlan, session: SessionContext, rows: Iterator[int | None]
+        self,
+        plan: ExecutionPlan,
+        session: SessionContext,
+        rows: Iterator[int | None],
+        edit_scan: Callable[[bytes], bytes] = lambda scan: scan,
     ) -> None:
-        """``rows`` are the expected rows of this node, and then of those below, from the top on."""
+        """``rows`` are the expected rows of this node, and then of those below, from the top on.
+
+        ``edit_scan`` says what stands for a scan in the bytes of the nodes.
+        """
         self._plan = plan
         self._session = session
+        self._edit_scan = edit_scan
         self.rows = next(rows, None)
         """How many rows it is expected to make; None if that is not known."""
         self.text = plan.display().strip()
         """Its line in ``explain``."""
         self.kind = re.split(r"[:\s]", self.text, maxsplit=1)[0]
-        self.partitions = plan.partition_count
-        self.children = [Node(child, session, rows) for child in plan.children()]
+        self.children = [Node(child, session, rows, edit_scan) for child in plan.children()]
 
     @cached_property
     def encoded(self) -> bytes:
         """The bytes of the node and all below it."""
+        if self.is_scan:
+            return self._edit_scan(self._planned)
+        old = [child._planned for child in self.children]
+        new = [child.encoded for child in self.children]
+        for child in self.children:
+            del child._planned
+        return with_children(self._planned, old, new)
+
+    @cached_property
+    def _planned(self) -> bytes:
+        """The bytes as they were planned, which are large if they name many files."""
         return self._plan.to_bytes(self._session)
+
+    @property
+    def partitions(self) -> int:
+        return len(groups_of(self.encoded)) if self.is_scan else self._plan.partition_count
 
     @property
     def hash_columns(self) -> tuple[int, ...] | None:

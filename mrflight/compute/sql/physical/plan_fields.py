@@ -25,6 +25,7 @@ SORT_KEY: Final = 10
 SORTED: Final = 1
 """``PhysicalSortExprNode.expr``."""
 ASCENDING: Final = 2
+NULLS_FIRST: Final = 3
 JOIN_ON: Final = 3
 """``HashJoinExecNode.on``: two expressions that are compared."""
 JOIN_LEFT: Final = 1
@@ -47,6 +48,8 @@ WINDOW_MODES: Final = (7, 8, 9)
 """``WindowAggExecNode.input_order_mode``: linear, partially sorted, or sorted, if it is bounded."""
 WINDOW_ORDER: Final = 6
 """``PhysicalWindowExprNode.order_by``: a ``PhysicalSortExprNode`` each."""
+ARROW_SCAN_NODE: Final = 38
+"""``PhysicalPlanNode.arrow_scan``, which has nothing but the next field."""
 SCAN_CONFIG: Final = 1
 """``base_conf`` of the scan of any format."""
 FILE_GROUPS: Final = 1

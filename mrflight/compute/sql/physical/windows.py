@@ -37,7 +37,8 @@ def has_sorted_rows(window: Node) -> bool:
     (below,) = window.children
     while below.kind in WINDOWS:
         (below,) = below.children
-    return below.kind == "SortExec" and is_sorted_for(window.encoded, below.encoded)
+    sorts = below.kind in ("SortExec", "SortPreservingMergeExec")  # whose fields are the same
+    return sorts and is_sorted_for(window.encoded, below.encoded)
 
 
 def is_sorted_for(window: bytes, sort: bytes) -> bool:
