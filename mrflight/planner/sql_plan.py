@@ -67,7 +67,6 @@ _WHOLE = {
 }
 """What also holds for a plan that one task runs as a whole."""
 
-_BROADCAST_BYTES = 64 * 2**20
 Divide = Callable[[int], QueryDivision]
 """Returns how a query is divided that reads so many bytes."""
 
@@ -230,7 +229,7 @@ class _Planned:
         if self._division.is_whole:
             return whole(root, self._stand_ins, self._division.threads)
         sorted_rows = _FEW_SORTED_ROWS if is_written else sys.maxsize
-        limits = Limits(_BROADCAST_BYTES // _ROW_BYTES, sorted_rows)
+        limits = Limits(self._division.broadcast_bytes // _ROW_BYTES, sorted_rows)
         return cut(root, limits, self._stand_ins)
 
     def _root(self) -> Node:
