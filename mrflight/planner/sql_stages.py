@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
+from mrflight.compute.sql.physical.hash_keys import with_computed
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
@@ -87,7 +88,11 @@ class SqlStages:
                 self._add(each.exchange.source)
         encoded, leaves, exchanges = self._with_leaves(plan)
         files = list(dict.fromkeys(plan.scans + plan.small_scans))
-        schema = self._schemas[id(plan)] = self._schema_of(encoded, leaves, files)
+        schema = self._schema_of(encoded, leaves, files)
+        if plan.computed:
+            encoded = with_computed(encoded, schema.names, plan.computed)
+            schema = self._schema_of(encoded, leaves, files)
+        self._schemas[id(plan)] = schema
         light = {scan: without_statistics(scan) for scan in files}
         for scan, without in light.items():
             encoded = replaced(encoded, scan, without)
@@ -127,7 +132,7 @@ class SqlStages:
             name = exchange.source if isinstance(exchange.source, str) else "rows"
             name = name if name not in exchanges else f"{name}_{len(leaves) + 1}"
             leaf = self._leaf(name, part, exchange)
-            leaf = replace(leaf, keys=_keys(plan.tasks, exchange), is_held=part in held)
+            leaf = replace(leaf, keys=self._keys(exchange, plan.tasks), is_held=part in held)
             encoded = replaced(encoded, part, leaf.scan)
             leaves.append(leaf)
             exchanges[name] = exchange
@@ -138,8 +143,9 @@ class SqlStages:
             schema, used = self._tables[exchange.source].schema, self._used[exchange.source]
             fields = [schema.field(column) for column in used]
             return Leaf(name, reading(part, f"/{name}", 0), with_views(pa.schema(fields)))
-        schema = self._schemas[id(exchange.source)]
-        return Leaf(name, self._probe.scan(schema, f"/{name}"), positional(schema))
+        sent = self._schemas[id(exchange.source)]
+        planned = pa.schema(list(sent)[: len(sent) - len(exchange.source.computed)])
+        return Leaf(name, self._probe.scan(planned, f"/{name}"), positional(sent))
 
     def _schema_of(
         self, encoded: bytes, leaves: Sequence[Leaf], files: Sequence[bytes]
@@ -172,7 +178,7 @@ class SqlStages:
             inputs[FILES] = InputSpec()
         made = FragmentStage(
             fragment,
-            {side: _partitioner(exchange, tasks) for side, exchange in exchanges.items()},
+            {side: self._partitioner(exchange, tasks) for side, exchange in exchanges.items()},
             {
                 side: self._used[exchange.source]
                 for side, exchange in exchanges.items()
@@ -195,6 +201,24 @@ class SqlStages:
         )
         return Stage(name, self._query.section, job, f"sql {len(self._stages) + 1}", made)
 
+    def _keys(self, exchange: Exchange, tasks: int) -> tuple[str, ...] | None:
+        """Return the columns by which rows are distributed; None if a task has all of them."""
+        if tasks == 1 or exchange.way == "gather":
+            return None
+        if isinstance(exchange.source, str):
+            return ()
+        names = positional(self._schemas[id(exchange.source)]).names
+        return tuple(names[key] for key in exchange.keys)
+
+    def _partitioner(self, exchange: Exchange, tasks: int) -> PartitionerSpec:
+        if tasks == 1 or exchange.way in ("gather", "first"):
+            return PartitionerSpec("one", (), tasks)
+        if exchange.way == "any":
+            return PartitionerSpec("round_robin", (), tasks)
+        keys = self._keys(exchange, tasks)
+        assert keys, exchange
+        return PartitionerSpec("hash", keys, tasks)
+
 
 def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
     """Return the input whose splits are the tasks; None if its partitions are."""
@@ -205,20 +229,3 @@ def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
     if fed or (tasks == 1 and exchanges):
         return None
     return FILES
-
-
-def _keys(tasks: int, exchange: Exchange) -> tuple[str, ...] | None:
-    """Return the columns by which rows are distributed; None if a task has all of them."""
-    if tasks == 1 or exchange.way == "gather":
-        return None
-    return tuple(f"c{key}" for key in exchange.keys)
-
-
-def _partitioner(exchange: Exchange, tasks: int) -> PartitionerSpec:
-    if tasks == 1 or exchange.way in ("gather", "first"):
-        return PartitionerSpec("one", (), tasks)
-    if exchange.way == "any":
-        return PartitionerSpec("round_robin", (), tasks)
-    keys = _keys(tasks, exchange)
-    assert keys, exchange
-    return PartitionerSpec("hash", keys, tasks)

@@ -26,6 +26,10 @@ UNORDERED = (
     "from (select v c, b from mid order by v nulls first, b nulls first limit 20)",
     "select b.v, max(a.d) over (partition by b.d) "
     "from (select d from big order by f nulls first, id limit 1) a join mid b on a.d = b.d",
+    # Windows over the groups of expressions.
+    "select id, rank() over (partition by v % 3 order by id) from big",
+    "select count(*) over (partition by upper(s), k, v % 2), sum(d) over (partition by v % 2) "
+    "from mid",
     # A scalar subquery that is not planned as a join.
     "select b.v from mid a left join big b on a.id = b.v and a.s < (select min(s) from few)",
     # Columns that are not needed, but counted.

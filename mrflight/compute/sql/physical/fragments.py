@@ -6,13 +6,15 @@ of the inputs. An `Exchange` brings the rows of one fragment to the tasks of ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import count
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
 from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scans import reading
@@ -38,7 +40,7 @@ class Exchange(msgspec.Struct, frozen=True):
     source: FragmentPlan | str
     """A fragment, or the name of a table."""
     keys: tuple[int, ...] = ()
-    """The positions of the columns of a hash."""
+    """The positions of the columns of a hash, from the end for those that are computed."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -64,11 +66,8 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     """Scans of small files that every task reads whole."""
     lines: tuple[str, ...]
     """Its nodes, from the root on, for people."""
-
-    @property
-    def is_fed(self) -> bool:
-        """True if its tasks read partitions of inputs, and not groups of files."""
-        return any(each.exchange.way != "gather" for each in self.inputs)
+    computed: tuple[bytes, ...] = ()
+    """Expressions that are keys of a hash. Their values are sent after the columns of the plan."""
 
 
 class _Draft(msgspec.Struct, frozen=True):
@@ -161,18 +160,25 @@ class _Cutter:
         self._tables = tables
         self._most = max(node.partitions for node in root.walk())
         self._drafts: dict[tuple[int, bool], _Draft] = {}
-        self._fragments: dict[bytes, FragmentPlan] = {}
+        self._fragments: dict[tuple[bytes, tuple[bytes, ...]], FragmentPlan] = {}
         self._exchanges: dict[tuple[int, Way, tuple[int, ...]], int] = {}
 
-    def fragment(self, node: Node) -> FragmentPlan:
+    def fragment(self, node: Node, computed: tuple[bytes, ...] = ()) -> FragmentPlan:
         """Return the fragment that has a node as its root; the same one for equal subtrees."""
-        if (known := self._fragments.get(node.encoded)) is not None:
+        at = node.encoded, computed
+        if (known := self._fragments.get(at)) is not None:
             return known
         draft = self._draft(node)
         made = FragmentPlan(
-            draft.encoded, draft.inputs, draft.scans, draft.tasks, draft.small_scans, draft.lines
+            draft.encoded,
+            draft.inputs,
+            draft.scans,
+            draft.tasks,
+            draft.small_scans,
+            draft.lines,
+            computed,
         )
-        self._fragments[node.encoded] = made
+        self._fragments[at] = made
         return made
 
     def _draft(self, node: Node, *, by_keys: bool = False) -> _Draft:
@@ -217,21 +223,28 @@ class _Cutter:
         given = Input(part, Exchange("any", table))
         return _Draft(part, self._most, (given,), lines=(f"Table: {table}",))
 
-    def _exchange(self, way: Way, child: Node, tasks: int, keys: Sequence[int] = ()) -> _Draft:
-        exchange = Exchange(way, self.fragment(child), tuple(keys))
+    def _exchange(self, way: Way, child: Node, tasks: int) -> _Draft:
+        return self._sent(Exchange(way, self.fragment(child)), tasks)
+
+    def _sent(self, exchange: Exchange, tasks: int) -> _Draft:
         # Equal parts of a plan may be distributed in several ways within one fragment.
-        key = id(exchange.source), way, exchange.keys
+        key = id(exchange.source), exchange.way, exchange.keys
         number = self._exchanges.setdefault(key, len(self._exchanges))
         part = encode_field(of.MERGE_NODE, encode_field(_PLACEHOLDER, number))
-        return _Draft(part, tasks, (Input(part, exchange),), lines=(f"Exchange: {way}",))
+        return _Draft(part, tasks, (Input(part, exchange),), lines=(f"Exchange: {exchange.way}",))
 
     def _repartition(self, node: Node, by_keys: bool) -> _Draft:
         (child,) = node.children
-        if (keys := node.hash_columns) is not None:
-            draft = self._exchange("hash", child, node.partitions, keys)
-            return replace(draft, lost_order=node.keeps_order)
-        # It only lets more threads work on the same rows. Here tasks are what works.
-        return self._draft(child, by_keys=by_keys)
+        if not node.is_hashed:
+            # It only lets more threads work on the same rows. Here tasks are what works.
+            return self._draft(child, by_keys=by_keys)
+        keys = hash_keys(node.encoded)
+        columns = [column_of(key) for key in keys]
+        computed = [key for key, column in zip(keys, columns, strict=True) if column is None]
+        ends = count(-len(computed))
+        places = tuple(next(ends) if column is None else column for column in columns)
+        exchange = Exchange("hash", self.fragment(child, tuple(computed)), places)
+        return replace(self._sent(exchange, node.partitions), lost_order=node.keeps_order)
 
     def _merge(self, node: Node) -> _Draft:
         """Cut below a node that brings all rows together, unless one task has them all anyway."""

@@ -56,15 +56,9 @@ class Node:
         return self._plan.to_bytes(self._session)
 
     @property
-    def hash_columns(self) -> tuple[int, ...] | None:
-        """The positions of the columns by whose hash a repartition distributes rows.
-
-        None for a repartition that deals them out in turn.
-        """
-        partitioning = self._plan.output_partitioning
-        if partitioning.scheme != "Hash":
-            return None
-        return tuple(int(each.rpartition("@")[2]) for each in partitioning.hash_expressions or ())
+    def is_hashed(self) -> bool:
+        """True for a repartition by the hash of keys, False for one that deals rows out in turn."""
+        return self._plan.output_partitioning.scheme == "Hash"
 
     @property
     def keeps_order(self) -> bool:

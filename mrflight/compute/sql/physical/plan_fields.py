@@ -8,6 +8,22 @@ from __future__ import annotations
 
 from typing import Final
 
+PROJECTION_NODE: Final = 4
+"""``PhysicalPlanNode.projection``. Its field 1 is the input."""
+EXPRESSIONS: Final = 2
+"""``ProjectionExecNode.expr``: one for each column."""
+EXPRESSION_NAMES: Final = 3
+"""``ProjectionExecNode.expr_name``: the name of each column."""
+COLUMN: Final = 1
+"""``PhysicalExprNode.column``, whose fields are the next two."""
+COLUMN_NAME: Final = 1
+COLUMN_INDEX: Final = 2
+PARTITIONING: Final = 5
+"""``RepartitionExecNode.partitioning``."""
+HASH: Final = 2
+"""``Partitioning.hash``."""
+HASH_KEYS: Final = 1
+"""``PhysicalHashRepartition.hash_expr``."""
 COALESCE_NODE: Final = 13
 """``PhysicalPlanNode.merge``: coalesces partitions. Its field 1 is the input."""
 UNION_NODE: Final = 19

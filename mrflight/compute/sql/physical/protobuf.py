@@ -76,6 +76,12 @@ def values_of(message: bytes, number: int) -> list[bytes]:
     ]
 
 
+def number_of(message: bytes, number: int) -> int:
+    """Return the number in a field; 0 if it is not there, as protobuf leaves that out."""
+    found = [each.value for each in fields(message) if (each.number, each.kind) == (number, VARINT)]
+    return _varint(message, found[-1])[0] if found else 0
+
+
 def with_values(message: bytes, number: int, values: list[bytes]) -> bytes:
     """Return the message with these values in place of those of a repeated field."""
     kept = (message[each.start : each.end] for each in fields(message) if each.number != number)
