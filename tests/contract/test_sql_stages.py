@@ -64,6 +64,15 @@ ORDERED = (
     "select s, count(*) c from mid group by s order by c desc, s nulls first limit 2",
     "select id from (select id from mid order by id limit 7) order by id desc",
     "select id from big order by id offset 50",
+    # Unions of sorted branches, which one task merges.
+    "select max(k) v from big union all select min(v) from mid order by v",
+    "select 'b' s, id from few union all select 'a', id from few order by s, id desc",
+    "select f.s, f.id, b.id from (select 'b' s, id from few union all select 'a', id from few) f "
+    "join (select id from big union all select id from mid) b on f.id < b.id order by 1, 2, 3",
+    "select s, id, row_number() over (partition by s order by id desc) r from "
+    "(select 'b' s, id from big union all select 'a', id from mid) order by s, r",
+    "(select id from big order by id limit 4) union all (select id from mid order by id limit 4) "
+    "order by id",
     "select v, count(*) over (partition by v) c from (select v from big order by v desc "
     "nulls last limit 50) order by v desc nulls last limit 5",
 )

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
-from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
+from mrflight.compute.sql.physical.nodes import JOINS, MERGES, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scans import reading
 from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
@@ -82,6 +82,9 @@ class _Draft(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     lost_order: bool = False
     """True if its rows were sorted below an exchange, and DataFusion may have relied on that."""
+    is_apart: bool = False
+    """True if a task has a partition for each branch of a union, and not one. DataFusion may rely
+    on the order of each, or on a column that is the same in all of its rows."""
 
     @property
     def is_fed(self) -> bool:
@@ -100,12 +103,21 @@ class _Draft(msgspec.Struct, frozen=True):
             tuple(scan for draft in below for scan in draft.small_scans),
             (node.text, *(line for draft in below for line in draft.lines)),
             any(draft.lost_order for draft in below) and node.kind != "SortExec",
+            any(draft.is_apart for draft in below) and node.kind not in MERGES,
         )
 
     @property
     def held(self) -> _Draft:
         """The same, below an operator that holds all of its rows in memory."""
         return replace(self, inputs=tuple(replace(each, is_held=True) for each in self.inputs))
+
+    @property
+    def together(self) -> _Draft:
+        """The same rows as one partition in each task."""
+        if not self.is_apart:
+            return self
+        one = encode_field(of.COALESCE_NODE, encode_field(1, self.encoded))
+        return replace(self, encoded=one, lost_order=True, is_apart=False)
 
 
 class BroadcastLimits(NamedTuple):
@@ -196,7 +208,7 @@ class _Cutter:
             return self._leaf(node)
         if node.kind == "RepartitionExec":
             return self._repartition(node, by_keys)
-        if node.kind in ("CoalescePartitionsExec", "SortPreservingMergeExec"):
+        if node.kind in MERGES:
             return self._merge(node)
         if node.kind in JOINS:
             left, right = self._join(node, by_keys)
@@ -249,14 +261,14 @@ class _Cutter:
     def _merge(self, node: Node) -> _Draft:
         """Cut below a node that brings all rows together, unless one task has them all anyway."""
         (child,) = node.children
-        if self._draft(child).tasks == 1:
-            return _Draft.over(node, self._draft(child))
-        draft = _Draft.over(node, self._exchange("gather", child, 1))
-        if node.kind == "CoalescePartitionsExec":
+        below = self._draft(child)
+        is_sorted = below.tasks == 1 and not below.lost_order
+        draft = _Draft.over(node, below if below.tasks == 1 else self._exchange("gather", child, 1))
+        if is_sorted or node.kind == "CoalescePartitionsExec":
             return draft
-        # What was gathered is one partition, and not in order as a whole.
+        # It is one partition, and not in order as a whole.
         _, merge = only_field(draft.encoded)
-        return replace(draft, encoded=encode_field(of.SORT_NODE, merge))
+        return replace(draft, encoded=encode_field(of.SORT_NODE, merge), lost_order=False)
 
     def _join(self, node: Node, by_keys: bool) -> tuple[_Draft, _Draft]:
         """Return both sides of a join."""
@@ -266,7 +278,7 @@ class _Cutter:
                 # Above a repartition nobody needs the rows of a key together: the join itself has
                 # all rows of the left side that could match.
                 (built,), (streamed,) = left.children, right.children
-                return self._broadcast(built), self._draft(streamed)
+                return self._broadcast(built), self._draft(streamed).together
             return self._draft(left, by_keys=True), self._draft(right, by_keys=True)
         built_draft, streamed_draft = self._draft(left), self._draft(right, by_keys=by_keys)
         if node.keeps_left and streamed_draft.tasks > 1:
@@ -284,26 +296,30 @@ class _Cutter:
         draft = self._draft(node)
         if draft.tasks == 1 and not draft.inputs and self._limits.are_few(node):
             # To read a small file costs less than to send its rows to everyone.
-            return replace(draft, scans=(), small_scans=draft.scans + draft.small_scans)
+            few = replace(draft, scans=(), small_scans=draft.scans + draft.small_scans)
+            return few.together
         return self._exchange("gather", node, 1)
 
     def _union(self, node: Node, by_keys: bool) -> _Draft:
         """Let each task run its part of every branch.
 
         If some branches read partitions, the others have to. The rows of a branch that one task
-        makes go to the first task.
+        makes go to the first task. Branches stay apart, as each may be sorted, unless they have the
+        rows of the same keys.
         """
         drafts = [self._draft(child, by_keys=by_keys) for child in node.children]
         tasks = max(draft.tasks for draft in drafts)
         if tasks > 1 and any(draft.tasks == 1 or draft.is_fed for draft in drafts):
             ways: list[Way] = ["first" if draft.tasks == 1 else "any" for draft in drafts]
             drafts = [
-                draft if draft.is_fed and draft.tasks > 1 else self._exchange(way, child, tasks)
+                draft
+                if draft.is_fed and draft.tasks > 1
+                else replace(self._exchange(way, child, tasks), lost_order=True)
                 for child, draft, way in zip(node.children, drafts, ways, strict=True)
             ]
         draft = _Draft.over(node, *drafts)
+        if node.kind == "UnionExec":
+            return replace(draft, is_apart=True)
         _, union = only_field(draft.encoded)
-        # In a task the union is one partition, also where the plan lays partitions of branches
-        # side by side because all have the rows of the same keys.
-        one = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, union)))
-        return replace(draft, encoded=one)
+        made = replace(draft, encoded=encode_field(of.UNION_NODE, union), is_apart=True)
+        return made.together

@@ -16,6 +16,7 @@ _JOIN_TYPE = re.compile(r"join_type=(\w+)")
 
 JOINS = ("HashJoinExec", "NestedLoopJoinExec", "CrossJoinExec", "SortMergeJoinExec")
 UNIONS = ("UnionExec", "InterleaveExec")
+MERGES = ("CoalescePartitionsExec", "SortPreservingMergeExec")
 WINDOWS = ("WindowAggExec", "BoundedWindowAggExec")
 _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")

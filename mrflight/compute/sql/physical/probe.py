@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.protobuf import encode_field, replaced
 from mrflight.compute.sql.physical.scans import named, reading
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class PlanProbe:
         """Return the schema of a plan, all of whose scans read nothing."""
         from datafusion import ExecutionPlan
 
-        joined = replaced(self._joined, self._inner, plan)
+        one = encode_field(of.COALESCE_NODE, encode_field(1, plan))  # a union has several
+        joined = replaced(self._joined, self._inner, one)
         node = ExecutionPlan.from_bytes(self._session, joined)
         (batch,) = (each.to_pyarrow() for each in self._session.execute(node, 0))
         return pa.schema(list(batch.schema)[1:])
