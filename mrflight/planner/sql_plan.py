@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.engine import EXACT, new_session, query, quoted, translate_errors
 from mrflight.compute.sql.physical.fragments import BroadcastLimits, FragmentPlan, cut, whole
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.probe import PlanProbe, with_views
 from mrflight.compute.sql.plans import has_floats, reads_floats, used_columns
 from mrflight.compute.sql.statements import is_view, split_statements
-from mrflight.errors import JobFileError
+from mrflight.errors import JobFileError, KeyTypeError
 from mrflight.planner.sql_stages import SqlStages, Table
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
 
 if TYPE_CHECKING:
-    from datafusion import ExecutionPlan, SessionContext
+    from datafusion import SessionContext
 
 KEY_PATH = "job.sql"
 
@@ -60,11 +61,15 @@ def plan_query(
     schemas = {table.name: table.schema for table in tables}
     with TemporaryDirectory(prefix="mrflight-plan-") as folder, translate_errors(KEY_PATH, schemas):
         planned = _Planned(text, tables, partitions, Path(folder))
+        by_name = {table.name: table for table in tables}
         plan = planned.cut()
         probe = PlanProbe(new_session(planned.options), Path(folder))
-        by_name = {table.name: table for table in tables}
         stages = SqlStages(stage, by_name, planned.used, planned.options, probe)
-        made = stages.build(plan)
+        try:
+            made = stages.build(plan)
+        except KeyTypeError:  # such as a list, by which rows cannot be distributed
+            stages = SqlStages(stage, by_name, planned.used, planned.options, probe)
+            made = stages.build(planned.whole())
     return made, stages.sources
 
 
@@ -132,7 +137,7 @@ class _Planned:
         """Register the tables; yield the files that stand for those which a task gets as rows."""
         for number, table in enumerate(self._tables):
             if table.scanned is not None:
-                session.register_parquet(quoted(table.name), table.scanned.location.path)
+                _register_scanned(session, table.name, table.scanned.location.path)
                 continue
             folder = self._folder / f"table-{number}"
             files = self._stand_in(folder, schemas[table.name])
@@ -164,7 +169,7 @@ class _Planned:
                 raise
             return self._with_subqueries()
         if self._partitions == 1:
-            return self._whole(plan)
+            return self.whole()
         explained = query(self._session, f"explain {self._text}").to_pydict()["plan"][-1]
         root = Node(plan, self._session, expected_rows(explained))
         return cut(root, BroadcastLimits(_BROADCAST_BYTES // _ROW_BYTES), self._stand_ins)
@@ -176,7 +181,22 @@ class _Planned:
         """
         self.options[_PLAIN_SUBQUERIES] = "true"
         self._plan(self._schemas)
-        return self._whole(self.rows.execution_plan())
+        return self.whole()
 
-    def _whole(self, plan: ExecutionPlan) -> FragmentPlan:
-        return whole(Node(plan, self._session, iter(())), self._stand_ins)
+    def whole(self) -> FragmentPlan:
+        """Return the plan for one task."""
+        return whole(Node(self.rows.execution_plan(), self._session, iter(())), self._stand_ins)
+
+
+def _register_scanned(session: SessionContext, name: str, path: str) -> None:
+    """Register a Parquet file.
+
+    Its dictionaries are read as their values: these are what tasks send, and cannot be made
+    dictionaries again for the rest of the plan.
+    """
+    session.register_parquet(quoted(name), path)
+    schema = pa.schema(session.table(quoted(name)).schema())
+    if any(pa.types.is_dictionary(field.type) for field in schema):
+        session.deregister_table(quoted(name))
+        plain = with_views(canonical_schema(schema))
+        session.register_parquet(quoted(name), path, schema=plain)

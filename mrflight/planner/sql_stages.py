@@ -67,7 +67,10 @@ class SqlStages:
         self._schemas: dict[int, pa.Schema] = {}
 
     def build(self, root: FragmentPlan) -> list[Stage]:
-        """Return the stages, each after those whose rows it reads."""
+        """Return the stages, each after those whose rows it reads.
+
+        Raises KeyTypeError if rows cannot be distributed by the keys of the plan.
+        """
         self._add(root, is_root=True)
         tables = self._scanned_tables()
         self.sources[self._query.name] |= {
@@ -217,7 +220,9 @@ class SqlStages:
             return PartitionerSpec("round_robin", (), tasks)
         keys = self._keys(exchange, tasks)
         assert keys, exchange
-        return PartitionerSpec("hash", keys, tasks)
+        made = PartitionerSpec("hash", keys, tasks)
+        made.check(positional(self._schemas[id(exchange.source)]))
+        return made
 
 
 def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFileError
-from tests.support.query_answers import WAYS, Files, Way
+from tests.support.query_answers import WAYS, Files, ParquetFiles, Way
 from tests.support.random_queries import RandomQuery, random_query, random_tables
 
 QUICK, ALL = 60, 1_000
@@ -30,6 +32,9 @@ UNORDERED = (
     "select id, rank() over (partition by v % 3 order by id) from big",
     "select count(*) over (partition by upper(s), k, v % 2), sum(d) over (partition by v % 2) "
     "from mid",
+    # Keys that have no hash.
+    "select [k], count(*) from big group by [k]",
+    "select [s] from big except select [s] from few",
     # A scalar subquery that is not planned as a join.
     "select b.v from mid a left join big b on a.id = b.v and a.s < (select min(s) from few)",
     # Columns that are not needed, but counted.
@@ -92,6 +97,20 @@ def test_chosen_queries(files: Files, number: int) -> None:
     expected = files.by_duckdb(query)
     for way in WAYS[1::2] + WAYS[-1:]:
         assert files.by_stages(query, way) == expected, (text, way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_dictionaries_of_files(tmp_path: Path, way: Way) -> None:
+    words = pa.array(["a", "b", "c", None] * 10).dictionary_encode()
+    numbers = pa.array([3, 1, 2] * 13 + [1]).dictionary_encode()
+    big = pa.table({"w": words, "n": numbers, "v": range(40)})
+    files = ParquetFiles(tmp_path, {"big": big, "none": big.slice(0, 3)})
+    query = RandomQuery(
+        "select w, n, sum(v) s from (select big.w, big.n, big.v from big join none using (w)) "
+        "where n > 1 group by w, n order by w, n",
+        is_ordered=True,
+    )
+    assert files.by_stages(query, way) == files.by_datafusion(query)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,10 @@ def whole(root: Node, tables: Mapping[str, str]) -> FragmentPlan:
     fed = [node for node in scans if node.scanned_file in tables]
     inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
     read = tuple(node.encoded for node in scans if node not in fed)
-    return FragmentPlan(root.encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
+    encoded = root.encoded
+    if root.partitions > 1:  # which feed one another, so that all have to be asked at once
+        encoded = encode_field(of.COALESCE_NODE, encode_field(1, encoded))
+    return FragmentPlan(encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
 
 
 class _Cutter:
