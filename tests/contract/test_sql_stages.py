@@ -72,6 +72,7 @@ ORDERED = (
     # Unions of sorted branches, which one task merges.
     "select max(k) v from big union all select min(v) from mid order by v",
     "select 'b' s, id from few union all select 'a', id from few order by s, id desc",
+    "select 'b' s, id from mid union all select 'a', id from mid order by s, id desc limit 3",
     "select f.s, f.id, b.id from (select 'b' s, id from few union all select 'a', id from few) f "
     "join (select id from big union all select id from mid) b on f.id < b.id order by 1, 2, 3",
     "select s, id, row_number() over (partition by s order by id desc) r from "
