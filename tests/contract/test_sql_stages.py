@@ -32,6 +32,8 @@ UNORDERED = (
     "select id, rank() over (partition by v % 3 order by id) from big",
     "select count(*) over (partition by upper(s), k, v % 2), sum(d) over (partition by v % 2) "
     "from mid",
+    # A table that a function makes.
+    "select count(*), max(s.v) from generate_series(1, 30000) s(v) join few on s.v = few.id",
     # Keys that have no hash.
     "select [k], count(*) from big group by [k]",
     "select [s] from big except select [s] from few",

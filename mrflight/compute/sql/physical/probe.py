@@ -49,8 +49,8 @@ class PlanProbe:
         one = encode_field(of.COALESCE_NODE, encode_field(1, plan))  # a union has several
         joined = replaced(self._joined, self._inner, one)
         node = ExecutionPlan.from_bytes(self._session, joined)
-        (batch,) = (each.to_pyarrow() for each in self._session.execute(node, 0))
-        return pa.schema(list(batch.schema)[1:])
+        rows = next(iter(self._session.execute(node, 0)))  # a series has as many as it likes
+        return pa.schema(list(rows.to_pyarrow().schema)[1:])
 
     def empty_scan(self, scan: bytes) -> bytes:
         """Return a scan, as `scan` makes it, of no rows."""
