@@ -240,6 +240,11 @@ def test_the_schema_of_a_part_is_found_without_rows(
     assert found.types == [pa.string_view(), pa.string_view(), pa.int64(), pa.float64()]
 
 
+def test_the_schema_of_a_part_with_many_rows(session: SessionContext, probe: PlanProbe) -> None:
+    root = _node(session, "select value v from generate_series(1, 30000)")
+    assert probe.schema(root.encoded).names == ["v"]
+
+
 def test_columns_of_a_scan_are_renamed(session: SessionContext, numbers: Path) -> None:
     scan = _node(session, "select * from numbers").encoded
     assert _rows(session, named(scan, ["x", "x"])).schema.names == ["x", "x"]

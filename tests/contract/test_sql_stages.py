@@ -32,8 +32,11 @@ UNORDERED = (
     "select id, rank() over (partition by v % 3 order by id) from big",
     "select count(*) over (partition by upper(s), k, v % 2), sum(d) over (partition by v % 2) "
     "from mid",
-    # A table that a function makes.
-    "select count(*), max(s.v) from generate_series(1, 30000) s(v) join few on s.v = few.id",
+    # Windows that ignore nulls, and windows of reverse orders, which one sort serves.
+    "select id, lag(v ignore nulls) over (order by id), first_value(k ignore nulls) over "
+    "(partition by s order by id) from mid",
+    "select id, lag(id, 2, -1) over (order by id), lead(id) over (order by id desc), "
+    "lag(v, 1) over (order by id desc), first_value(v) over (order by id desc) from big",
     # Keys that have no hash.
     "select [k], count(*) from big group by [k]",
     "select [s] from big except select [s] from few",
@@ -100,6 +103,19 @@ def test_chosen_queries(files: Files, number: int) -> None:
     expected = files.by_duckdb(query)
     for way in WAYS[1::2] + WAYS[-1:]:
         assert files.by_stages(query, way) == expected, (text, way)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select sum(v) filter (where v > 2) over (order by id) from big",
+        "select nth_value(v, 2) over (order by id), rank() over (order by id desc) from big",
+    ],
+)
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+def test_windows_that_bytes_do_not_hold_are_refused(files: Files, text: str, way: Way) -> None:
+    with pytest.raises(JobFileError, match="a task cannot be sent"):
+        files.by_stages(RandomQuery(text, is_ordered=False), way)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

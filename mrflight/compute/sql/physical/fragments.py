@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
+from mrflight.compute.sql.physical.mends import Mends
 from mrflight.compute.sql.physical.nodes import JOINS, MERGES, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
 from mrflight.compute.sql.physical.scans import reading
-from mrflight.compute.sql.physical.sorts import sorts_of_branches, unlimited, with_all_rows
 from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
 from mrflight.errors import JobFileError
 
@@ -162,7 +162,7 @@ def whole(root: Node, tables: Mapping[str, str]) -> FragmentPlan:
     fed = [node for node in scans if node.scanned_file in tables]
     inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
     read = tuple(node.encoded for node in scans if node not in fed)
-    encoded = with_all_rows(root)
+    encoded = Mends(root).whole()
     if root.partitions > 1:  # which feed one another, so that all have to be asked at once
         encoded = encode_field(of.COALESCE_NODE, encode_field(1, encoded))
     return FragmentPlan(encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
@@ -175,7 +175,7 @@ class _Cutter:
         self._limits = limits
         self._tables = tables
         self._most = max(node.partitions for node in root.walk())
-        self._sorts_of_branches = {id(sort) for sort in sorts_of_branches(root)}
+        self._mends = Mends(root)
         self._drafts: dict[tuple[int, bool], _Draft] = {}
         self._fragments: dict[tuple[bytes, tuple[bytes, ...]], FragmentPlan] = {}
         self._exchanges: dict[tuple[int, Way, tuple[int, ...]], int] = {}
@@ -226,13 +226,12 @@ class _Cutter:
         if draft.inputs and node.kind in WINDOWS and not has_sorted_rows(node):
             draft = replace(draft, encoded=sorted_for(node.encoded, draft.encoded))
             made = _Draft.over(node, draft)
-            return replace(made, encoded=as_sorted(made.encoded), lost_order=True)
+            encoded = self._mends.node(node, as_sorted(made.encoded))
+            return replace(made, encoded=encoded, lost_order=True)
         if draft.lost_order and node.kind == "LocalLimitExec":
             return draft  # which rows are the first ones is decided where all are merged
         made = _Draft.over(node, draft)
-        if id(node) in self._sorts_of_branches:
-            return replace(made, encoded=unlimited(made.encoded))
-        return made
+        return replace(made, encoded=self._mends.node(node, made.encoded))
 
     def _leaf(self, node: Node) -> _Draft:
         if not node.is_scan:

@@ -36,6 +36,8 @@ SORT_KEYS: Final = 2
 """``SortExecNode.expr``: a key each."""
 SORT_FETCH: Final = 3
 """``SortExecNode.fetch``: -1 for all rows."""
+ALL_ROWS: Final = 2**64 - 1
+"""-1 as a varint."""
 SORT_KEY: Final = 10
 """``PhysicalExprNode.sort``, whose fields are the next two."""
 SORTED: Final = 1
@@ -43,6 +45,14 @@ SORTED: Final = 1
 ASCENDING: Final = 2
 WINDOW_EXPRESSIONS: Final = 2
 """``WindowAggExecNode.window_expr``."""
+WINDOW_AGGREGATE: Final = 3
+"""``PhysicalWindowExprNode.user_defined_aggr_function``: its name."""
+WINDOW_NAME: Final = 8
+"""``PhysicalWindowExprNode.name``: what is computed, as a text."""
+WINDOW_FUNCTION: Final = 10
+"""``PhysicalWindowExprNode.user_defined_window_function``: its name."""
+WINDOW_IGNORES_NULLS: Final = 11
+"""``PhysicalWindowExprNode.ignore_nulls``."""
 WINDOW_PARTITIONS: Final = 5
 """``WindowAggExecNode.partition_keys``."""
 WINDOW_MODES: Final = (7, 8, 9)

@@ -10,7 +10,6 @@ from mrflight.compute.sql.physical.protobuf import (
     values_of,
     with_values,
 )
-from mrflight.compute.sql.physical.sorts import ALL_ROWS
 
 
 def sorted_for(window: bytes, child: bytes) -> bytes:
@@ -21,7 +20,7 @@ def sorted_for(window: bytes, child: bytes) -> bytes:
     sort += b"".join(
         encode_field(of.SORT_KEYS, encode_field(of.SORT_KEY, each)) for each in keys + order
     )
-    return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, ALL_ROWS))
+    return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, of.ALL_ROWS))
 
 
 def has_sorted_rows(window: Node) -> bool:
