@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mrflight.config.declared_functions import udaf, udf
     from mrflight.config.identity import Identity
     from mrflight.errors import MrflightError
     from mrflight.frontend.api import partition_ids, read_table, run
@@ -40,6 +41,8 @@ __all__ = [
     "run",
     "scan_table",
     "sql",
+    "udaf",
+    "udf",
 ]
 
 _HOME = {
@@ -59,6 +62,8 @@ _HOME = {
     "run": "mrflight.frontend.api",
     "scan_table": "mrflight.frontend.read",
     "sql": "mrflight.frontend.query",
+    "udaf": "mrflight.config.declared_functions",
+    "udf": "mrflight.config.declared_functions",
 }
 
 

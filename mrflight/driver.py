@@ -174,8 +174,15 @@ Request = Callable[[argparse.Namespace], tuple[JobSpec, Path]]
 """Returns the job that options describe, and its folder. Raises JobFileError."""
 
 
-def drive(options: argparse.Namespace, request: Request = requested_job) -> int:
-    """Run the job, report its result, and return the exit code."""
+def drive(
+    options: argparse.Namespace,
+    request: Request = requested_job,
+    describe: Callable[[JobResult], int] | None = None,
+) -> int:
+    """Run the job, report its result, and return the exit code.
+
+    ``describe`` is called with the result of a committed job, and returns the exit code.
+    """
     log_to_stderr(log_level(options), format=options.log_format)
     shown = None if options.quiet else sys.stderr
     progress = LoggedProgress() if options.log_format == "json" else progress_for(shown)
@@ -183,7 +190,11 @@ def drive(options: argparse.Namespace, request: Request = requested_job) -> int:
         code = _drive(options, events, request)
         if options.report is not None:
             _write_report(options, events)
-        return code
+        if describe is None or code:
+            return code
+        result = events.read(lambda view: view.result)
+        assert result is not None, "a job that is committed has a result"
+        return describe(result)
 
 
 def _drive(options: argparse.Namespace, events: Recorder, request: Request) -> int:

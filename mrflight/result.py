@@ -43,6 +43,17 @@ class MergeCounts(msgspec.Struct, frozen=True):
     """Files that had no other rows."""
 
 
+class OperatorProfile(msgspec.Struct, frozen=True):
+    """What an operator of a query did, in all tasks of its stage together."""
+
+    text: str
+    """The operator, as the plan has it."""
+    rows: int
+    """The rows that it put out."""
+    seconds: float
+    """How long it computed, as DataFusion measures it."""
+
+
 class StageProfile(msgspec.Struct, frozen=True):
     """What the tasks of one stage took, with those that ran again because something was lost."""
 
@@ -68,6 +79,12 @@ class StageProfile(msgspec.Struct, frozen=True):
     fetched_bytes: int
     spilled_bytes: int
     """What workers, and data servers meanwhile, wrote to disk for lack of memory."""
+    memory_bytes: int = 0
+    """The most memory that a worker held."""
+    query_stage: str = ""
+    """The stage of a query whose result the tasks made."""
+    operators: tuple[OperatorProfile, ...] = ()
+    """The operators of that stage, from the last one on, each before those that it reads."""
 
     def __str__(self) -> str:
         moved = [

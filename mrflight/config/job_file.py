@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +13,12 @@ import msgspec
 
 from mrflight.config.document_check import STORAGE, check_type, has_64_bits
 from mrflight.config.overrides import set_key
-from mrflight.config.spec import InputSpec, JobSpec, StageSpec
+from mrflight.config.spec import InputSpec, JobSection, JobSpec, StageSpec
 from mrflight.errors import JobFileError
 
 _S = TypeVar("_S", JobSpec, StageSpec)
+
+_IS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -55,7 +58,9 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
     spec = msgspec.convert(document, JobSpec)
     for name, stage in spec.stages.items():
         _check_inputs(stage.inputs, f"stages.{name}.inputs", stage.sql)
+        _check_functions(stage, f"stages.{name}")
     _check_inputs(spec.inputs, "inputs", spec.job.sql)
+    _check_functions(spec.job, "job")
     stages = {
         name: _with_partitioner(stage, document["stages"][name], has_key=False)
         for name, stage in spec.stages.items()
@@ -117,6 +122,24 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str, query: str | None) -
         if section.sql_table is not None and section.sql is None and section.filter is None:
             raise JobFileError(
                 f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
+            )
+
+
+def _check_functions(section: JobSection | StageSpec, at: str) -> None:
+    """Raise JobFileError for functions without a query, and for names that a query cannot have."""
+    if section.functions and section.sql is None:
+        raise JobFileError(f"{at}.functions are for {at}.sql, which is missing; write sql, too")
+    names = [name.lower() for name in section.functions]
+    for name in section.functions:
+        if not _IS_NAME.fullmatch(name):
+            raise JobFileError(
+                f"{at}.functions.{name}: a query cannot call it by this name; use letters, digits "
+                "and '_'"
+            )
+        if names.count(name.lower()) > 1:
+            raise JobFileError(
+                f"{at}.functions.{name}: sql does not tell upper case in names of functions from "
+                "lower case; give one another name"
             )
 
 

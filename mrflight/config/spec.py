@@ -34,6 +34,8 @@ class JobSection(_Section, frozen=True):
     name: str
     sql: str | None = None
     """A query over the inputs, which are tables by their names. It takes the place of a reduce."""
+    functions: dict[str, str] = {}
+    """The functions that ``sql`` calls, ``module:function``, by their names in it."""
     timeout: str | None = None
     attempts: int = 4
     """The number of attempts of a task before the job fails."""
@@ -188,6 +190,8 @@ class StageSpec(_Section, frozen=True):
     """At least one input."""
     sql: str | None = None
     """A query over the inputs, in place of a reduce; see `JobSection.sql`."""
+    functions: dict[str, str] = {}
+    """See `JobSection.functions`."""
     shuffle: ShuffleSection = ShuffleSection()
     reduce: ReduceSection | None = None
 
@@ -326,9 +330,16 @@ class JobSpec(_Section, frozen=True):
 
     @property
     def has_functions(self) -> bool:
-        """True if functions of the user map or reduce rows, which may take any time for each."""
+        """True if functions of the user work on rows, and may take any time for each."""
         of_reduces = (each is not None and each.function for each in self.all_reduces)
-        return any(each.functions for each in self.all_inputs) or any(of_reduces)
+        of_inputs = (each.functions for each in self.all_inputs)
+        return any(of_inputs) or any(of_reduces) or bool(self.query_functions)
+
+    @property
+    def query_functions(self) -> list[str]:
+        """The functions that queries of the stages, or of the job, call, as the job names them."""
+        named = [self.job.functions, *(stage.functions for stage in self.stages.values())]
+        return [text for functions in named for text in functions.values()]
 
     @property
     def has_frames(self) -> bool:

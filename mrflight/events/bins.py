@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mrflight.events.durations import bucket_of
-from mrflight.events.kinds import AttemptEnded, AttemptsBinned, Outcome
+from mrflight.events.kinds import AttemptEnded, AttemptsBinned, OperatorWork, Outcome
+from mrflight.events.operator_work import added
 
 
 @dataclass
@@ -27,6 +28,7 @@ class _Sums:
     durations: Counter[int] = field(default_factory=Counter)
     sent: Counter[str] = field(default_factory=Counter)
     fetched: Counter[str] = field(default_factory=Counter)
+    operators: tuple[OperatorWork, ...] = ()
 
     def add(self, attempt: AttemptEnded) -> None:
         self.count += 1
@@ -42,6 +44,7 @@ class _Sums:
         self.durations[bucket_of(attempt.seconds)] += 1
         self.sent.update(attempt.sent)
         self.fetched.update(attempt.fetched)
+        self.operators = added(self.operators, attempt.operators)
 
 
 _COARSER_EVERY = 50_000
@@ -96,5 +99,6 @@ class Bins:
                 fetched=dict(each.fetched),
                 spilled_bytes=each.spilled_bytes,
                 memory_bytes=each.memory_bytes,
+                operators=each.operators,
                 speculative=each.speculative,
             )

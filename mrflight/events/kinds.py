@@ -86,6 +86,24 @@ class JobPlanned(Event, frozen=True, tag="job_planned"):
     stages: tuple[PlannedStage, ...] = ()
 
 
+class QueryStage(msgspec.Struct, frozen=True, gc=False):
+    """A stage of a query, whose part of the plan tasks run."""
+
+    title: str
+    """Its name in the plan."""
+    operators: tuple[str, ...]
+    """The operators of DataFusion, from the last one on, each before what it reads."""
+
+
+class OperatorWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an operator of a query did: ``[rows, seconds]``."""
+
+    rows: int
+    """The rows that it put out."""
+    seconds: float
+    """How long it computed, as DataFusion measures it."""
+
+
 class StageBegan(Event, frozen=True, tag="stage_began"):
     """A set of tasks has begun: the maps of an input, the reduces, a commit.
 
@@ -104,6 +122,8 @@ class StageBegan(Event, frozen=True, tag="stage_began"):
     """How many tasks may run at the same time."""
     within: bool = False
     """True if it runs within another stage, as a repair does."""
+    runs: QueryStage | None = None
+    """The stage of a query whose result its tasks make."""
 
 
 class AttemptRunning(Event, frozen=True, tag="attempt_running"):
@@ -153,6 +173,8 @@ class AttemptEnded(Event, frozen=True, tag="attempt"):
     """What its worker wrote to disk because it did not fit into memory."""
     memory_bytes: int = 0
     """The most memory that its worker has held until then (RSS)."""
+    operators: tuple[OperatorWork, ...] = ()
+    """What the operators of `StageBegan.runs` did, in their order."""
     error: str = ""
     """What it raised, in one line."""
     speculative: bool = False
@@ -189,6 +211,8 @@ class AttemptsBinned(Event, frozen=True, tag="attempts"):
     spilled_bytes: int = 0
     memory_bytes: int = 0
     """The most of any of them."""
+    operators: tuple[OperatorWork, ...] = ()
+    """The sums of what the operators did."""
     speculative: int = 0
     """How many of them were speculative."""
 

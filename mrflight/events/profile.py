@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from mrflight.events.driver_stages import DRIVER
 from mrflight.events.durations import Durations
 from mrflight.events.findings import find
 from mrflight.events.job_view import JobView
+from mrflight.events.kinds import QueryStage
+from mrflight.events.operator_work import added
 from mrflight.events.stage_view import StageView
-from mrflight.result import JobProfile, StageProfile
+from mrflight.result import JobProfile, OperatorProfile, StageProfile
 
 _BEFORE_THE_STAGES = "check"
 """The stage in which workers import functions, while servers start."""
@@ -34,6 +37,7 @@ def _profile(name: str, stages: Sequence[StageView]) -> StageProfile:
         durations.add_all(stage.durations)
     slowest = [task for stage in stages for task in stage.slowest]
     longest = max(slowest, key=lambda task: task.seconds).name if slowest else ""
+    runs = next((stage.runs for stage in stages if stage.runs is not None), None)
     return StageProfile(
         name,
         tasks=sum(stage.tasks for stage in stages if not stage.within) or stages[0].tasks,
@@ -50,4 +54,18 @@ def _profile(name: str, stages: Sequence[StageView]) -> StageProfile:
         sent_bytes=sum(stage.sent_bytes for stage in stages),
         fetched_bytes=sum(stage.fetched_bytes for stage in stages),
         spilled_bytes=sum(stage.spilled_bytes for stage in stages),
+        memory_bytes=max(stage.memory_bytes for stage in stages),
+        query_stage="" if runs is None else runs.title,
+        operators=() if runs is None else _operators(runs, stages),
+    )
+
+
+def _operators(runs: QueryStage, stages: Sequence[StageView]) -> tuple[OperatorProfile, ...]:
+    """Return what the operators did; nothing if tasks have told nothing of them."""
+    work = reduce(added, (stage.operators for stage in stages))
+    if len(work) != len(runs.operators):
+        return ()
+    return tuple(
+        OperatorProfile(text, each.rows, each.seconds)
+        for text, each in zip(runs.operators, work, strict=True)
     )

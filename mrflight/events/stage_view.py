@@ -11,10 +11,13 @@ from mrflight.events.kinds import (
     AttemptEnded,
     AttemptRunning,
     AttemptsBinned,
+    OperatorWork,
     PartitionsWritten,
+    QueryStage,
     StageBegan,
     StageEnded,
 )
+from mrflight.events.operator_work import added
 from mrflight.system.progress.meter import StageMeter
 from mrflight.system.progress.report import Work
 
@@ -75,6 +78,11 @@ class StageView(msgspec.Struct):
     spilled_bytes: int = 0
     """What workers, and meanwhile data servers, wrote to disk for lack of memory."""
     cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    """The most that a worker had held after an attempt."""
+    runs: QueryStage | None = None
+    operators: tuple[OperatorWork, ...] = ()
+    """What the operators of ``runs`` did in attempts that count."""
     durations: Durations = msgspec.field(default_factory=Durations)
     """The wall times of attempts that count."""
     slowest: list[SlowTask] = []
@@ -95,6 +103,7 @@ class StageView(msgspec.Struct):
             event.within,
             event.at,
             last_done_at=event.at,
+            runs=event.runs,
         )
 
     @property
@@ -159,6 +168,7 @@ class StageView(msgspec.Struct):
         self.fetched_bytes += sum(event.fetched.values())
         self.spilled_bytes += event.spilled_bytes
         self.cpu_seconds += event.cpu_seconds
+        self.memory_bytes = max(self.memory_bytes, event.memory_bytes)
 
     def _count(self, event: AttemptEnded | AttemptsBinned, tasks: int) -> None:
         """Count tasks as done."""
@@ -167,6 +177,7 @@ class StageView(msgspec.Struct):
         if tasks:  # what is done again counts once
             self.rows += event.rows
             self.done_bytes += event.size_bytes
+            self.operators = added(self.operators, event.operators)
         share = self._share(event.worker)
         share.tasks += tasks
         share.seconds += event.seconds

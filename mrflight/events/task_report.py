@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from mrflight.events.kinds import OperatorWork
+
 
 class TaskReport(msgspec.Struct, frozen=True):
     """What an attempt took. `AttemptEnded` describes the fields."""
@@ -15,6 +17,7 @@ class TaskReport(msgspec.Struct, frozen=True):
     fetched: dict[str, int] = {}
     spilled_bytes: int = 0
     memory_bytes: int = 0
+    operators: tuple[OperatorWork, ...] = ()
 
 
 NO_REPORT = TaskReport()

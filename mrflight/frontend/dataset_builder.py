@@ -81,6 +81,8 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
     """The keys of ``shuffle`` that `Dataset.repartition` has set, for messages."""
     query: str | None = None
     """The query over the inputs that makes its result, in place of a reduce."""
+    functions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The functions that ``query`` calls, as texts, by their names in it."""
 
     @property
     def key_from(self) -> str:
@@ -89,6 +91,13 @@ class StageBuilder(msgspec.Struct, frozen=True, eq=False):
         methods |= {"function": "reduce(key=...)"}
         found = [words for key, words in methods.items() if self.reduce.get(key)]
         return found[0] if found else "repartition" if self.repartitioned else "key_by"
+
+    @property
+    def queried(self) -> dict[str, Any]:
+        """The keys of its query."""
+        if self.query is None:
+            return {}
+        return {"sql": self.query, **({"functions": self.functions} if self.functions else {})}
 
     @property
     def section(self) -> dict[str, Any]:
@@ -118,8 +127,7 @@ def document_of(
         **last.section,
         "output": dict(output),
     }
-    if last.query is not None:
-        document["job"]["sql"] = last.query
+    document["job"] |= last.queried
     if stages:
         document["stages"] = stages
     for key, value in settings.items():
@@ -186,8 +194,7 @@ def _add(stage: StageBuilder, stages: dict[str, dict[str, Any]], names: dict[int
         name = _free(stage.name, set(stages), "-")
         names[id(stage)] = name
         stages[name] = {"inputs": inputs, **stage.section}
-        if stage.query is not None:
-            stages[name]["sql"] = stage.query
+        stages[name] |= stage.queried
     return names[id(stage)]
 
 

@@ -37,6 +37,7 @@ _PHRASES = (
     (re.compile(r"set broadcast(?: = true)? for"), "use broadcast() for"),
     (re.compile(r"^stages\.(.*): a stage's name"), r"alias(\1): the name of rows after a shuffle"),
     (re.compile(r"set key = \[\.\.\.\]"), "name the columns"),
+    (re.compile(r"\b(?:job|stages\.[\w-]+)\.functions\.(\w+)"), r"sql(\1=...)"),
     (re.compile(r"beside the job file"), "in the current folder"),
 )
 """What has no name in Python, in the order in which it is replaced."""

@@ -17,6 +17,7 @@ from mrflight.config.overrides import parse_override, set_key
 from mrflight.config.spec import NO_OUTPUT, JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.events.recorder import Recorder
+from mrflight.result import JobResult
 from mrflight.scheduler.job_rows import job_rows
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage.environment import with_environment
@@ -46,6 +47,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PATH",
         help="call the files of a path by this name in the query; may be repeated",
     )
+    parser.add_argument(
+        "--function",
+        action="append",
+        default=[],
+        metavar="NAME=MODULE:FUNCTION",
+        help="call a function of Python by this name in the query; its module is in the current "
+        "folder or installed; may be repeated",
+    )
     parser.add_argument("--out", metavar="TABLE", help="write the result to this Delta table")
     parser.add_argument(
         "--mode",
@@ -60,8 +69,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to print the rows: csv, json (an object on each line) and arrow (an IPC stream) "
         "have all rows, table the first ones; by default table",
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--explain", action="store_true", help="print how the query would run, and do not run it"
+    )
+    instead.add_argument(
+        "--explain-analyze",
+        action="store_true",
+        help="run the query, and print what its stages did in place of its rows",
     )
     parser.add_argument(
         "--set",
@@ -104,7 +119,8 @@ def run(options: argparse.Namespace) -> int:
     options.json = options.page = False
     options.report = options.log_level = None
     options.log_format, options.verbose = "text", 0
-    driver.leave(driver.drive(options, lambda _: (spec, Path.cwd())))
+    describe = _print_analysis if options.explain_analyze else None
+    driver.leave(driver.drive(options, lambda _: (spec, Path.cwd()), describe))
 
 
 def _spec(options: argparse.Namespace) -> JobSpec:
@@ -113,16 +129,16 @@ def _spec(options: argparse.Namespace) -> JobSpec:
     from mrflight.config.job_file import decode_job
     from mrflight.frontend.dataset_builder import name_of_files
 
-    inputs: dict[str, dict[str, Any]] = {}
-    for given in options.table:
-        name, equals, path = given.partition("=")
-        if not (equals and name and path):
-            raise JobFileError(f"--table {given}: write NAME=PATH, such as visits='visits/*.csv'")
-        inputs[name] = {"path": path}
+    tables = _named(options.table, "--table", "NAME=PATH, such as visits='visits/*.csv'")
+    functions = _named(
+        options.function, "--function", "NAME=MODULE:FUNCTION, such as clean=visits:clean"
+    )
+    inputs: dict[str, dict[str, Any]] = {name: {"path": path} for name, path in tables.items()}
     text, paths = named_paths(_text(options), name_of_files, inputs)
     for each in paths:
         inputs[each.name] = {"path": each.path} | ({"format": each.format} if each.format else {})
-    document: dict[str, Any] = {"job": {"name": "sql", "sql": text}, "inputs": inputs}
+    job = {"name": "sql", "sql": text, "functions": functions}
+    document: dict[str, Any] = {"job": job, "inputs": inputs}
     document["output"] = {"table": options.out or "-", "mode": options.mode}
     for key, value in map(parse_override, options.set):
         set_key(document, key.split("."), value)
@@ -132,6 +148,17 @@ def _spec(options: argparse.Namespace) -> JobSpec:
         spec, storage=with_environment(spec.storage, spec.paths, os.environ, by_name=is_local)
     )
     return spec if options.out else msgspec.structs.replace(spec, output=NO_OUTPUT)
+
+
+def _named(given: list[str], option: str, how: str) -> dict[str, str]:
+    """Return what an option names, by the names."""
+    found = {}
+    for each in given:
+        name, _, value = each.partition("=")
+        if not (name and value):
+            raise JobFileError(f"{option} {each}: write {how}")
+        found[name] = value
+    return found
 
 
 def _text(options: argparse.Namespace) -> str:
@@ -146,7 +173,10 @@ def _text(options: argparse.Namespace) -> str:
 
 
 def _print_rows(spec: JobSpec, options: argparse.Namespace) -> int:
-    """Run the query, and print its rows as they come; progress is shown before the first ones."""
+    """Run the query, and print its rows as they come, or what was done for them.
+
+    Progress is shown before the first rows.
+    """
     from mrflight.frontend.batches import ProgressBeforeRows
 
     progress = ProgressBeforeRows(progress_for(None if options.quiet else sys.stderr))
@@ -155,10 +185,21 @@ def _print_rows(spec: JobSpec, options: argparse.Namespace) -> int:
         rows = job_rows(spec, Path.cwd(), events, metrics, owns_process=True)
         try:
             with closing(rows):
-                _WRITERS[options.format](rows)
+                (_read_all if options.explain_analyze else _WRITERS[options.format])(rows)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-    return 0
+    return _print_analysis(metrics.result("done")) if options.explain_analyze else 0
+
+
+def _print_analysis(result: JobResult) -> int:
+    from mrflight.frontend.query_analysis import analysis
+
+    return print_answer("\n".join(analysis(result)))
+
+
+def _read_all(rows: Rows) -> None:
+    for _ in rows:
+        pass
 
 
 def _print_table(rows: Rows) -> None:

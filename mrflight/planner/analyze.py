@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
+from mrflight.config.functions import FunctionRef
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
-from mrflight.planner.partition_count import count_partitions
+from mrflight.planner.partition_count import divide_query
 from mrflight.planner.row_maps import plan_map
 from mrflight.planner.stage_plan import SPLIT_BYTES, StagePlan
 from mrflight.planner.stages import Stage, build_stages, result_stages, with_key_prefix
@@ -28,6 +29,7 @@ from mrflight.storage import Location, locate
 from mrflight.tasks.mapper import mapped_schema
 
 if TYPE_CHECKING:
+    from mrflight.compute.sql.user_functions import UserFunction
     from mrflight.planner import sql_stages
     from mrflight.tasks.fragment import ScannedFile
 
@@ -99,12 +101,25 @@ class _StagePlanner:
         known = self.plan().plans if stage.reads else {}
         with with_key_prefix(stage):
             tables = [_table(stage, name, found.get(name), known) for name in stage.spec.inputs]
-            size = sum(source.rows_bytes for source in found.values())
-            size += sum(known[name].rows_bytes for name in stage.reads)
-            count = count_partitions(stage.spec, size, self._workers, self._memory).number
-            stages, sources = plan_query(stage, tables, count)
+            stages, sources = plan_query(
+                stage,
+                tables,
+                lambda size: divide_query(stage.spec, size, self._workers, self._memory),
+                self._functions(stage),
+            )
         self._stages += stages
         self._sources |= sources
+
+    def _functions(self, stage: Stage) -> tuple[UserFunction, ...]:
+        """Load the functions that the query of a stage calls."""
+        from mrflight.compute.sql.user_functions import UserFunction
+
+        at = f"{stage.section or 'job.'}functions"
+        refs = {
+            name: FunctionRef.parse(text, f"{at}.{name}", str(self._folder))
+            for name, text in stage.spec.job.functions.items()
+        }
+        return tuple(UserFunction.of(name, ref) for name, ref in refs.items())
 
     def plan(self) -> JobPlan:
         """Return the plan of all stages until now."""
@@ -127,17 +142,17 @@ def _table(
     section = stage.spec.inputs[name]
     if source is None:
         assert section.stage is not None, section
-        schema = known[section.stage].result_schema
+        schema, size = known[section.stage].result_schema, known[section.stage].rows_bytes
     else:
         row_map = plan_map(stage.spec, source, "")
-        schema = mapped_schema(source.reader.schema, row_map)
+        schema, size = mapped_schema(source.reader.schema, row_map), source.rows_bytes
     if schema is None:
         raise JobFileError(
             f"inputs.{name}: the columns of this table are decided by a function, and sql needs "
             "them before it runs; write the function's result to a table first"
         )
     scanned = None if source is None or section.is_mapped else _scanned(source, section)
-    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned)
+    return sql_stages.Table(name, canonical_schema(schema), section, source, scanned, size)
 
 
 def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mrflight.config.functions import FunctionRef
 from mrflight.config.spec import InputSpec
 from mrflight.sources.base import Source, Split
 from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.fragment import FileGroups, Fragment, FragmentReader
 from mrflight.tasks.partitioner import PartitionerSpec
+from mrflight.tasks.runtime_filter import RuntimeFilter, ScannedKeys, filter_bits
 
 if TYPE_CHECKING:
     from mrflight.planner.cogroup_plan import StreamedSide
@@ -37,6 +39,12 @@ class FragmentStage(msgspec.Struct, frozen=True):
     """The tables whose files it, or a fragment before it, reads by itself."""
     lines: tuple[str, ...]
     """The nodes of its plan, for people."""
+    filtered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The inputs whose rows are sent only with keys that another input has."""
+    expected_rows: Mapping[str, int | None] = msgspec.field(default_factory=dict)
+    """How many rows of an input are expected; None if that is not known."""
+    scanned: Mapping[str, ScannedKeys] = msgspec.field(default_factory=dict)
+    """The columns of scans that are the keys of an input."""
 
     @property
     def reads_files(self) -> bool:
@@ -44,12 +52,30 @@ class FragmentStage(msgspec.Struct, frozen=True):
         return self.streamed == FILES
 
     @property
+    def functions(self) -> set[FunctionRef]:
+        """The users' functions that the query calls."""
+        return {each.ref for each in self.fragment.session.functions}
+
+    @property
     def own_sources(self) -> dict[str, Source]:
         """What stands for the files that the fragment reads by itself, a split for each task."""
         if not self.reads_files:
             return {}
         splits = tuple(Split(FILES, number, number + 1, 1) for number in range(self.tasks))
-        return {FILES: Source(FILES, FileGroups(), (), self.tasks, splits)}
+        return {FILES: Source(FILES, FileGroups(self.fragment.schema), (), self.tasks, splits)}
+
+    @property
+    def runtime_filters(self) -> dict[str, RuntimeFilter]:
+        """What the maps of inputs do about the keys of another one."""
+        noted = set(self.filtered_by.values())
+        return {
+            name: RuntimeFilter(
+                self.partitioners[name].key,
+                filter_bits(self.expected_rows[name]) if name in noted else 0,
+                scanned=self.scanned.get(name, ()),
+            )
+            for name in noted | self.filtered_by.keys()
+        }
 
     def needed(self, name: str) -> set[str] | None:
         """Return the columns that are needed of an input; None for all."""
@@ -61,7 +87,8 @@ class FragmentStage(msgspec.Struct, frozen=True):
         if name == self.streamed:
             return "read where they are needed"
         if partitioner.kind == "hash":
-            return f"by the hash of {', '.join(partitioner.key)}"
+            only = f", if {other} has them" if (other := self.filtered_by.get(name)) else ""
+            return f"by the hash of {', '.join(partitioner.key)}{only}"
         return "to one task" if partitioner.kind == "one" else "in turn"
 
     def stream(

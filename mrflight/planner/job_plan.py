@@ -49,7 +49,10 @@ class JobPlan(msgspec.Struct, frozen=True):
     @property
     def functions(self) -> set[FunctionRef]:
         """The users' functions that the tasks will call."""
-        return {function for plan in self.plans.values() for function in plan.functions}
+        of_tasks = {function for plan in self.plans.values() for function in plan.functions}
+        return of_tasks.union(
+            *(stage.fragment.functions for stage in self.stages if stage.fragment is not None)
+        )
 
     @property
     def input_versions(self) -> dict[str, int]:

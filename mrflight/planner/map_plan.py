@@ -24,6 +24,7 @@ from mrflight.tasks.map_task import MapTask, WriteLimits
 from mrflight.tasks.mapper import RowMap, mapped_schema
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
+from mrflight.tasks.runtime_filter import RuntimeFilter
 from mrflight.tasks.sample_task import SampleTask
 
 SAMPLE_SPLITS = 64
@@ -56,6 +57,8 @@ class StageContext(msgspec.Struct, frozen=True):
     """True if all tables are broadcast to a streamed side."""
     partitioners: Mapping[str, PartitionerSpec] = msgspec.field(default_factory=dict)
     """The partitioners of inputs that the spec does not decide about."""
+    runtime_filters: Mapping[str, RuntimeFilter] = msgspec.field(default_factory=dict)
+    """The runtime filters of the maps of inputs."""
 
 
 class ShuffleInput(msgspec.Struct, frozen=True):
@@ -145,6 +148,7 @@ def _plan_maps(
             map_side,
             WriteLimits(stage.compression, memory.writer, memory.combiner),
             source.bad_rows,
+            stage.runtime_filters.get(source.name),
         )
 
 

@@ -15,6 +15,9 @@ AUTO_PARTITION_BYTES = 64 * 2**20
 """Rows in memory per partition if ``partitions`` is auto. With half as much, writing lineitem's six
 million rows to HDFS took 1.1 of the time in two of three pairs, and less in the third."""
 
+_QUERY_PARTITION_BYTES = 256 * 2**20
+"""Rows in memory per partition of a query. It is divided further where joins hold too many rows."""
+
 MIN_BLOCK_BYTES = 16 * 2**10
 """A writer's memory should hold such a block for each partition. Blocks of this size are written to
 Flight at a sixth of the speed of blocks of 1 MiB (221 instead of 1,393 MB/s)."""
@@ -70,6 +73,38 @@ def count_partitions(
         number = min(held, MAX_PARTITIONS)
         reason = "writer" if number == held else "maximum"
     return PartitionCount(number, reason, rows_bytes, each)
+
+
+class QueryDivision(msgspec.Struct, frozen=True):
+    """Into how many partitions a query is divided, and by how many threads a task runs it."""
+
+    partitions: int
+    threads: int
+    """The threads of the only task, if there is one."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if one task runs all of it."""
+        return self.partitions == 1
+
+
+def divide_query(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPlan) -> QueryDivision:
+    """Return how a query is divided that reads so many bytes of rows.
+
+    One task runs it if all rows fit into its memory, also if a join holds them: that takes less
+    work than to send rows to other tasks. It then has the threads of all workers of this machine.
+    """
+    threads = workers if spec.cluster.executor == "local" else 1
+    counted = count_partitions(spec, rows_bytes, workers, memory)
+    if counted.number == 1:
+        return QueryDivision(1, threads)
+    if counted.reason == "set":
+        return QueryDivision(counted.number, threads)
+    if threads > 1 and rows_bytes <= threads * memory.reducer // 4:
+        return QueryDivision(1, threads)
+    each = min(_QUERY_PARTITION_BYTES, max(1, memory.reducer // 4))
+    number = min(counted.number, max(2 * workers, -(-rows_bytes // each)))
+    return QueryDivision(number, threads)
 
 
 def _count_by_size(rows_bytes: int, each_bytes: int, workers: int) -> tuple[int, Reason]:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.compute.sql.engine import EXACT, new_session, query, quoted, translate_errors
+from mrflight.compute.sql.engine import EXACT, query, quoted, translate_errors
 from mrflight.compute.sql.physical.fragments import BroadcastLimits, FragmentPlan, cut, whole
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.probe import PlanProbe, with_views
+from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.sql.plans import has_floats, reads_floats, used_columns
 from mrflight.compute.sql.statements import is_view, split_statements
+from mrflight.compute.sql.user_functions import FunctionCalls, UserFunction, check_names
 from mrflight.errors import JobFileError, KeyTypeError
+from mrflight.planner.partition_count import QueryDivision
 from mrflight.planner.sql_stages import SqlStages, Table
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
@@ -44,31 +48,56 @@ _PLANNING = {
     "datafusion.explain.show_statistics": "true",
 }
 
+_WHOLE = {
+    name: _PLANNING[name]
+    for name in (
+        "datafusion.optimizer.enable_dynamic_filter_pushdown",
+        _PLAIN_SUBQUERIES,
+        "datafusion.optimizer.repartition_file_min_size",
+    )
+}
+"""What also holds for a plan that one task runs as a whole."""
+
 _BROADCAST_BYTES = 64 * 2**20
+Divide = Callable[[int], QueryDivision]
+"""Returns how a query is divided that reads so many bytes."""
+
 _ROW_BYTES = 64
 """The size of a broadcast row with its place in a hash table, roughly."""
 
 
 def plan_query(
-    stage: Stage, tables: Sequence[Table], partitions: int
+    stage: Stage,
+    tables: Sequence[Table],
+    divide: Divide,
+    functions: tuple[UserFunction, ...] = (),
 ) -> tuple[list[Stage], dict[str, dict[str, Source]]]:
     """Return the stages that run the query of one, and the files that these read.
 
-    The last one has its name. Raises JobError for a query that cannot be planned.
+    The last one has its name. ``divide`` decides by the size of the needed columns how it is
+    divided. ``functions`` are those of the user that the query may call. Raises JobError for a
+    query that cannot be planned.
     """
     text = stage.spec.job.sql
     assert text is not None, stage
     schemas = {table.name: table.schema for table in tables}
-    with TemporaryDirectory(prefix="mrflight-plan-") as folder, translate_errors(KEY_PATH, schemas):
-        planned = _Planned(text, tables, partitions, Path(folder))
-        by_name = {table.name: table for table in tables}
+    check_names(functions)
+    calls = FunctionCalls(functions)
+    with (
+        TemporaryDirectory(prefix="mrflight-plan-") as folder,
+        translate_errors(KEY_PATH, schemas),
+        calls.told(),
+    ):
+        planned = _Planned(text, tables, divide, Path(folder), calls)
         plan = planned.cut()
-        probe = PlanProbe(new_session(planned.options), Path(folder))
-        stages = SqlStages(stage, by_name, planned.used, planned.options, probe)
+        session = PlanSession(planned.options, functions)
+        probe = PlanProbe(session.open(), Path(folder))
+        by_name = {table.name: table for table in tables}
+        stages = SqlStages(stage, by_name, planned.used, session, probe)
         try:
             made = stages.build(plan)
         except KeyTypeError:  # such as a list, by which rows cannot be distributed
-            stages = SqlStages(stage, by_name, planned.used, planned.options, probe)
+            stages = SqlStages(stage, by_name, planned.used, session, probe)
             made = stages.build(planned.whole())
     return made, stages.sources
 
@@ -76,9 +105,17 @@ def plan_query(
 class _Planned:
     """A query as DataFusion plans it, and the session that has its tables."""
 
-    def __init__(self, text: str, tables: Sequence[Table], partitions: int, folder: Path) -> None:
+    def __init__(
+        self,
+        text: str,
+        tables: Sequence[Table],
+        divide: Divide,
+        folder: Path,
+        calls: FunctionCalls,
+    ) -> None:
+        """``calls`` are those of functions with constants, as DataFusion plans the query."""
         self._tables = tables
-        self._partitions = partitions
+        self._calls = calls
         self._folder = folder
         *views, self._text = split_statements(text)
         for each in views:
@@ -88,15 +125,24 @@ class _Planned:
                     f"and not {each[:60]!r}"
                 )
         self._views = views
-        self.options = {**_PLANNING}
+        self._division = divide(sum(table.rows_bytes for table in tables))
+        self._exact: Mapping[str, str] = {}
         schemas = {table.name: table.schema for table in tables}
         self._plan(schemas)
-        if not (any(map(has_floats, schemas.values())) and reads_floats(self.rows, schemas)):
-            self.options |= EXACT
-            self._plan(schemas)
         self.used = used_columns(self.rows, schemas)
+        is_inexact = any(map(has_floats, schemas.values())) and reads_floats(self.rows, schemas)
+        division = divide(sum(table.bytes_of(self.used[table.name]) for table in tables))
+        if not is_inexact or division != self._division:
+            self._exact = {} if is_inexact else EXACT
+            self._division = division
+            self._plan(schemas)
         if any(table.scanned is None for table in tables):
             self._leave_columns_out(schemas)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of DataFusion's session, for planning and for the tasks."""
+        return {**(_WHOLE if self._division.is_whole else _PLANNING), **self._exact}
 
     def _leave_columns_out(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Plan again over the needed columns, unless the query names others as well."""
@@ -125,7 +171,9 @@ class _Planned:
 
     def _plan(self, schemas: Mapping[str, pa.Schema]) -> None:
         self._schemas = schemas
-        self._session = new_session(self.options, partitions=self._partitions)
+        divided = self._division
+        partitions = divided.threads if divided.is_whole else divided.partitions
+        self._session = PlanSession(self.options).open(self._calls, partitions=partitions)
         self._stand_ins = dict(self._register(self._session, schemas))
         for view in self._views:
             self._session.sql(view)
@@ -153,7 +201,8 @@ class _Planned:
         """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        first, *others = (folder / f"{number}.arrow" for number in range(self._partitions))
+        count = self._division.partitions
+        first, *others = (folder / f"{number}.arrow" for number in range(count))
         with pa.OSFile(str(first), "wb") as file, pa.ipc.new_file(file, with_views(schema)):
             pass
         for other in others:
@@ -168,7 +217,7 @@ class _Planned:
             if "ScalarSubquery" not in str(error):
                 raise
             return self._with_subqueries()
-        if self._partitions == 1:
+        if self._division.is_whole:
             return self.whole()
         explained = query(self._session, f"explain {self._text}").to_pydict()["plan"][-1]
         root = Node(plan, self._session, expected_rows(explained))
@@ -179,13 +228,15 @@ class _Planned:
 
         It cannot where one is in the condition of an outer join.
         """
-        self.options[_PLAIN_SUBQUERIES] = "true"
+        self._division = replace(self._division, partitions=1)
+        self._exact = {**self._exact, _PLAIN_SUBQUERIES: "true"}
         self._plan(self._schemas)
         return self.whole()
 
     def whole(self) -> FragmentPlan:
         """Return the plan for one task."""
-        return whole(Node(self.rows.execution_plan(), self._session, iter(())), self._stand_ins)
+        node = Node(self.rows.execution_plan(), self._session, iter(()))
+        return whole(node, self._stand_ins, self._division.threads)
 
 
 def _register_scanned(session: SessionContext, name: str, path: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -13,13 +14,16 @@ from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
 from mrflight.compute.sql.physical.hash_keys import with_computed
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical.scan_bounds import ScanColumn
 from mrflight.compute.sql.physical.scans import files_of, narrowed, reading, without_statistics
+from mrflight.compute.sql.physical.session import PlanSession
+from mrflight.compute.value_ranges import has_bounds
 from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
 from mrflight.planner.stages import Stage
 from mrflight.sources.base import Source
 from mrflight.tasks.fragment import Fragment, ScannedFile
-from mrflight.tasks.leaf_file import Leaf
+from mrflight.tasks.leaf_file import Leaf, LeafBound
 from mrflight.tasks.partitioner import PartitionerSpec
 
 if TYPE_CHECKING:
@@ -40,6 +44,12 @@ class Table(NamedTuple):
     scanned: ScannedFile | None
     """The Parquet file that DataFusion reads by itself; None if a task gets the rows from the
     input's reader or from another stage."""
+    rows_bytes: int
+    """The size of all columns in memory, roughly."""
+
+    def bytes_of(self, columns: Sequence[str]) -> int:
+        """Return the size of some columns in memory, roughly."""
+        return self.rows_bytes * len(columns) // max(1, len(self.schema))
 
 
 class SqlStages:
@@ -50,7 +60,7 @@ class SqlStages:
         stage: Stage,
         tables: Mapping[str, Table],
         used: Mapping[str, Sequence[str]],
-        options: Mapping[str, str],
+        session: PlanSession,
         probe: PlanProbe,
     ) -> None:
         """``used`` are the columns that the query needs of each table."""
@@ -58,7 +68,7 @@ class SqlStages:
         self._spec = stage.spec
         self._tables = tables
         self._used = used
-        self._options = options
+        self._session = session
         self._probe = probe
         self._stages: list[Stage] = []
         self.sources: dict[str, dict[str, Source]] = {}
@@ -106,7 +116,8 @@ class SqlStages:
             tuple(light[scan] for scan in dict.fromkeys(plan.scans)) if plan.tasks > 1 else (),
             self._scanned(files),
             made if is_root else positional(made),
-            self._options,
+            self._session.of(encoded),
+            plan.threads,
         )
         name = self._query.name
         if not is_root:
@@ -131,15 +142,40 @@ class SqlStages:
         encoded, leaves = plan.encoded, list[Leaf]()
         exchanges: dict[str, Exchange] = {}
         held = {each.part for each in plan.inputs if each.is_held}
-        for part, exchange in {each.part: each.exchange for each in plan.inputs}.items():
+        # What tells the keys of few rows is sent before the rows that are tested against them.
+        for part, exchange in sorted(plan.exchanges.items(), key=_expected_rows):
             name = exchange.source if isinstance(exchange.source, str) else "rows"
             name = name if name not in exchanges else f"{name}_{len(leaves) + 1}"
             leaf = self._leaf(name, part, exchange)
-            leaf = replace(leaf, keys=self._keys(exchange, plan.tasks), is_held=part in held)
+            leaf = replace(
+                leaf,
+                keys=self._keys(exchange, plan.tasks),
+                is_held=part in held,
+                bounds=tuple(self._leaf_bounds(plan, part, leaf.schema)),
+            )
             encoded = replaced(encoded, part, leaf.scan)
             leaves.append(leaf)
             exchanges[name] = exchange
         return encoded, leaves, exchanges
+
+    def _leaf_bounds(
+        self, plan: FragmentPlan, part: bytes, schema: pa.Schema
+    ) -> Iterator[LeafBound]:
+        """Yield which columns of a leaf have all values that are needed of columns of scans."""
+        for given in plan.inputs:
+            for column, scanned in given.bounds if given.part == part else ():
+                field, place = schema.field(column), self._place(plan, scanned)
+                if place is not None and has_bounds(field.type):
+                    yield LeafBound(field.name, *place)
+
+    @staticmethod
+    def _place(plan: FragmentPlan | str, column: ScanColumn | None) -> tuple[int, bytes] | None:
+        """Return the position of a scan of which each task reads a part, and the column's bytes."""
+        if isinstance(plan, str) or column is None or plan.tasks == 1:
+            return None
+        if plan.scans.count(column.scan) != 1:
+            return None
+        return list(dict.fromkeys(plan.scans)).index(column.scan), column.column
 
     def _leaf(self, name: str, part: bytes, exchange: Exchange) -> Leaf:
         if isinstance(exchange.source, str):
@@ -167,6 +203,7 @@ class SqlStages:
         exchanges: Mapping[str, Exchange],
     ) -> Stage:
         tasks = plan.tasks
+        lines = ("ProjectionExec: keys", *plan.lines) if plan.computed else plan.lines
         streamed = _streamed(tasks, exchanges)
         inputs = {}
         for side, exchange in exchanges.items():
@@ -190,7 +227,16 @@ class SqlStages:
             streamed,
             tasks,
             self._scanned_tables() if name == self._query.name else {},
-            plan.lines,
+            self._probe.lines(fragment.plan, lines),
+            _filtered_by(plan, exchanges),
+            {side: exchange.rows for side, exchange in exchanges.items()},
+            {
+                name: tuple(self._place(given.exchange.source, column) for column in given.scanned)
+                for given in plan.inputs
+                if given.scanned
+                for name, exchange in exchanges.items()
+                if exchange is given.exchange
+            },
         )
         shuffle = replace(self._spec.shuffle, partitions=tasks)
         output = self._spec.output if name == self._query.name else NO_OUTPUT
@@ -234,3 +280,23 @@ def _streamed(tasks: int, exchanges: Mapping[str, Exchange]) -> str | None:
     if fed or (tasks == 1 and exchanges):
         return None
     return FILES
+
+
+def _expected_rows(given: tuple[bytes, Exchange]) -> float:
+    _, exchange = given
+    return float("inf") if exchange.rows is None else exchange.rows
+
+
+def _filtered_by(plan: FragmentPlan, exchanges: Mapping[str, Exchange]) -> dict[str, str]:
+    """Return the inputs whose rows are sent only if another one has their keys.
+
+    An input that several operators read is sent whole.
+    """
+    names = {id(exchange): name for name, exchange in exchanges.items()}
+    read = Counter(each.part for each in plan.inputs)
+    by_part = {part: names[id(exchange)] for part, exchange in plan.exchanges.items()}
+    return {
+        by_part[each.part]: by_part[each.matched_by.part]
+        for each in plan.inputs
+        if each.matched_by is not None and read[each.part] == 1 and plan.tasks > 1
+    }

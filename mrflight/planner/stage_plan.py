@@ -81,6 +81,8 @@ class StagePlan(msgspec.Struct, frozen=True):
     is_adaptive: bool
     """True if small partitions may be coalesced into part files and skewed ones split, because the
     job does not set the number of partitions."""
+    filtered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The sides of which rows are sent only with keys that another side has, which is before it."""
 
     @property
     def partitions(self) -> int:
@@ -207,11 +209,21 @@ def plan_stage(
         is_joined=cogroup is not None,
         is_broadcast=stream is not None,
         partitioners=fragment.partitioners if fragment is not None else {},
+        runtime_filters=fragment.runtime_filters if fragment is not None else {},
     )
     tables = [[source] for source in shuffled] if cogroup else [shuffled]
     sides = tuple(plan_shuffle_input(context, table) for table in tables)
     is_adaptive = spec.shuffle.partitions == "auto" and reduce_spec.function is None
-    return StagePlan(counted, sides, stream, cogroup, reduce_spec, context.compression, is_adaptive)
+    return StagePlan(
+        counted,
+        sides,
+        stream,
+        cogroup,
+        reduce_spec,
+        context.compression,
+        is_adaptive,
+        fragment.filtered_by if fragment is not None else {},
+    )
 
 
 def _max_split_bytes(splits: Sequence[Split], workers: int) -> int:

@@ -23,6 +23,7 @@ from mrflight.config.spec import (
     StageSpec,
 )
 from mrflight.errors import JobError, JobFileError
+from mrflight.events.kinds import QueryStage
 
 if TYPE_CHECKING:
     from mrflight.planner.fragment_stage import FragmentStage
@@ -64,6 +65,15 @@ class Stage(NamedTuple):
         if self.fragment is not None and name in self.fragment.tables:
             return self.fragment.tables[name]
         return self.spec.inputs[name]
+
+    @property
+    def query_stage(self) -> QueryStage | None:
+        """What events say of the part of a query's plan that it runs."""
+        if self.fragment is None:
+            return None
+        from mrflight.planner.explain_input import shorten  # for few jobs
+
+        return QueryStage(self.title, tuple(map(shorten, self.fragment.lines)))
 
     @property
     def reads(self) -> set[str]:
@@ -204,7 +214,7 @@ def _as_job(spec: JobSpec, stage: StageSpec) -> JobSpec:
     shuffle = replace(own, replicas=job.replicas, memory=job.memory, compression=compression)
     return replace(
         spec,
-        job=replace(spec.job, sql=stage.sql),
+        job=replace(spec.job, sql=stage.sql, functions=stage.functions),
         inputs=stage.inputs,
         shuffle=shuffle,
         reduce=stage.reduce,

@@ -140,6 +140,7 @@ def _functions(spec: JobSpec) -> Iterator[str]:
         yield from section.functions
     reduces = [reduce.function for reduce in spec.all_reduces if reduce is not None]
     yield from filter(None, reduces)
+    yield from spec.query_functions
 
 
 def _formats_of(section: InputSpec) -> Iterator[str]:

@@ -85,4 +85,5 @@ def _report(began: float, cpu_began: float) -> TaskReport:
         {server_name(location): size for location, size in COUNTS.fetched.items()},
         COUNTS.spilled_bytes,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT,
+        COUNTS.operators,
     )

@@ -1,4 +1,4 @@
-"""Counts what the maps of a job have read and shuffled."""
+"""Counts what the tasks of a job have read and shuffled."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mrflight.scheduler.bad_row_files import BadRowFiles
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.tasks.map_task import MapResult, MapTask
+from mrflight.tasks.part_files import ReduceResult
 
 
 class MapCounts:
@@ -22,11 +23,16 @@ class MapCounts:
 
     def add(self, tasks: Sequence[MapTask], results: Sequence[MapResult], size_bytes: int) -> None:
         """Add the maps of an input, which sent ``size_bytes`` to a shuffle."""
-        self._rows_read += sum(result.file_rows for result in results)
+        self.add_read(results)
         self._bytes_shuffled += size_bytes
-        self._metrics.rows_in = self._rows_read
         self._metrics.bytes_shuffled = self._bytes_shuffled
         self._add_bad_rows(tasks, results)
+
+    def add_read(self, results: Sequence[MapResult | ReduceResult]) -> None:
+        """Add the rows that all tasks of a stage have read of files."""
+        self._rows_read += sum(result.file_rows for result in results)
+        self._rows_read += max((result.shared_rows for result in results), default=0)
+        self._metrics.rows_in = self._rows_read
 
     def _add_bad_rows(self, tasks: Sequence[MapTask], results: Sequence[MapResult]) -> None:
         """Count what the maps skipped. An input that is read again has the same bad rows again."""

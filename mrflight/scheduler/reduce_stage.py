@@ -10,6 +10,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.memory import MemoryPlan
+from mrflight.events.kinds import QueryStage
 from mrflight.planner.keys import ONLY_SIDE
 from mrflight.planner.reduce_tasks import (
     ReduceTaskPlan,
@@ -41,6 +42,8 @@ class ReduceStage(msgspec.Struct, frozen=True):
     part_writer: PartWriter
     task_memory: TaskMemory
     memory: MemoryPlan
+    runs: QueryStage | None = None
+    """The stage of a query whose result the reduces make."""
 
     def run(self, stage: StageOutput) -> list[ReduceResult]:
         """Run all reduces; return their results in the order of the partitions.
@@ -61,6 +64,7 @@ class ReduceStage(msgspec.Struct, frozen=True):
                 lambda task, attempt: runner.submit(run_reduce, task, attempt),
                 recovery=recovery,
                 work=_written,
+                runs=self.runs,
             ),
             lambda results: f"{format_count(sum(r.rows_out for r in results), 'row')} written",
         )

@@ -13,6 +13,7 @@ from mrflight.events.kinds import (
     AttemptRunning,
     IncidentKind,
     Outcome,
+    QueryStage,
     StageBegan,
     StageEnded,
 )
@@ -43,7 +44,15 @@ class StageEvents:
         self._workers: dict[Attempt, str] = {}
         """Those of attempts that were seen running."""
 
-    def begin(self, tasks: int, size_bytes: int, at_once: int, *, within: bool) -> None:
+    def begin(
+        self,
+        tasks: int,
+        size_bytes: int,
+        at_once: int,
+        *,
+        within: bool,
+        runs: QueryStage | None = None,
+    ) -> None:
         self._recorder.record(
             StageBegan(
                 stage=self.number,
@@ -52,6 +61,7 @@ class StageEvents:
                 size_bytes=size_bytes,
                 at_once=at_once,
                 within=within,
+                runs=runs,
             )
         )
 
@@ -160,6 +170,7 @@ class StageEvents:
                 fetched=report.fetched,
                 spilled_bytes=report.spilled_bytes,
                 memory_bytes=report.memory_bytes,
+                operators=report.operators,
                 error=error,
                 speculative=of.is_speculative,
                 again=again,

@@ -99,7 +99,8 @@ class StageRunner:
         if not within:
             self._numbers[stage] = events.number
         task_set = TaskSet(spec, attempts, self._executor, events, speculates=self._speculates)
-        events.begin(len(spec.tasks), spec.size_bytes, self.workers, within=within)
+        size_bytes, runs = spec.size_bytes, spec.runs
+        events.begin(len(spec.tasks), size_bytes, self.workers, within=within, runs=runs)
         try:
             results = task_set.run(self._deadline)
             events.end(note(results))

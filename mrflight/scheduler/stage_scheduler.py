@@ -9,6 +9,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
+from mrflight.events.kinds import QueryStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
@@ -33,6 +34,7 @@ from mrflight.shuffle.client.range_partitioner import choose_boundaries
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.tasks.map_task import MapResult, MapTask
 from mrflight.tasks.part_files import ReduceResult
+from mrflight.tasks.runtime_filter import KeyFilter
 from mrflight.tasks.sample_task import run_sample
 from mrflight.units import format_bytes, format_count
 
@@ -106,13 +108,18 @@ class _StagesRun:
     def write(self, part_writer: PartWriter) -> list[ReduceResult]:
         """Run all stages, and reduce the partitions of the last one to part files."""
         context = self._context
-        last = self._run_stages()
+        last, of = self._run_stages(), self._plan.stages[-1]
         context.metrics.timer.begin("reduce")
         if isinstance(last, BroadcastJoinOutput):
-            last = self._run_stage(repartition_stage(self._plan.stages[-1]))
+            of = repartition_stage(of)
+            last = self._run_stage(of)
         assert isinstance(last, StageOutput), "a repartition has no broadcast inputs"
         context.metrics.partitions = last.plan.partitions
-        return ReduceStage(part_writer, context.task_memory, self._plan.memory).run(last)
+        memory = self._plan.memory
+        reduces = ReduceStage(part_writer, context.task_memory, memory, of.query_stage)
+        results = reduces.run(last)
+        self._counts.add_read(results)
+        return results
 
     def read(self) -> Generator[pa.RecordBatch]:
         """Run all stages, and read the partitions of the last one."""
@@ -140,16 +147,20 @@ class _StagesRun:
         plan = self._plan_stage(stage)
         inputs = self._shuffled_inputs(stage)
         sides = []
+        noted: dict[str, KeyFilter | None] = {}
         for number, side in enumerate(plan.sides):
             # Sampling comes first: a shuffle that exists when a server is lost is stale at once.
             tasks = self._with_boundaries(plan, side, inputs)
+            if (keys := noted.get(plan.filtered_by.get(side.name, ""))) is not None:
+                tasks = tuple(task.tests(keys) for task in tasks)
             parts = [self._name, stage.name, str(number) if plan.cogroup else ""]
             shuffle = self._run.shuffles.create("-".join(filter(None, parts)), side.partitions)
             parts = ["map", stage.title, side.name if plan.cogroup else ""]
             label = " ".join(filter(None, parts))
             output = MapOutput(self._run, shuffle, label, tasks, inputs)
+            output.runs = self._query_stage(stage, tasks)
             output.refresh()  # the inputs may have moved since they were planned
-            self._write(output)
+            noted[side.name] = KeyFilter.united(self._write(output))
             sides.append(output)
         if plan.stream is None:
             return StageOutput(plan, tuple(sides))
@@ -159,8 +170,18 @@ class _StagesRun:
         ]
         return BroadcastJoinOutput(plan, tuple(tables), tuple(inputs))
 
-    def _write(self, output: MapOutput) -> None:
-        """Run the maps of a side, and add up what they read and shuffled."""
+    def _query_stage(self, stage: Stage, tasks: Sequence[MapTask]) -> QueryStage | None:
+        """Return the stage of a query whose result the maps of a stage read, and so make."""
+        names = {task.input_name for task in tasks}
+        read = {stage.spec.inputs[name].stage for name in names if name in stage.spec.inputs}
+        found = [each.query_stage for each in self._plan.stages if {each.name} == read]
+        return found[0] if found else None
+
+    def _write(self, output: MapOutput) -> list[KeyFilter]:
+        """Run the maps of a side, and add up what they read and shuffled.
+
+        Returns the keys that they noted.
+        """
 
         def note(results: list[MapResult]) -> str:
             size = output.clamped.health().size_bytes
@@ -169,7 +190,8 @@ class _StagesRun:
             read = sum(result.rows_in for result in results)
             return f"{format_count(read, 'row')} read, {format_bytes(size)} shuffled"
 
-        output.write(note)
+        results = output.write(note)
+        return [each.keys for each in results if each.keys is not None]
 
     def _plan_stage(self, stage: Stage) -> StagePlan:
         """Return the plan of a stage, made with the actual output of the stages that it reads."""

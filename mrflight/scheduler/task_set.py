@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from mrflight.errors import InconsistentMapOutputError, UserFunctionRaisedError
+from mrflight.events.kinds import QueryStage
 from mrflight.runtime.task_call import opened
 from mrflight.scheduler.attempts import Attempt, StageAttempts, find_stragglers
 from mrflight.scheduler.recovery.protocol import NO_RECOVERY, Recovery
@@ -69,6 +70,8 @@ class TaskSetSpec(Generic[T, R]):
     """Returns what a task that has ended has done, for the progress report."""
     size_bytes: int = 0
     """The bytes of the work of all tasks; 0 if they are not known."""
+    runs: QueryStage | None = None
+    """The stage of a query whose result they make."""
 
 
 class TaskSet(Generic[T, R]):

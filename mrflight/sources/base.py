@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.compute.value_ranges import ScanBounds
 from mrflight.sources.bad_rows import BadRowLog, BadRowPolicy
 from mrflight.storage import Location
 from mrflight.storage.store import FileVersion, Store
@@ -174,6 +175,10 @@ class Reader(SharedPayload, ABC):
 
         Returns this reader if leaving columns out saves nothing.
         """
+        return self
+
+    def within(self, bounds: tuple[ScanBounds, ...]) -> Reader:
+        """Return a reader of rows of which nothing beyond these bounds is needed."""
         return self
 
     def count_rows(self, piece: Split) -> int | None:

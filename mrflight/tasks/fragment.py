@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+import dataclasses
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.compute.layout import to_canonical
 from mrflight.compute.schemas import empty_batch
 from mrflight.compute.sql.physical.protobuf import replaced
 from mrflight.compute.sql.physical.scans import narrowed
+from mrflight.compute.sql.physical.session import PlanSession
+from mrflight.compute.value_ranges import ScanBounds
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.read_checks import verify_unchanged
@@ -23,7 +27,7 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.cogroup import Rows, SlicedTable
-from mrflight.tasks.fragment_run import FragmentRun
+from mrflight.tasks.fragment_run import FragmentRun, NarrowedPlan
 from mrflight.tasks.leaf_file import Leaf
 from mrflight.tasks.task_memory import TaskMemory
 
@@ -48,7 +52,9 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
     files: tuple[ScannedFile, ...]
     """The files that the plan reads by itself."""
     schema: pa.Schema
-    options: Mapping[str, str]
+    session: PlanSession
+    threads: int = 1
+    """The threads of a task, which has the memory of so many: no other task runs beside it."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the result, which was found as the query was planned."""
@@ -66,23 +72,32 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
         return self.schema, self.run(tables, task_memory)
 
     def run(
-        self, tables: Mapping[str, Rows], task_memory: TaskMemory, group: int | None = None
+        self,
+        tables: Mapping[str, Rows],
+        task_memory: TaskMemory,
+        group: int | None = None,
+        bounds: Sequence[ScanBounds] = (),
     ) -> Generator[pa.RecordBatch]:
         """Yield the rows, of one file ``group`` of its scans if these are divided.
+
+        Of rows beyond the ``bounds`` nothing is needed.
 
         Raises InputError if a file has changed since the query was planned, and what
         `FragmentRun.rows` does.
         """
         with ExitStack() as stack:
             scratch = stack.enter_context(ScratchFolder("sql", task_memory.folder))
-            plan = self.plan
+            plan, scans = self.plan, list[bytes]()
             if group is not None:
                 for scan in self.scans:
-                    plan = replaced(plan, scan, narrowed(scan, group))
+                    scans.append(narrowed(scan, group))
+                    plan = replaced(plan, scan, scans[-1])
             for scanned in self.files:
                 stack.enter_context(verify_unchanged(scanned.location, scanned.version))
             rows = {name: batches for name, (_, batches) in tables.items()}
-            made = FragmentRun(self.leaves, self.options, task_memory, scratch).rows(plan, rows)
+            memory = replace(task_memory, memory_bytes=task_memory.memory_bytes * self.threads)
+            run = FragmentRun(self.leaves, self.session, memory, scratch)
+            made = run.rows(NarrowedPlan(plan, tuple(scans)), rows, bounds)
             with closing(made):
                 for batch in made:
                     yield self._named(batch)
@@ -99,6 +114,13 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
 class FragmentReader(StreamReader):
     """Reads the rows that a fragment makes of a file group of its scans, with broadcast tables."""
 
+    bounds: tuple[ScanBounds, ...] = ()
+    """What is needed of the scans."""
+
+    def within(self, bounds: tuple[ScanBounds, ...]) -> FragmentReader:
+        """Return a reader of the rows that are needed."""
+        return dataclasses.replace(self, bounds=bounds)
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield the rows; without any, an empty batch."""
         with ExitStack() as stack:
@@ -111,7 +133,8 @@ class FragmentReader(StreamReader):
             assert isinstance(self.cogroup, Fragment)
             yield empty_batch(self.cogroup.schema)
             group = split.start if self.cogroup.scans else None
-            with closing(self.cogroup.run(tables, self.task_memory, group)) as rows:
+            made = self.cogroup.run(tables, self.task_memory, group, self.bounds)
+            with closing(made) as rows:
                 yield from rows
 
 
@@ -119,7 +142,7 @@ class FragmentReader(StreamReader):
 class FileGroups(Reader):
     """Stands for the files that the scans of a fragment read by themselves."""
 
-    schema: pa.Schema | None = None
+    schema: pa.Schema
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a fragment reads its files by itself")

@@ -9,19 +9,26 @@ base machine and its architecture" (1983), for plans of any operators.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
-from mrflight.compute.sql.engine import error_text, new_session
+from mrflight.compute.sql.engine import error_text
 from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical.scan_bounds import with_bounds
 from mrflight.compute.sql.physical.scans import reading
+from mrflight.compute.sql.physical.session import PlanSession
+from mrflight.compute.sql.user_functions import FunctionCalls
+from mrflight.compute.value_ranges import ScanBounds
 from mrflight.errors import JobFileError, MemoryLimitError, MrflightError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.leaf_file import Leaf, LeafFile
+from mrflight.tasks.operator_counts import count_operators
 from mrflight.tasks.operators.spill_partitions import (
     SPILL_FANOUT,
     RowBuffer,
@@ -50,17 +57,34 @@ Tables = Mapping[str, Iterator[pa.RecordBatch]]
 """The rows of the leaves by their names; they can be read once."""
 
 
+class NarrowedPlan(msgspec.Struct, frozen=True):
+    """A plan whose divided scans read what one task is to read."""
+
+    encoded: bytes
+    scans: tuple[bytes, ...]
+
+    def bounded(self, bounds: Iterable[ScanBounds], session: SessionContext) -> NarrowedPlan:
+        """Return the plan with scans that leave out what is beyond the bounds."""
+        encoded, scans = self.encoded, list(self.scans)
+        for each in bounds:
+            scan = scans[each.scan]
+            if scans.count(scan) == 1:
+                scans[each.scan] = with_bounds(scan, each, session)
+                encoded = replaced(encoded, scan, scans[each.scan])
+        return NarrowedPlan(encoded, tuple(scans))
+
+
 class FragmentRun:
     """Runs plans with these leaves, within the memory of a task."""
 
     def __init__(
         self,
         leaves: Sequence[Leaf],
-        options: Mapping[str, str],
+        session: PlanSession,
         task_memory: TaskMemory,
         scratch: ScratchFolder,
     ) -> None:
-        self._options = options
+        self._plan_session = session
         self._memory = task_memory
         self._scratch = scratch
         self._whole = [leaf for leaf in leaves if leaf.keys is None]
@@ -69,20 +93,31 @@ class FragmentRun:
         self._can_divide = any(leaf.keys and leaf.is_held for leaf in divided)
         self._spilled = 0
 
-    def rows(self, plan: bytes, tables: Tables) -> Generator[pa.RecordBatch]:
+    def rows(
+        self, plan: NarrowedPlan, tables: Tables, bounds: Sequence[ScanBounds] = ()
+    ) -> Generator[pa.RecordBatch]:
         """Yield the rows that a plan makes of the tables, in batches that have rows.
+
+        Of rows beyond the ``bounds`` nothing is needed.
 
         Raises JobFileError for values that the query cannot take, MemoryLimitError if memory does
         not suffice, and JobFailedError if files cannot be written.
         """
         with ExitStack() as stack:
             held = self._memory.memory_bytes // HELD_FRACTION
+            files = []
             for leaf in self._whole:
                 file = stack.enter_context(LeafFile(leaf, self._scratch))
                 file.write(tables[leaf.name], held)
                 held = max(0, held - file.bytes)
-                plan = _with_file(plan, file)
-            yield from self._part(plan, tables, held, 0)
+                files.append(file)
+            bounds = [*bounds, *(each for file in files for each in file.scan_bounds())]
+            if bounds:
+                plan = plan.bounded(bounds, self._plan_session.open())
+            encoded = plan.encoded
+            for file in files:
+                encoded = _with_file(encoded, file)
+            yield from self._part(encoded, tables, held, 0)
 
     def _part(
         self, plan: bytes, tables: Tables, memory_bytes: int, level: int
@@ -147,26 +182,29 @@ class FragmentRun:
     def _execute(self, plan: bytes) -> Iterator[pa.RecordBatch]:
         from datafusion import ExecutionPlan
 
+        calls = FunctionCalls(self._plan_session.functions)
         try:
-            session = self._session()
+            session = self._session(calls)
             node = ExecutionPlan.from_bytes(session, plan)
             for partition in range(node.partition_count):
                 for part in session.execute(node, partition):
                     batch = part.to_pyarrow()
                     if batch.num_rows:
                         yield batch
+            count_operators(node)
         except MrflightError:
             raise
         except Exception as error:  # DataFusion raises a bare Exception for all errors
-            raise self._translated(error) from error
+            raise (calls.cause_of(error) or self._translated(error)) from error
 
-    def _session(self) -> SessionContext:
+    def _session(self, calls: FunctionCalls) -> SessionContext:
         from datafusion import RuntimeEnvBuilder
 
         runtime = RuntimeEnvBuilder().with_disk_manager_specified(str(self._scratch.path))
         pool_bytes = self._memory.memory_bytes // POOL_FRACTION
-        options = {**self._options, **pool_limits(pool_bytes, _ROW_BYTES)}
-        return new_session(options, runtime=runtime.with_fair_spill_pool(pool_bytes))
+        options = {**self._plan_session.options, **pool_limits(pool_bytes, _ROW_BYTES)}
+        session = replace(self._plan_session, options=options)
+        return session.open(calls, runtime=runtime.with_fair_spill_pool(pool_bytes))
 
     def _translated(self, error: Exception) -> MrflightError:
         words = error_text(error)

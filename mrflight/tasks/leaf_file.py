@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,8 +18,18 @@ from mrflight.compute.layout import (
     to_canonical,
     with_null_fields,
 )
+from mrflight.compute.value_ranges import ScanBounds, value_range
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.spill_partitions import translate_disk_errors
+
+
+class LeafBound(NamedTuple):
+    """A column of a leaf whose values are all that a join needs of a column of a scan."""
+
+    leaf_column: str
+    scan: int
+    """The position of the scan among those of the fragment."""
+    scan_column: bytes
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -35,6 +46,7 @@ class Leaf(msgspec.Struct, frozen=True):
     any row. None if every task has all rows, or there is one task."""
     is_held: bool = False
     """True if an operator holds all of the rows in memory, as a join does with its left side."""
+    bounds: tuple[LeafBound, ...] = ()
 
 
 class LeafFile:
@@ -95,6 +107,13 @@ class LeafFile:
         with pa.memory_map(path) as source, pa.ipc.open_file(source) as file:
             for number in range(file.num_record_batches):
                 yield to_canonical(file.get_batch(number), wire)
+
+    def scan_bounds(self) -> Iterator[ScanBounds]:
+        """Yield the bounds of scans by the values of this leaf's rows, all of which are written."""
+        for column, scan, scan_column in self.leaf.bounds:
+            low, high = value_range(batch[column] for batch in self.batches())
+            if low is not None and high is not None:
+                yield ScanBounds(scan, scan_column, low, high)
 
     def finish(self) -> tuple[str, int]:
         """Return where the file is, and its size, for a scan of it."""

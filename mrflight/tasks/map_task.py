@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.bad_row_file import AttemptLog
@@ -14,6 +16,7 @@ from mrflight.tasks.mapper import Mapper, RowMap
 from mrflight.tasks.operators.aggregates import MAPPED_ROW
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
+from mrflight.tasks.runtime_filter import KeyFilter, NotedKeys, RuntimeFilter
 
 
 class WriteLimits(msgspec.Struct, frozen=True):
@@ -41,6 +44,15 @@ class MapTask(msgspec.Struct, frozen=True):
     limits: WriteLimits
     bad_rows: BadRowPolicy | None = None
     """What the map does with rows that cannot be read; None if they are errors."""
+    runtime_filter: RuntimeFilter | None = None
+    """Set if rows are sent only with some keys, or if the maps of another side will do so."""
+
+    def tests(self, keys: KeyFilter) -> MapTask:
+        """Return the task, which sends only rows with these keys."""
+        assert self.runtime_filter is not None, self
+        runtime_filter = replace(self.runtime_filter, tested=keys)
+        reader = self.reader.within(runtime_filter.bounds(keys))
+        return replace(self, runtime_filter=runtime_filter, reader=reader)
 
     @property
     def name(self) -> str:
@@ -63,6 +75,12 @@ class MapResult(msgspec.Struct, frozen=True):
     """The rows that were skipped because they cannot be read."""
     bad_rows_file: str | None = None
     """The name of the file to which they were written."""
+    keys: KeyFilter | None = None
+    """The keys of the rows that were sent, if a runtime filter notes them."""
+    filtered_rows: int = 0
+    """The rows that a runtime filter dropped."""
+    shared_rows: int = 0
+    """The rows that were read of files that all maps of the stage read."""
 
 
 class MappedRows:
@@ -77,6 +95,8 @@ class MappedRows:
         self._reader = task.reader.with_bad_rows(bad_rows)
         self._mapper = Mapper(self._reader, task.split, task.row_map, encoded=is_sent_as_read)
         self._filled: _Filled | None = None
+        filter_ = task.runtime_filter
+        self._noted = NotedKeys(filter_.noted_bits) if filter_ is not None else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the batches; of a function's result, only those that have rows."""
@@ -86,6 +106,8 @@ class MappedRows:
             batches = self._filled.batches()
         if self._combiner is not None:
             batches = self._combiner(batches)
+        if self._task.runtime_filter is not None and self._noted is not None:
+            batches = self._task.runtime_filter.keep(batches, self._noted)
         return self._bad_rows.finish_after(batches)
 
     @property
@@ -98,12 +120,15 @@ class MappedRows:
         rows_in = self._mapper.rows_in
         return MapResult(
             rows_in,
-            self._reader.file_rows(rows_in),
+            self._reader.file_rows(rows_in) + COUNTS.scanned_rows,
             rows_out,
             self._reader.slice_rows(),
             self.unsent_schema,
             self._bad_rows.rows,
             self._bad_rows.file,
+            self._noted.filter() if self._noted is not None else None,
+            self._noted.dropped if self._noted is not None else 0,
+            COUNTS.shared_rows,
         )
 
 

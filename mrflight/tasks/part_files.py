@@ -25,6 +25,10 @@ class ReduceResult(msgspec.Struct, frozen=True):
     parts: tuple[PartFile, ...]
     slice_rows: int = 0
     """The rows that were read of a slice."""
+    file_rows: int = 0
+    """The rows that a query read of its part of files."""
+    shared_rows: int = 0
+    """The rows that a query read of files that all reduces read."""
 
 
 class FileRows(NamedTuple):

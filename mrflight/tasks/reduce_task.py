@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.storage.part_name import PartId
 from mrflight.system.prefetch import prefetch
@@ -46,7 +47,12 @@ def run_reduce(task: ReduceTask, attempt: int) -> ReduceResult:
     names = [PartId(file[0].partition, attempt, number) for file in task.files]
     reduced = _reduce(task, sliced)
     result = write_parts(task.part_writer, names, prefetch(reduced) if task.overlaps else reduced)
-    return replace(result, slice_rows=sliced.rows_read) if sliced else result
+    return replace(
+        result,
+        slice_rows=sliced.rows_read if sliced else 0,
+        file_rows=COUNTS.scanned_rows,
+        shared_rows=COUNTS.shared_rows,
+    )
 
 
 def _reduce(task: ReduceTask, sliced: SlicedSide | None) -> Generator[FileRows]:

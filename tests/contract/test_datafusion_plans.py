@@ -16,6 +16,7 @@ import pytest
 from mrflight.compute.sql.engine import new_session
 from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys, with_computed
+from mrflight.compute.sql.physical.matched_keys import exchanges_by, is_having, join_keys
 from mrflight.compute.sql.physical.nodes import Node
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import (
@@ -26,6 +27,7 @@ from mrflight.compute.sql.physical.protobuf import (
     with_children,
     with_values,
 )
+from mrflight.compute.sql.physical.scan_bounds import scanned_column, with_bounds
 from mrflight.compute.sql.physical.scans import (
     files_of,
     named,
@@ -35,6 +37,7 @@ from mrflight.compute.sql.physical.scans import (
 )
 from mrflight.compute.sql.physical.windows import as_sorted, is_sorted_for, sorted_for
 from mrflight.compute.sql.statements import split_statements
+from mrflight.compute.value_ranges import ScanBounds
 from mrflight.planner import sql_plan
 from tests.support.experiments import TPCH, load
 
@@ -386,3 +389,55 @@ def test_a_sort_by_other_columns_does_not_suit_a_window(
     sorts = [node.children[0] for node in windows if node.children[0].kind == "SortExec"]
     suits = [[is_sorted_for(w.encoded, s.encoded) for s in sorts] for w in windows]
     assert suits == [[True, False], [False, True]]
+
+
+@pytest.mark.parametrize("condition", ["", " where s = 'ab'"])
+def test_a_bounded_scan_leaves_row_groups_out(
+    condition: str, session: SessionContext, numbers: Path
+) -> None:
+    root = _node(session, f"select s, n from numbers{condition}")
+    column = scanned_column(root, 1, lambda _: False)
+    assert column is not None
+    bounds = ScanBounds(0, column.column, pa.scalar(2_500), pa.scalar(3_499))
+    bounded = replaced(root.encoded, column.scan, with_bounds(column.scan, bounds, session))
+    assert _rows(session, bounded)["n"].to_pylist() == list(range(2_000, 4_000))
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.int32(), pa.date32()], ids=str)
+def test_a_bound_may_be_of_any_type_of_whole_numbers_and_days(
+    kind: pa.DataType, session: SessionContext, tmp_path: Path
+) -> None:
+    low, value, high = pa.array([6, 7, 8], pa.int32()).cast(kind)
+    pq.write_table(pa.table({"n": pa.array([value, None], kind)}), tmp_path / "n.parquet")
+    session.register_parquet("typed", str(tmp_path / "n.parquet"))
+    root = _node(session, "select n from typed")
+    column = scanned_column(root, 0, lambda _: False)
+    assert column is not None
+    for ends, count in (((low, value), 2), ((value, high), 2), ((high, high), 0), ((low, low), 0)):
+        scan = with_bounds(column.scan, ScanBounds(0, column.column, *ends), session)
+        decoded = _decoded(session, scan)
+        assert f"predicate=n@0 >= {ends[0]} AND n@0 <= {ends[1]}" in decoded.text
+        parts = [_rows(session, scan)] if count else []
+        assert sum(each.num_rows for each in parts) == count
+
+
+def test_the_keys_of_a_join_are_found_in_its_exchanges(
+    session: SessionContext, numbers: Path
+) -> None:
+    root = _node(
+        session,
+        "select b.s from (select s, n + 0 as m, n from numbers where n > 5) a "
+        "join (select n, max(s) s from numbers group by n having max(s) > 'a') b on a.n = b.n",
+    )
+    (join,) = (node for node in root.walk() if node.kind == "HashJoinExec")
+    keys = join_keys(join)
+    assert keys is not None
+    found = [
+        [each.node.hash_columns for each in exchanges_by(child, columns)]
+        for child, columns in zip(join.children, keys, strict=True)
+    ]
+    assert found == [[(0,)], [(0,)]]
+    assert [is_having(child) for child in join.children].count(True) == 1
+    assert not join.matches_nulls
+    same = _node(session, "select n from numbers intersect select n from numbers")
+    assert [node.matches_nulls for node in same.walk() if node.kind == "HashJoinExec"] == [True]

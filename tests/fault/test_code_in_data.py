@@ -14,6 +14,8 @@ import pytest
 from pyarrow import flight
 
 import mrflight
+from mrflight.errors import JobFileError
+from mrflight.tasks.task_memory import TaskMemory
 from tests.support.cluster import standing_cluster
 
 
@@ -44,6 +46,41 @@ def mark(tmp_path: Path) -> Path:
     assert path.exists()
     path.unlink()
     return path
+
+
+class Code:
+    """A function whose code does something as soon as it is unpickled."""
+
+    def __init__(self, bomb: Bomb) -> None:
+        self._bomb = bomb
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        return values
+
+
+def test_a_plan_of_a_query_brings_no_code(mark: Path, tmp_path: Path) -> None:
+    """DataFusion would unpickle the functions in a plan, whoever has made it."""
+    datafusion = pytest.importorskip("datafusion")
+    from mrflight.compute.sql.physical.probe import PlanProbe
+    from mrflight.compute.sql.physical.session import PlanSession
+    from mrflight.tasks.fragment import Fragment
+
+    ours = datafusion.SessionContext()
+    ours.register_udf(
+        datafusion.udf(Code(Bomb(mark)), [pa.int64()], pa.int64(), "volatile", "armed")
+    )
+    plan = ours.sql("select armed(1) as c0").execution_plan().to_bytes(ours)
+    datafusion.ExecutionPlan.from_bytes(datafusion.SessionContext(), plan)
+    assert mark.exists()
+    mark.unlink()
+
+    session = PlanSession({})
+    with pytest.raises(Exception, match="inlining is disabled"):
+        PlanProbe(session.open(), tmp_path).schema(plan)
+    fragment = Fragment(plan, (), (), (), pa.schema([("c0", pa.int64())]), session)
+    with pytest.raises(JobFileError, match="Refusing to deserialize inline Python scalar UDF"):
+        list(fragment.run({}, TaskMemory(2**28, tmp_path)))
+    assert not mark.exists()
 
 
 def test_a_put_runs_nothing_on_servers_and_readers(mark: Path) -> None:

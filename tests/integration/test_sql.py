@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -221,6 +222,146 @@ def test_an_explanation_names_what_moves(folder: Path) -> None:
     assert "tasks:          one for each group of files, 3" in done.stdout
     assert "by the hash of" in done.stdout
     assert "AggregateExec: mode=Partial" in done.stdout
+
+
+JOINED = 300_000
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Parquet files of orders and of twice as many items, in no order, and in the log in order."""
+    folder = tmp_path_factory.mktemp("joined")
+    rng = random.Random(11)
+    orders, items = list(range(JOINED)), [n // 2 for n in range(2 * JOINED)]
+    rng.shuffle(orders)
+    rng.shuffle(items)
+    tables = {
+        "orders": {
+            "o": orders,
+            "day": [n % 100 for n in orders],
+            "month": [n // 30_000 for n in orders],
+            "note": ["n" * 20] * JOINED,
+        },
+        "items": {"o": items, "price": [n % 13 for n in range(2 * JOINED)]},
+        "log": {"o": sorted(items), "price": [n % 13 for n in range(2 * JOINED)]},
+    }
+    paths = {name: str(folder / f"{name}.parquet") for name in tables}
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), paths[name], row_group_size=20_000)
+    return paths
+
+
+def run_over(
+    paths: dict[str, str], query: str, out: Path, partitions: int = 8, **cluster: Any
+) -> mrflight.JobResult:
+    tables = {name: mrflight.read(path) for name, path in paths.items()}
+    rows = mrflight.sql(query, **tables).with_shuffle(partitions=partitions)
+    rows = rows.with_settings({"cluster": {"workers": 2, **cluster}})
+    return rows.write_parquet(str(out), mode="overwrite")
+
+
+@pytest.mark.parametrize(
+    ("condition", "share"),
+    [
+        ("day = 3 and length(note) = 20", 0.1),
+        # The groups, before these are restricted, are two thirds of all that is sent otherwise.
+        ("orders.o in (select o from items group by o having max(price) < 1)", 0.75),
+    ],
+)
+def test_rows_that_match_nothing_are_not_sent(
+    condition: str, share: float, joined: dict[str, str], tmp_path: Path
+) -> None:
+    query = "select count(*) as n, sum(price) as s from orders join items using (o) where "
+    found = run_over(joined, query + condition, tmp_path / "few")
+    everything = run_over(joined, query + "price >= 0", tmp_path / "all")
+    with duckdb.connect() as database:
+        for name, path in joined.items():
+            database.execute(f"create view {name} as select * from '{path}'")
+        wanted = database.execute(query + condition).fetchall()
+    table = pq.read_table(tmp_path / "few")
+    assert [tuple(row.values()) for row in table.to_pylist()] == wanted
+    assert found.bytes_shuffled < share * everything.bytes_shuffled
+
+
+@pytest.mark.parametrize(
+    ("partitions", "way"), [(4, "sent to every task"), (24, "by the hash of c0, if rows has them")]
+)
+def test_row_groups_beyond_the_keys_of_the_other_side_are_not_read(
+    partitions: int, way: str, joined: dict[str, str], tmp_path: Path
+) -> None:
+    query = "select count(*) as n, sum(price) as s from orders join log using (o) where month = 4"
+    tables = [word for name in joined for word in ("--table", f"{name}={joined[name]}")]
+    divided = f"shuffle.partitions={partitions}"
+    explained = answer(tmp_path, query, *tables, "--explain", "--set", divided)
+    assert way in explained.stdout, explained.stderr
+    found = run_over(joined, query, tmp_path / "out", partitions)
+    (row,) = pq.read_table(tmp_path / "out").to_pylist()
+    assert row == {"n": 60_000, "s": sum(n % 13 for n in range(240_000, 300_000))}
+    # Three or four row groups of 20,000 rows have the keys of month 4; two more at most touch it.
+    assert JOINED + 60_000 <= found.rows_in <= JOINED + 100_000
+
+
+def test_a_join_that_does_not_fit_is_made_in_parts(
+    joined: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    query = (
+        "select min(length(note)) as l, count(distinct o) as n, sum(price) as s "
+        "from orders join items using (o)"
+    )
+    with nothing_left_over(folder / "tmp"):
+        limits = {"memory": "560 MiB", "spill_dir": str(folder / "tmp")}
+        result = run_over(joined, query, tmp_path / "out", 2, **limits)
+    (row,) = pq.read_table(tmp_path / "out").to_pylist()
+    prices = sum(n % 13 for n in range(2 * JOINED))
+    assert row == {"l": 20, "n": JOINED, "s": prices}
+    assert sum(stage.spilled_bytes for stage in result.profile.stages) > 0
+
+
+def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
+    tables = ["--table", "visits=visits.parquet", "--table", "pages=pages.csv"]
+    wanted = ["--set", "shuffle.partitions=3", "--explain-analyze"]
+    done = answer(folder, QUERIES["join"], *tables, *wanted)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.partition(":")[2].strip() for line in lines if line.startswith("stage:")] == [
+        "sql 1 (map sql 2 rows)",
+        "sql 2 (map sql 3 rows)",
+        "sql 3 (map sql 4 rows)",
+        "sql 4 (map result)",
+    ]
+    assert "rows:           40,000 in, 40,000 out" in lines
+    assert "rows:           40,250 read, 7 in the result" in lines
+    assert any(re.match(r"  over: +250 rows, \d+\.\d+ s: Table: pages$", line) for line in lines)
+    assert re.search(r"^tasks: +3 in \d.*, median .*, longest", done.stdout, re.MULTILINE)
+    assert re.search(r"^memory: +at most \d+\.\d MiB in a worker", done.stdout, re.MULTILINE)
+    assert "t0" not in done.stdout
+
+    out = str(tmp_path / "out")
+    done = answer(folder, QUERIES["join"], *tables, *wanted, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "stage:          sql 4 (reduce)\n" in done.stdout
+    assert len(DeltaTable(out).to_pyarrow_table()) == 7
+    done = answer(folder, "select nothing from visits", *tables, "--explain-analyze", "--out", out)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_rows_of_files_that_datafusion_reads_are_counted_once(
+    partitions: int, folder: Path, tmp_path: Path
+) -> None:
+    """A small file is read by every task, and counts once as well."""
+    pq.write_table(pyarrow.csv.read_csv(folder / "pages.csv"), tmp_path / "pages.parquet")
+    rows = mrflight.sql(
+        "select a.country, count(*) as n from visits a join pages using (page) group by a.country",
+        visits=mrflight.read(folder / "visits.parquet"),
+        pages=mrflight.read(tmp_path / "pages.parquet"),
+    ).with_shuffle(partitions=partitions)
+    result = rows.write_parquet(tmp_path / "out", progress=False)
+    assert (result.rows_in, result.rows_out) == (ROWS + 250, 4)
+    first = result.profile.stages[0]
+    assert first.tasks == partitions
+    scans = [each.rows for each in first.operators if each.text.startswith("DataSourceExec")]
+    assert sorted(scans) == [250 * partitions, ROWS]
 
 
 def test_queries_in_python_take_tables_in_memory_and_datasets(folder: Path) -> None:

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mrflight.compute.sql.engine import new_session
+from mrflight.planner.fragment_stage import FragmentStage
+from mrflight.planner.job_plan import JobPlan
 from tests.support import stages_in_process
 from tests.support.random_queries import RandomQuery
 
@@ -79,14 +81,28 @@ class ParquetFiles:
             return True
         return False
 
-    def by_stages(self, query: RandomQuery, way: Way) -> Answer:
+    def by_stages(
+        self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None = None
+    ) -> Answer:
         """The answer of the stages that are planned, run in this process."""
+        plan = self._planned(query, way, functions)
+        return answer(stages_in_process.run(plan, self._folder, way.joined_bytes), query)
+
+    def planned(
+        self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None = None
+    ) -> list[FragmentStage]:
+        """The stages of a query, in the order in which they run."""
+        found = (stage.fragment for stage in self._planned(query, way, functions).stages)
+        return [fragment for fragment in found if fragment is not None]
+
+    def _planned(
+        self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None
+    ) -> JobPlan:
         paths = self._scanned if way.tables == "scanned" else self._fed
         if way.tables == "mixed":
             paths = {**self._fed, "big": self._scanned["big"], "none": self._scanned["none"]}
-        spec = stages_in_process.query_spec(query.text, paths, way.partitions)
-        plan = stages_in_process.planned(spec, self._folder, way.broadcast)
-        return answer(stages_in_process.run(plan, self._folder, way.joined_bytes), query)
+        spec = stages_in_process.query_spec(query.text, paths, way.partitions, functions)
+        return stages_in_process.planned(spec, self._folder, way.broadcast)
 
 
 class Files(ParquetFiles):

@@ -50,6 +50,7 @@ RUN = [
     "integration/test_shuffles_of_a_job.py",
     "integration/test_skew.py",
     "integration/test_skewed_joins.py",
+    "integration/test_sql_functions.py",
     "integration/test_standing_cluster.py",
     "integration/test_unwritable_outputs.py",
     "integration/test_whole_jobs_model.py",

@@ -6,7 +6,7 @@ moves rows between tasks is missing: rows go from one task to the next in memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from mrflight.config.spec import NO_OUTPUT, JobSpec
 from mrflight.planner import sql_plan
 from mrflight.planner.analyze import plan_result
 from mrflight.planner.cogroup_plan import StreamedSide
+from mrflight.planner.fragment_stage import FragmentStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
 from mrflight.planner.stage_plan import StagePlan
@@ -30,6 +31,7 @@ from mrflight.tasks.cogroup import Rows
 from mrflight.tasks.fragment import Fragment, FragmentReader
 from mrflight.tasks.map_task import MapTask
 from mrflight.tasks.mapper import Mapper
+from mrflight.tasks.runtime_filter import KeyFilter, NotedKeys
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.plans import MEMORY
 
@@ -50,10 +52,12 @@ BROADCASTS: Mapping[str, Mapping[str, object]] = {
 """When the left side of a join is sent to all tasks: as planned, or whenever that is right."""
 
 
-def query_spec(text: str, paths: Mapping[str, str], partitions: int) -> JobSpec:
+def query_spec(
+    text: str, paths: Mapping[str, str], partitions: int, functions: Mapping[str, str] | None = None
+) -> JobSpec:
     """A job that runs a query over the files of these paths."""
     sections: dict[str, Any] = {
-        "job": {"name": "query", "sql": text},
+        "job": {"name": "query", "sql": text, "functions": functions or {}},
         "inputs": {name: {"path": path} for name, path in paths.items()},
         "output": {"table": "unused"},
         "shuffle": {"partitions": partitions},
@@ -72,10 +76,36 @@ def planned(spec: JobSpec, folder: Path, broadcast: str = "planned") -> JobPlan:
         for each in patches:
             each.start()
         try:
-            return plan_result(spec, folder, "job", WORKERS, MEMORY)
+            plan = plan_result(spec, folder, "job", WORKERS, MEMORY)
         finally:
             for each in patches:
                 each.stop()
+    for stage in plan.stages:
+        if stage.fragment is not None:
+            assert_described(stage.fragment)
+    return plan
+
+
+def assert_described(stage: FragmentStage) -> None:
+    """The lines of a stage are the operators that its tasks decode, in their order."""
+    from datafusion import ExecutionPlan
+
+    fragment = stage.fragment
+    decoded = ExecutionPlan.from_bytes(fragment.session.open(), fragment.plan)
+    names = [each.strip().partition(":")[0] for each in decoded.display_indent().splitlines()]
+    lines = [line.partition(":")[0] for line in stage.lines]
+    assert len(names) == len(lines), (decoded.display_indent(), stage.lines)
+    pairs = list(zip(names, lines, strict=True))
+    assert [pair for pair in pairs if pair[0] != pair[1] and pair not in _CALLED] == []
+
+
+_CALLED = {
+    ("DataSourceExec", "Exchange"),
+    ("DataSourceExec", "Table"),
+    ("SortExec", "SortPreservingMergeExec"),
+    ("UnionExec", "InterleaveExec"),
+}
+"""Operators of tasks, and what is said of them for people."""
 
 
 class _Memory(TaskMemory, frozen=True):
@@ -141,7 +171,12 @@ class _Results(Reader):
 
 def _stage(plan: StagePlan, memory: TaskMemory) -> Iterator[_Rows]:
     """Yield the result of each task."""
-    sides = {side.name: list(_shuffled(side)) for side in plan.sides}
+    sides: dict[str, list[_Rows]] = {}
+    noted: dict[str, KeyFilter | None] = {}
+    for side in plan.sides:
+        tested = noted.get(plan.filtered_by.get(side.name, ""))
+        tasks = [each if tested is None else each.tests(tested) for each in side.map_tasks]
+        sides[side.name], noted[side.name] = _shuffled(side, tasks)
     if plan.stream is not None:
         yield from _streamed(plan.stream, plan.cogroup, sides, memory)
         return
@@ -180,22 +215,29 @@ def _result(rows: Rows) -> _Rows:
     return _Rows(schema, [decode_dictionaries(each) for each in batches])
 
 
-def _shuffled(side: ShuffleInput) -> Iterator[_Rows]:
-    """Yield the partitions of one side, after all of its maps."""
+def _shuffled(side: ShuffleInput, tasks: Sequence[MapTask]) -> tuple[list[_Rows], KeyFilter | None]:
+    """Return the partitions of one side, after all of its maps, and the keys that these noted."""
     assert side.schema is not None
     schema = canonical_schema(side.schema)
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(side.partitions)]
-    for task in side.map_tasks:
-        for number, batch in _mapped(task, schema):
+    filters = []
+    for task in tasks:
+        noted = NotedKeys(task.runtime_filter.noted_bits if task.runtime_filter else 0)
+        for number, batch in _mapped(task, schema, noted):
             parts[number].append(batch)
-    for batches in parts:
-        yield _Rows(schema, batches)
+        filters += [each for each in [noted.filter()] if each is not None]
+    return [_Rows(schema, batches) for batches in parts], KeyFilter.united(filters)
 
 
-def _mapped(task: MapTask, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _mapped(
+    task: MapTask, schema: pa.Schema, noted: NotedKeys
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of a map task with the partitions that they go to."""
     partitioner = task.partitioner.partitioner(task.map_id)
-    for batch in Mapper(task.reader, task.split, task.row_map).batches():
+    batches: Iterator[pa.RecordBatch] = Mapper(task.reader, task.split, task.row_map).batches()
+    if task.runtime_filter is not None:
+        batches = task.runtime_filter.keep(batches, noted)
+    for batch in batches:
         rows = to_canonical(decode_dictionaries(batch), schema)
         ids = np.asarray(partitioner.ids(rows))
         for number in np.unique(ids):

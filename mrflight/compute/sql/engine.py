@@ -44,6 +44,9 @@ _NO_QUERY = (
 _SAME_NAME = (
     r'expression names but the expression "(.+)" at position \d+ and "(.+)" at position \d+ have '
 )
+_WRONG_ARGUMENTS = (
+    r"a call to '(.+?)' function: coercion from (.+) to the signature Exact\((.+?)\) failed"
+)
 _UNKNOWN_TABLE = r"table '(?:datafusion\.public\.)?(.+?)' not found"
 
 
@@ -136,6 +139,11 @@ def _translate(error: Exception, key_path: str, schemas: Mapping[str, pa.Schema]
         return JobFileError(
             f"{key_path}: {twice[1]} and {twice[2]} would be columns with the same name; "
             "rename one with `as`"
+        )
+    if call := re.search(_WRONG_ARGUMENTS, words):
+        return JobFileError(
+            f"{key_path}: {call[1]} takes arguments of the types {call[3]}, and is called with "
+            f"{call[2]}; cast them"
         )
     return JobFileError(f"{key_path}: {error_text(error)}")
 

@@ -16,6 +16,7 @@ from mrflight.errors import (
     MrflightError,
     NoDataServersError,
 )
+from mrflight.events.kinds import QueryStage
 from mrflight.ids import new_writer_id
 from mrflight.scheduler.recovery.fetch_failures import FetchFailureReporter
 from mrflight.scheduler.recovery.protocol import Resubmit, Stop
@@ -90,6 +91,8 @@ class ShuffleOutput(Generic[T, R]):
         """The last `layout`."""
         self.unsent_schema: pa.Schema | None = None
         """The schema if there are no rows, from a task that did not send it."""
+        self.runs: QueryStage | None = None
+        """The stage of a query whose result the tasks make."""
         self.tasks = list(tasks)
         self._stage = stage
         self._submit = submit
@@ -225,7 +228,13 @@ class ShuffleOutput(Generic[T, R]):
         recovery = MapRecovery(self, tasks)
         size_bytes = sum(map(self._size_bytes, tasks))
         return TaskSetSpec(
-            tasks, self._submit, self._discard_stale_attempts, recovery, self._work, size_bytes
+            tasks,
+            self._submit,
+            self._discard_stale_attempts,
+            recovery,
+            self._work,
+            size_bytes,
+            self.runs,
         )
 
     def _size_bytes(self, task: T) -> int:

@@ -117,6 +117,30 @@ def test_a_wrong_choice_is_reported_with_the_valid_ones(
     assert [choice for choice in choices if choice not in message] == []
 
 
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ("f = 'm:f'", "job.functions are for job.sql, which is missing; write sql, too"),
+        ("f = 1", "job.functions.f must be a string, not 1"),
+    ],
+)
+def test_functions_without_a_query(load: Load, functions: str, message: str) -> None:
+    text = MINIMAL.replace("[job]", f"[job]\nfunctions = {{ {functions} }}")
+    assert refusal(load, text).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ("'a-b' = 'm:f'", "job.functions.a-b: a query cannot call it by this name"),
+        ("f = 'm:f', F = 'm:g'", "job.functions.f: sql does not tell upper case in names of"),
+    ],
+)
+def test_names_of_functions(load: Load, functions: str, message: str) -> None:
+    keys = f"[job]\nsql = 'select 1'\nfunctions = {{ {functions} }}"
+    assert refusal(load, MINIMAL.replace("[job]", keys)).startswith(message)
+
+
 def test_a_job_has_at_least_one_input(load: Load) -> None:
     text = "[job]\nname = 'x'\n[inputs]\n[output]\ntable = 't'"
     assert refusal(load, text).startswith("inputs must have at least one input")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from mrflight.events.job_view import JobView, fold
 from mrflight.events.kinds import (
@@ -12,7 +13,9 @@ from mrflight.events.kinds import (
     AttemptEnded,
     JobBegan,
     JobPlanned,
+    OperatorWork,
     PlannedStage,
+    QueryStage,
     ServersSampled,
     ServerUse,
     StageBegan,
@@ -20,7 +23,8 @@ from mrflight.events.kinds import (
 )
 from mrflight.events.partition_sizes import MAX_PARTITIONS, partitions_written
 from mrflight.events.profile import profile
-from mrflight.result import Finding
+from mrflight.events.recorder import Recorder
+from mrflight.result import Finding, OperatorProfile
 
 MIB = 2**20
 BEGAN = JobBegan(job_id="j", name="n", version="1", host="h", pid=1, memory_bytes=2**30)
@@ -87,6 +91,27 @@ def test_a_line_says_what_a_stage_took_with_what_ran_again_of_it() -> None:
         "reduce: 1 task in 6.50 s, median 6.00 s, longest 6.00 s",
     ]
     assert found.stages[0].longest_task == "task 1"
+
+
+def test_what_operators_did_is_added_up_once_for_each_task() -> None:
+    """Of two attempts, of which one is binned, and of one that does again what was lost."""
+    work = (OperatorWork(2, 0.5), OperatorWork(10, 0.25))
+    runs = QueryStage("sql 1", ("FilterExec: x", "Exchange: hash"))
+    ended = AttemptEnded(stage=0, task=0, operators=work, memory_bytes=7)
+    recorder = Recorder(max_attempts=2)
+    with recorder:
+        recorder.record(BEGAN)
+        recorder.record(StageBegan(stage=0, name="map sql 2 rows", tasks=2, runs=runs))
+        for each in (ended, replace(ended, again=True), replace(ended, task=1)):
+            recorder.record(each)
+        recorder.record(replace(ended, outcome="failed", memory_bytes=9))
+        recorder.record(StageEnded(stage=0))
+        (found,) = recorder.read(profile).stages
+    assert (found.query_stage, found.memory_bytes) == ("sql 1", 9)
+    assert found.operators == (
+        OperatorProfile("FilterExec: x", 4, 1.0),
+        OperatorProfile("Exchange: hash", 20, 0.5),
+    )
 
 
 def test_five_stages_have_a_line_and_the_others_one_together() -> None:

@@ -31,6 +31,8 @@ NAMES = [
     "run",
     "scan_table",
     "sql",
+    "udaf",
+    "udf",
 ]
 
 

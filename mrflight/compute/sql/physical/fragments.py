@@ -6,7 +6,7 @@ of the inputs. An `Exchange` brings the rows of one fragment to the tasks of ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Literal, NamedTuple
 
@@ -15,9 +15,20 @@ from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
+from mrflight.compute.sql.physical.matched_keys import (
+    KeyedExchange,
+    exchanges_by,
+    is_having,
+    join_keys,
+)
 from mrflight.compute.sql.physical.mends import Mends
 from mrflight.compute.sql.physical.nodes import JOINS, MERGES, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import encode_field, only_field, with_children
+from mrflight.compute.sql.physical.scan_bounds import (
+    ScanColumn,
+    bounded_columns,
+    scanned_column,
+)
 from mrflight.compute.sql.physical.scans import reading
 from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
 from mrflight.errors import JobFileError
@@ -29,6 +40,9 @@ or each to any task."""
 
 _PLACEHOLDER = 1000
 """The number of a field that no node has."""
+
+_HAVING_FRACTION = 10
+"""The groups that ``having`` is expected to keep are a tenth."""
 
 _FEW_ROWS = 10_000
 """The rows of a file that every task reads by itself, in a millisecond or two."""
@@ -42,6 +56,20 @@ class Exchange(msgspec.Struct, frozen=True):
     """A fragment, or the name of a table."""
     keys: tuple[int, ...] = ()
     """The positions of the columns of a hash, from the end for those that are computed."""
+    rows: int | None = None
+    """How many rows are expected; None if that is not known."""
+
+
+class _Keyed(NamedTuple):
+    """An input that is distributed by the key of a join."""
+
+    part: bytes
+    rows: int | None
+    """The rows that are expected."""
+    is_filter: bool
+    """True if it has all keys of its side, and others may be missing."""
+    scanned: tuple[ScanColumn | None, ...] = ()
+    """See `Input.scanned`."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -52,6 +80,12 @@ class Input(msgspec.Struct, frozen=True):
     exchange: Exchange
     is_held: bool = False
     """True if an operator above it holds all of its rows in memory."""
+    matched_by: _Keyed | None = None
+    """Another input, without whose keys its rows make no row of the result."""
+    scanned: tuple[ScanColumn | None, ...] = ()
+    """The columns of scans that the keys are, for those that are one, if it is matched."""
+    bounds: tuple[tuple[int, ScanColumn], ...] = ()
+    """Columns of its rows that have all values which are needed of columns of scans."""
 
 
 class FragmentPlan(msgspec.Struct, frozen=True):
@@ -66,9 +100,16 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     small_scans: tuple[bytes, ...]
     """Scans of small files that every task reads whole."""
     lines: tuple[str, ...]
-    """Its nodes, from the root on, for people."""
+    """Its nodes for people: from the root on, each before those below it."""
+    threads: int = 1
+    """The threads of a task."""
     computed: tuple[bytes, ...] = ()
     """Expressions that are keys of a hash. Their values are sent after the columns of the plan."""
+
+    @property
+    def exchanges(self) -> dict[bytes, Exchange]:
+        """What brings the rows of its inputs, by what stands for them in the plan."""
+        return {each.part: each.exchange for each in self.inputs}
 
 
 class _Draft(msgspec.Struct, frozen=True):
@@ -107,6 +148,24 @@ class _Draft(msgspec.Struct, frozen=True):
             any(draft.is_apart for draft in below) and node.kind not in MERGES,
         )
 
+    def matched(self, by: Sequence[_Keyed], given: Sequence[_Keyed]) -> _Draft:
+        """Return the same, with rows of the given inputs only if another input has their keys."""
+        filters = [each for each in by if each.is_filter and each.rows is not None]
+        if not filters:
+            return self
+        best = min(filters, key=lambda each: each.rows or 0)
+        known = {each.part: each for each in given}
+
+        def matched(each: Input) -> Input:
+            if each.part not in known or each.part == best.part:
+                return each
+            given = known[each.part]
+            now = each.matched_by.rows if each.matched_by is not None else given.rows
+            is_better = now is None or (best.rows or 0) < now
+            return replace(each, matched_by=best, scanned=given.scanned) if is_better else each
+
+        return replace(self, inputs=tuple(map(matched, self.inputs)))
+
     @property
     def held(self) -> _Draft:
         """The same, below an operator that holds all of its rows in memory."""
@@ -118,7 +177,8 @@ class _Draft(msgspec.Struct, frozen=True):
         if not self.is_apart:
             return self
         one = encode_field(of.COALESCE_NODE, encode_field(1, self.encoded))
-        return replace(self, encoded=one, lost_order=True, is_apart=False)
+        lines = ("CoalescePartitionsExec", *self.lines)
+        return replace(self, encoded=one, lines=lines, lost_order=True, is_apart=False)
 
 
 class BroadcastLimits(NamedTuple):
@@ -155,17 +215,18 @@ def cut(root: Node, limits: BroadcastLimits, tables: Mapping[str, str]) -> Fragm
     return _Cutter(limits, tables, root).fragment(root)
 
 
-def whole(root: Node, tables: Mapping[str, str]) -> FragmentPlan:
-    """Return a plan as one fragment, which one task runs as a whole; see `cut`."""
+def whole(root: Node, tables: Mapping[str, str], threads: int) -> FragmentPlan:
+    """Return a plan as one fragment, which one task with ``threads`` runs as a whole; see `cut`."""
     nodes = list(root.walk())
     scans = [node for node in nodes if node.is_scan]
     fed = [node for node in scans if node.scanned_file in tables]
     inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
     read = tuple(node.encoded for node in scans if node not in fed)
-    encoded = Mends(root).whole()
+    encoded, lines = Mends(root).whole(), tuple(node.text for node in nodes)
     if root.partitions > 1:  # which feed one another, so that all have to be asked at once
         encoded = encode_field(of.COALESCE_NODE, encode_field(1, encoded))
-    return FragmentPlan(encoded, tuple(inputs), read, 1, (), tuple(n.text for n in nodes))
+        lines = ("CoalescePartitionsExec", *lines)
+    return FragmentPlan(encoded, tuple(inputs), read, 1, (), lines, threads)
 
 
 class _Cutter:
@@ -193,7 +254,7 @@ class _Cutter:
             draft.tasks,
             draft.small_scans,
             draft.lines,
-            computed,
+            computed=computed,
         )
         self._fragments[at] = made
         return made
@@ -217,6 +278,7 @@ class _Cutter:
             return self._merge(node)
         if node.kind in JOINS:
             left, right = self._join(node, by_keys)
+            left = self._bounding(node, left, right)
             return _Draft.over(node, left.held if node.holds_left else left, right)
         if node.kind in UNIONS:
             return self._union(node, by_keys)
@@ -224,7 +286,8 @@ class _Cutter:
         draft = self._draft(child, by_keys=by_keys or node.needs_keys_together)
         draft = draft.held if node.kind == "WindowAggExec" else draft
         if draft.inputs and node.kind in WINDOWS and not has_sorted_rows(node):
-            draft = replace(draft, encoded=sorted_for(node.encoded, draft.encoded))
+            encoded = sorted_for(node.encoded, draft.encoded)
+            draft = replace(draft, encoded=encoded, lines=("SortExec: for windows", *draft.lines))
             made = _Draft.over(node, draft)
             encoded = self._mends.node(node, as_sorted(made.encoded))
             return replace(made, encoded=encoded, lost_order=True)
@@ -243,7 +306,7 @@ class _Cutter:
         return _Draft(part, self._most, (given,), lines=(f"Table: {table}",))
 
     def _exchange(self, way: Way, child: Node, tasks: int) -> _Draft:
-        return self._sent(Exchange(way, self.fragment(child)), tasks)
+        return self._sent(Exchange(way, self.fragment(child), (), _expected(child)), tasks)
 
     def _sent(self, exchange: Exchange, tasks: int) -> _Draft:
         # Equal parts of a plan may be distributed in several ways within one fragment.
@@ -262,7 +325,8 @@ class _Cutter:
         computed = [key for key, column in zip(keys, columns, strict=True) if column is None]
         ends = count(-len(computed))
         places = tuple(next(ends) if column is None else column for column in columns)
-        exchange = Exchange("hash", self.fragment(child, tuple(computed)), places)
+        source = self.fragment(child, tuple(computed))
+        exchange = Exchange("hash", source, places, _expected(child))
         return replace(self._sent(exchange, node.partitions), lost_order=node.keeps_order)
 
     def _merge(self, node: Node) -> _Draft:
@@ -286,7 +350,7 @@ class _Cutter:
                 # all rows of the left side that could match.
                 (built,), (streamed,) = left.children, right.children
                 return self._broadcast(built), self._draft(streamed).together
-            return self._draft(left, by_keys=True), self._draft(right, by_keys=True)
+            return self._keyed_sides(node)
         built_draft, streamed_draft = self._draft(left), self._draft(right, by_keys=by_keys)
         if node.keeps_left and streamed_draft.tasks > 1:
             # Every task would emit the left rows, which all have. So one task has all rows.
@@ -297,6 +361,56 @@ class _Cutter:
         is_all = left.kind == "CoalescePartitionsExec" and "fetch=" not in left.text
         child = left.children[0] if is_all else left
         return self._broadcast(child), streamed_draft
+
+    def _keyed_sides(self, join: Node) -> tuple[_Draft, _Draft]:
+        """Return both sides of a join by keys, with the filters by which few rows are sent."""
+        keys = join_keys(join)
+        if keys is None:
+            left, right = (self._draft(child, by_keys=True) for child in join.children)
+            return left, right
+        drafts, found = [], []
+        for child, columns in zip(join.children, keys, strict=True):
+            if is_having(child):
+                # Few groups are left, and known before the rows of the other side are sent.
+                exchange = Exchange("hash", self.fragment(child), columns, _expected(child))
+                draft = self._sent(exchange, child.partitions)
+                drafts.append(draft)
+                found.append([_Keyed(draft.encoded, draft.inputs[0].exchange.rows, is_filter=True)])
+            else:
+                drafts.append(self._draft(child, by_keys=True))
+                given = [self._keyed(each) for each in exchanges_by(child, columns)]
+                # Bounds leave out null, which some joins match.
+                found.append(
+                    [each._replace(scanned=()) for each in given] if join.matches_nulls else given
+                )
+        left, right = drafts
+        if join.drops_unmatched_right:
+            right = right.matched(*found)
+        if join.drops_unmatched_left:
+            left = left.matched(*reversed(found))
+        return left, right
+
+    def _keyed(self, exchange: KeyedExchange) -> _Keyed:
+        node, has_all_keys = exchange
+        part = self._draft(node, by_keys=True).encoded
+        (child,) = node.children
+        columns = node.hash_columns or ()
+        scanned = tuple(scanned_column(child, column, self._is_cut) for column in columns)
+        return _Keyed(part, node.rows, has_all_keys and node.drops_rows, scanned)
+
+    def _is_cut(self, node: Node) -> bool:
+        """Return whether rows are sent to other tasks at a repartition that was looked at."""
+        return node.is_hashed and not self._drafts.keys().isdisjoint(
+            {(id(node), True), (id(node), False)}
+        )
+
+    def _bounding(self, join: Node, built: _Draft, probed: _Draft) -> _Draft:
+        """Return the broadcast side of a join, by whose values scans of the other are bounded."""
+        if probed.tasks == 1 or len(built.inputs) != 1 or built.encoded != built.inputs[0].part:
+            return built
+        bounds = bounded_columns(join, self._is_cut)
+        found = tuple(each for each in bounds if each[1].scan in probed.scans)
+        return replace(built, inputs=(replace(built.inputs[0], bounds=found),))
 
     def _broadcast(self, node: Node) -> _Draft:
         """Give every task all rows of a node."""
@@ -330,3 +444,10 @@ class _Cutter:
         _, union = only_field(draft.encoded)
         made = replace(draft, encoded=encode_field(of.UNION_NODE, union), is_apart=True)
         return made.together
+
+
+def _expected(node: Node) -> int | None:
+    """Return how many rows a node is expected to make; None if that is not known."""
+    if node.rows is None or not is_having(node):
+        return node.rows
+    return node.rows // _HAVING_FRACTION  # DataFusion expects up to all groups

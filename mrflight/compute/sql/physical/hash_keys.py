@@ -24,7 +24,7 @@ def hash_keys(repartition: bytes) -> list[bytes]:
 def column_of(expression: bytes) -> int | None:
     """Return the position of the column that an expression is; None if it is computed."""
     kind, value = only_field(expression)
-    return number_of(value, of.COLUMN_INDEX) if kind == of.COLUMN else None
+    return number_of(value, of.COLUMN_POSITION) if kind == of.COLUMN else None
 
 
 def with_computed(plan: bytes, names: Sequence[str], computed: Sequence[bytes]) -> bytes:
@@ -32,12 +32,12 @@ def with_computed(plan: bytes, names: Sequence[str], computed: Sequence[bytes]) 
     columns = [
         encode_field(
             of.COLUMN,
-            encode_field(of.COLUMN_NAME, name.encode()) + encode_field(of.COLUMN_INDEX, number),
+            encode_field(of.COLUMN_NAME, name.encode()) + encode_field(of.COLUMN_POSITION, number),
         )
         for number, name in enumerate(names)
     ]
     all_names = [*names, *(f"key {number}" for number in range(len(computed)))]
     projection = [encode_field(1, plan)]
-    projection += [encode_field(of.EXPRESSIONS, each) for each in (*columns, *computed)]
+    projection += [encode_field(of.PROJECTION_EXPRESSIONS, each) for each in (*columns, *computed)]
     projection += [encode_field(of.EXPRESSION_NAMES, name.encode()) for name in all_names]
     return encode_field(of.PROJECTION_NODE, b"".join(projection))

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
+from mrflight.compute.sql.physical.protobuf import number_of, only_field
 from mrflight.compute.sql.physical.scans import files_of
 
 if TYPE_CHECKING:
@@ -19,6 +22,12 @@ UNIONS = ("UnionExec", "InterleaveExec")
 MERGES = ("CoalescePartitionsExec", "SortPreservingMergeExec")
 WINDOWS = ("WindowAggExec", "BoundedWindowAggExec")
 _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
+_KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")
+"""The joins that emit rows of their right side that match nothing."""
+
+_KEEP_UNMATCHED_LEFT = ("Left", "LeftAnti", "LeftMark", "Full")
+_DROP_ROWS = ("FilterExec", "GlobalLimitExec", "LocalLimitExec", "SortExec: TopK")
+_DROPPING_JOINS = ("LeftSemi", "RightSemi", "LeftAnti", "RightAnti")
 _KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")
 """The joins that emit rows of their left side, which therefore must be in one task only."""
 
@@ -59,7 +68,20 @@ class Node:
     @property
     def is_hashed(self) -> bool:
         """True for a repartition by the hash of keys, False for one that deals rows out in turn."""
-        return self._plan.output_partitioning.scheme == "Hash"
+        is_repartition = self.kind == "RepartitionExec"
+        return is_repartition and self._plan.output_partitioning.scheme == "Hash"
+
+    @property
+    def hash_columns(self) -> tuple[int, ...] | None:
+        """The positions of the columns by whose hash a repartition distributes rows.
+
+        None for one that deals them out in turn, or if a key is computed.
+        """
+        if not self.is_hashed:
+            return None
+        found = [column_of(key) for key in hash_keys(self.encoded)]
+        columns = tuple(each for each in found if each is not None)
+        return columns if len(columns) == len(found) else None
 
     @property
     def keeps_order(self) -> bool:
@@ -85,6 +107,32 @@ class Node:
     def keeps_left(self) -> bool:
         """True for a join that emits rows of its left side that match nothing, or each once."""
         return self.join_type in _KEEP_LEFT
+
+    @property
+    def drops_unmatched_right(self) -> bool:
+        """True for a join for which rows of its right side that match nothing are of no use."""
+        is_hash_join = self.kind == "HashJoinExec" and "null_aware" not in self.text
+        return is_hash_join and self.join_type not in _KEEP_RIGHT
+
+    @property
+    def matches_nulls(self) -> bool:
+        """True for a join for which null equals null."""
+        return number_of(only_field(self.encoded)[1], of.JOIN_NULLS) != 0
+
+    @property
+    def drops_unmatched_left(self) -> bool:
+        """True for a join for which rows of its left side that match nothing are of no use."""
+        is_hash_join = self.kind == "HashJoinExec" and "null_aware" not in self.text
+        return is_hash_join and self.join_type not in _KEEP_UNMATCHED_LEFT
+
+    @property
+    def drops_rows(self) -> bool:
+        """True if rows are left out here or below, so that some keys may be missing."""
+        return any(
+            node.text.startswith(_DROP_ROWS)
+            or (node.kind in JOINS and node.join_type in _DROPPING_JOINS)
+            for node in self.walk()
+        )
 
     @property
     def holds_left(self) -> bool:

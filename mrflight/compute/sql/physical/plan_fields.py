@@ -10,14 +10,6 @@ from typing import Final
 
 PROJECTION_NODE: Final = 4
 """``PhysicalPlanNode.projection``. Its field 1 is the input."""
-EXPRESSIONS: Final = 2
-"""``ProjectionExecNode.expr``: one for each column."""
-EXPRESSION_NAMES: Final = 3
-"""``ProjectionExecNode.expr_name``: the name of each column."""
-COLUMN: Final = 1
-"""``PhysicalExprNode.column``, whose fields are the next two."""
-COLUMN_NAME: Final = 1
-COLUMN_INDEX: Final = 2
 PARTITIONING: Final = 5
 """``RepartitionExecNode.partitioning``."""
 HASH: Final = 2
@@ -43,6 +35,24 @@ SORT_KEY: Final = 10
 SORTED: Final = 1
 """``PhysicalSortExprNode.expr``."""
 ASCENDING: Final = 2
+JOIN_ON: Final = 3
+"""``HashJoinExecNode.on``: two expressions that are compared."""
+JOIN_LEFT: Final = 1
+JOIN_RIGHT: Final = 2
+CHOSEN_COLUMNS: Final = 9
+"""``projection`` of ``HashJoinExecNode`` and ``FilterExecNode``: positions of columns."""
+PROJECTION_EXPRESSIONS: Final = 2
+"""``ProjectionExecNode.expr``."""
+EXPRESSION_NAMES: Final = 3
+"""``ProjectionExecNode.expr_name``: the name of each column."""
+GROUPS: Final = 1
+"""``AggregateExecNode.group_expr``."""
+COLUMN: Final = 1
+"""``PhysicalExprNode.column``."""
+COLUMN_NAME: Final = 1
+"""``PhysicalColumn.name``."""
+COLUMN_POSITION: Final = 2
+"""``PhysicalColumn.index``."""
 WINDOW_EXPRESSIONS: Final = 2
 """``WindowAggExecNode.window_expr``."""
 WINDOW_AGGREGATE: Final = 3
@@ -65,6 +75,16 @@ FILE_GROUPS: Final = 1
 """``FileScanExecConf.file_groups``: one for each partition of the scan."""
 PROJECTION: Final = 13
 """``FileScanExecConf.projection_exprs``."""
+PROJECTED_EXPRESSION: Final = 2
+"""``ProjectionExpr.expr``."""
+SCAN_PREDICATE: Final = 3
+"""``ParquetScanExecNode.predicate``."""
+BINARY_EXPRESSION: Final = 3
+"""``PhysicalExprNode.binary_expr``, whose fields are the next two."""
+OPERATOR: Final = 3
+OPERANDS: Final = 4
+JOIN_NULLS: Final = 7
+"""``HashJoinExecNode.null_equality``: 0 if null equals nothing."""
 PROJECTED: Final = 1
 """``ProjectionExprs.projections``: one for each column."""
 ALIAS: Final = 1

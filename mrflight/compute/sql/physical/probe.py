@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.nodes import UNIONS
 from mrflight.compute.sql.physical.protobuf import encode_field, replaced
 from mrflight.compute.sql.physical.scans import named, reading
 
 if TYPE_CHECKING:
     from datafusion import ExecutionPlan, SessionContext
+
+_PROJECTION = "ProjectionExec"
 
 _ONE_ROW = "select * from (values (1)) one left join {} on true"
 
@@ -51,6 +55,24 @@ class PlanProbe:
         node = ExecutionPlan.from_bytes(self._session, joined)
         rows = next(iter(self._session.execute(node, 0)))  # a series has as many as it likes
         return pa.schema(list(rows.to_pyarrow().schema)[1:])
+
+    def lines(self, plan: bytes, known: Sequence[str]) -> tuple[str, ...]:
+        """Return a line for each operator that a task decodes; ``known`` are those of the plan.
+
+        Below unions DataFusion adds projections when it decodes a plan.
+        """
+        from datafusion import ExecutionPlan
+
+        if not any(line.startswith(UNIONS) for line in known):
+            return tuple(known)
+        text = ExecutionPlan.from_bytes(self._session, plan).display_indent()
+        lines, waiting = [], list(known)
+        for each in map(str.strip, text.splitlines()):
+            is_known = waiting and each.startswith(_PROJECTION) == waiting[0].startswith(
+                _PROJECTION
+            )
+            lines.append(waiting.pop(0) if is_known else each)
+        return tuple(lines)
 
     def empty_scan(self, scan: bytes) -> bytes:
         """Return a scan, as `scan` makes it, of no rows."""

@@ -77,9 +77,22 @@ def values_of(message: bytes, number: int) -> list[bytes]:
 
 
 def number_of(message: bytes, number: int) -> int:
-    """Return the number in a field; 0 if it is not there, as protobuf leaves that out."""
-    found = [each.value for each in fields(message) if (each.number, each.kind) == (number, VARINT)]
-    return _varint(message, found[-1])[0] if found else 0
+    """Return the number in a field; 0 if it is not there, as protobuf has it."""
+    for each in fields(message):
+        if each.number == number and each.kind == VARINT:
+            return _varint(message, each.value)[0]
+    return 0
+
+
+def numbers_of(message: bytes, number: int) -> list[int]:
+    """Return the numbers in a repeated field, which are packed."""
+    found = []
+    for packed in values_of(message, number):
+        at = 0
+        while at < len(packed):
+            value, at = _varint(packed, at)
+            found.append(value)
+    return found
 
 
 def with_values(message: bytes, number: int, values: list[bytes]) -> bytes:
