@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec.structs import replace
 
+from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.engine import EXACT, query, quoted, translate_errors
 from mrflight.compute.sql.physical.fragments import FragmentPlan, cut, whole
 from mrflight.compute.sql.physical.limits import Limits
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
-from mrflight.compute.sql.physical.probe import PlanProbe
+from mrflight.compute.sql.physical.probe import PlanProbe, with_views
 from mrflight.compute.sql.physical.scans import files_of, of_arrow
 from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.sql.plans import count_scans, has_floats, reads_floats, used_columns
 from mrflight.compute.sql.statements import is_view, split_statements
 from mrflight.compute.sql.user_functions import FunctionCalls, UserFunction, check_names
-from mrflight.errors import JobFileError
+from mrflight.errors import JobFileError, KeyTypeError
 from mrflight.planner.partition_count import QueryDivision
 from mrflight.planner.scanned_files import ScannedFiles, link_files
 from mrflight.planner.sql_stages import SqlStages, Table
@@ -104,7 +105,11 @@ def plan_query(
         probe = PlanProbe(session.open(), Path(folder))
         by_name = {each.name: each._replace(needed=planned.used[each.name]) for each in tables}
         stages = SqlStages(stage, by_name, planned.scanned, session, probe)
-        made = stages.build(plan)
+        try:
+            made = stages.build(plan)
+        except KeyTypeError:  # such as a list, by which rows cannot be distributed
+            stages = SqlStages(stage, by_name, planned.scanned, session, probe)
+            made = stages.build(planned.whole())
     return made, stages.sources
 
 
@@ -208,7 +213,7 @@ class _Planned:
         for table in self._tables:
             folder = self._folder_of(table)
             if table.scanned:
-                session.register_parquet(quoted(table.name), f"{folder.as_uri()}/")
+                _register_scanned(session, table.name, f"{folder.as_uri()}/")
                 continue
             rows = table.rows if self._expects_rows else None
             stand_in = StandIn(table.name, folder, self._division.partitions, rows)
@@ -266,5 +271,23 @@ class _Planned:
         """
         self._division = replace(self._division, partitions=1)
         self._exact = {**self._exact, _PLAIN_SUBQUERIES: "true"}
+        return self.whole()
+
+    def whole(self) -> FragmentPlan:
+        """Return the plan for one task."""
         self._expect_no_rows()
         return whole(self._root(), self._stand_ins, self._division.threads)
+
+
+def _register_scanned(session: SessionContext, name: str, path: str) -> None:
+    """Register Parquet files.
+
+    Their dictionaries are read as their values: these are what tasks send, and cannot be made
+    dictionaries again for the rest of the plan.
+    """
+    session.register_parquet(quoted(name), path)
+    schema = pa.schema(session.table(quoted(name)).schema())
+    if any(pa.types.is_dictionary(field.type) for field in schema):
+        session.deregister_table(quoted(name))
+        plain = with_views(canonical_schema(schema))
+        session.register_parquet(quoted(name), path, schema=plain)

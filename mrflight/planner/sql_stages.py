@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sorting import has_order
 from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
+from mrflight.compute.sql.physical.hash_keys import with_computed
 from mrflight.compute.sql.physical.ordering import OrderKey
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
 from mrflight.compute.sql.physical.protobuf import replaced
@@ -85,7 +86,10 @@ class SqlStages:
         self._schemas: dict[int, pa.Schema] = {}
 
     def build(self, root: FragmentPlan) -> list[Stage]:
-        """Return the stages, each after those whose rows it reads."""
+        """Return the stages, each after those whose rows it reads.
+
+        Raises KeyTypeError if rows cannot be distributed by the keys of the plan.
+        """
         self._add(root, is_root=True)
         tables = self._scanned_tables()
         self.sources[self._query.name] |= {
@@ -106,7 +110,11 @@ class SqlStages:
                 self._add(each.exchange.source)
         encoded, leaves, exchanges = self._with_leaves(plan)
         scans = list(dict.fromkeys(plan.scans + plan.small_scans))
-        schema = self._schemas[id(plan)] = self._schema_of(encoded, leaves, scans)
+        schema = self._schema_of(encoded, leaves, scans)
+        if plan.computed:
+            encoded = with_computed(encoded, schema.names, plan.computed)
+            schema = self._schema_of(encoded, leaves, scans)
+        self._schemas[id(plan)] = schema
         files: list[ScannedFile] = []
         for scan in scans:
             if scan not in plan.divided:
@@ -154,7 +162,7 @@ class SqlStages:
             leaf = self._leaf(name, part, exchange)
             leaf = replace(
                 leaf,
-                keys=_keys(plan.tasks, exchange),
+                keys=self._keys(exchange, plan.tasks),
                 is_held=part in held,
                 bounds=tuple(self._leaf_bounds(plan, part, leaf.schema)),
             )
@@ -187,8 +195,9 @@ class SqlStages:
             table = self._tables[exchange.source]
             fields = [table.schema.field(column) for column in table.needed]
             return Leaf(name, reading(part, f"/{name}", 0), with_views(pa.schema(fields)))
-        schema = self._schemas[id(exchange.source)]
-        return Leaf(name, self._probe.scan(schema, f"/{name}"), positional(schema))
+        sent = self._schemas[id(exchange.source)]
+        planned = pa.schema(list(sent)[: len(sent) - len(exchange.source.computed)])
+        return Leaf(name, self._probe.scan(planned, f"/{name}"), positional(sent))
 
     def _schema_of(
         self, encoded: bytes, leaves: Sequence[Leaf], files: Sequence[bytes]
@@ -199,17 +208,6 @@ class SqlStages:
             encoded = replaced(encoded, scan, narrowed(scan, _NO_GROUP))
         return self._probe.schema(encoded)
 
-    def _partitioner(self, exchange: Exchange, tasks: int) -> PartitionerSpec:
-        if tasks == 1 or exchange.way in ("gather", "first"):
-            return PartitionerSpec("one", (), tasks)
-        if exchange.way == "any":
-            return PartitionerSpec("round_robin", (), tasks)
-        if exchange.way == "range":
-            return _ranges(exchange.order, self._schemas[id(exchange.source)], tasks)
-        keys = _keys(tasks, exchange)
-        assert keys, exchange
-        return PartitionerSpec("hash", keys, tasks)
-
     def _stage(
         self,
         name: str,
@@ -218,6 +216,7 @@ class SqlStages:
         exchanges: Mapping[str, Exchange],
     ) -> Stage:
         tasks = plan.tasks
+        lines = ("ProjectionExec: keys", *plan.lines) if plan.computed else plan.lines
         streamed = _streamed(tasks, exchanges)
         inputs = {}
         for side, exchange in exchanges.items():
@@ -242,7 +241,7 @@ class SqlStages:
             tasks,
             self._splits(plan),
             self._scanned_tables() if name == self._query.name else {},
-            [self._scanned.shown(line) for line in self._probe.lines(fragment.plan, plan.lines)],
+            [self._scanned.shown(line) for line in self._probe.lines(fragment.plan, lines)],
             _filtered_by(plan, exchanges),
             {side: exchange.rows for side, exchange in exchanges.items()},
             {
@@ -264,6 +263,28 @@ class SqlStages:
             output=output,
         )
         return Stage(name, self._query.section, job, f"sql {len(self._stages) + 1}", made)
+
+    def _keys(self, exchange: Exchange, tasks: int) -> tuple[str, ...] | None:
+        """Return the columns by which rows are distributed; None if a task has all of them."""
+        if tasks == 1 or exchange.way == "gather":
+            return None
+        if isinstance(exchange.source, str):
+            return ()
+        names = positional(self._schemas[id(exchange.source)]).names
+        return tuple(names[key] for key in exchange.keys)
+
+    def _partitioner(self, exchange: Exchange, tasks: int) -> PartitionerSpec:
+        if tasks == 1 or exchange.way in ("gather", "first"):
+            return PartitionerSpec("one", (), tasks)
+        if exchange.way == "any":
+            return PartitionerSpec("round_robin", (), tasks)
+        if exchange.way == "range":
+            return _ranges(exchange.order, self._schemas[id(exchange.source)], tasks)
+        keys = self._keys(exchange, tasks)
+        assert keys, exchange
+        made = PartitionerSpec("hash", keys, tasks)
+        made.check(positional(self._schemas[id(exchange.source)]))
+        return made
 
 
 def _ranges(order: Sequence[OrderKey], schema: pa.Schema, tasks: int) -> PartitionerSpec:
@@ -309,10 +330,3 @@ def _filtered_by(plan: FragmentPlan, exchanges: Mapping[str, Exchange]) -> dict[
         for each in plan.inputs
         if each.matched_by is not None and read[each.part] == 1 and plan.tasks > 1
     }
-
-
-def _keys(tasks: int, exchange: Exchange) -> tuple[str, ...] | None:
-    """Return the columns by which rows are distributed; None if a task has all of them."""
-    if tasks == 1 or exchange.way == "gather":
-        return None
-    return tuple(f"c{key}" for key in exchange.keys)

@@ -15,6 +15,7 @@ import pytest
 
 from mrflight.compute.sql.engine import new_session
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys, with_computed
 from mrflight.compute.sql.physical.matched_keys import exchanges_by, is_having, join_keys
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.ordering import (
@@ -268,6 +269,11 @@ def test_a_stand_in_has_columns_and_rows_without_having_them(
     assert _types(read) == _types(with_views(kinds))
 
 
+def test_the_schema_of_a_part_with_many_rows(session: SessionContext, probe: PlanProbe) -> None:
+    root = _node(session, "select value v from generate_series(1, 30000)")
+    assert probe.schema(root.encoded).names == ["v"]
+
+
 def test_columns_of_a_scan_are_renamed(session: SessionContext, numbers: Path) -> None:
     scan = _node(session, "select * from numbers").encoded
     assert _rows(session, named(scan, ["x", "x"])).schema.names == ["x", "x"]
@@ -353,10 +359,32 @@ def test_a_union_of_one_partition(session: SessionContext, numbers: Path) -> Non
     assert [child.kind for child in node.children] == ["UnionExec"]
 
 
-def test_the_keys_of_a_hash_repartition_are_columns(session: SessionContext, numbers: Path) -> None:
-    root = _node(session, "select count(*), s, n % 3 from numbers group by n % 3, s")
-    found = [n for n in root.walk() if n.kind == "RepartitionExec" and n.hash_columns is not None]
-    assert [(node.hash_columns, node.partitions) for node in found] == [((0, 1), 3)]
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("select count(*), s, n % 3 from numbers group by n % 3, s", [0, 1]),
+        ("select count(*) over (partition by n % 3, s) from numbers", [None, 1]),
+    ],
+)
+def test_the_keys_of_a_hash_repartition(
+    session: SessionContext, numbers: Path, text: str, columns: list[int | None]
+) -> None:
+    root = _node(session, text)
+    (node,) = (n for n in root.walk() if n.kind == "RepartitionExec" and n.is_hashed)
+    assert node.partitions == 3
+    assert [column_of(key) for key in hash_keys(node.encoded)] == columns
+
+
+def test_computed_keys_are_columns_after_those_of_a_plan(
+    session: SessionContext, numbers: Path
+) -> None:
+    root = _node(session, "select count(*) over (partition by n % 3, s) from numbers")
+    (node,) = (n for n in root.walk() if n.kind == "RepartitionExec" and n.is_hashed)
+    (child,) = node.children
+    key, _ = hash_keys(node.encoded)
+    found = _rows(session, with_computed(child.encoded, ["n", "s"], [key]))
+    assert found["key 0"].to_pylist() == [n % 3 for n in found["n"].to_pylist()]
+    assert found.select(["n", "s"]).equals(_rows(session, child.encoded))
 
 
 @pytest.mark.parametrize(

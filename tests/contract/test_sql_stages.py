@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFileError
 from tests.support import query_functions
-from tests.support.query_answers import WAYS, Files, Way
+from tests.support.query_answers import WAYS, Files, ParquetFiles, Way
 from tests.support.random_queries import RandomQuery, random_query, random_tables
 
 QUICK, ALL = 60, 1_000
@@ -27,6 +29,18 @@ UNORDERED = (
     "from (select v c, b from mid order by v nulls first, b nulls first limit 20)",
     "select b.v, max(a.d) over (partition by b.d) "
     "from (select d from big order by f nulls first, id limit 1) a join mid b on a.d = b.d",
+    # Windows over the groups of expressions.
+    "select id, rank() over (partition by v % 3 order by id) from big",
+    "select count(*) over (partition by upper(s), k, v % 2), sum(d) over (partition by v % 2) "
+    "from mid",
+    # Windows that ignore nulls, and windows of reverse orders, which one sort serves.
+    "select id, lag(v ignore nulls) over (order by id), first_value(k ignore nulls) over "
+    "(partition by s order by id) from mid",
+    "select id, lag(id, 2, -1) over (order by id), lead(id) over (order by id desc), "
+    "lag(v, 1) over (order by id desc), first_value(v) over (order by id desc) from big",
+    # Keys that have no hash.
+    "select [k], count(*) from big group by [k]",
+    "select [s] from big except select [s] from few",
     # A scalar subquery that is not planned as a join.
     "select b.v from mid a left join big b on a.id = b.v and a.s < (select min(s) from few)",
     # Columns that are not needed, but counted.
@@ -121,6 +135,16 @@ ORDERED = (
     "select s, count(*) c, sum(d) d from big group by s order by d nulls first, s nulls first",
     "select id, rank() over (order by id) r from mid order by r desc",
     "select id, v from big union all select id + 100, k from mid order by id desc, v",
+    # Unions of sorted branches, which one task merges.
+    "select max(k) v from big union all select min(v) from mid order by v",
+    "select 'b' s, id from few union all select 'a', id from few order by s, id desc",
+    "select 'b' s, id from mid union all select 'a', id from mid order by s, id desc limit 3",
+    "select f.s, f.id, b.id from (select 'b' s, id from few union all select 'a', id from few) f "
+    "join (select id from big union all select id from mid) b on f.id < b.id order by 1, 2, 3",
+    "select s, id, row_number() over (partition by s order by id desc) r from "
+    "(select 'b' s, id from big union all select 'a', id from mid) order by s, r",
+    "(select id from big order by id limit 4) union all (select id from mid order by id limit 4) "
+    "order by id",
     "select v, count(*) over (partition by v) c from (select v from big order by v desc "
     "nulls last limit 50) order by v desc nulls last limit 5",
 )
@@ -157,6 +181,33 @@ def test_a_stage_has_the_functions_that_it_may_call(files: Files) -> None:
     assert called[0] == {"label", "spread", "plus_one"}
     # Those of aggregates and groups are in the names of columns, too.
     assert called[1:] == [{"label", "spread"}, {"label", "spread"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select sum(v) filter (where v > 2) over (order by id) from big",
+        "select nth_value(v, 2) over (order by id), rank() over (order by id desc) from big",
+    ],
+)
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+def test_windows_that_bytes_do_not_hold_are_refused(files: Files, text: str, way: Way) -> None:
+    with pytest.raises(JobFileError, match="a task cannot be sent"):
+        files.by_stages(RandomQuery(text, is_ordered=False), way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_dictionaries_of_files(tmp_path: Path, way: Way) -> None:
+    words = pa.array(["a", "b", "c", None] * 10).dictionary_encode()
+    numbers = pa.array([3, 1, 2] * 13 + [1]).dictionary_encode()
+    big = pa.table({"w": words, "n": numbers, "v": range(40)})
+    files = ParquetFiles(tmp_path, {"big": big, "none": big.slice(0, 3)})
+    query = RandomQuery(
+        "select w, n, sum(v) s from (select big.w, big.n, big.v from big join none using (w)) "
+        "where n > 1 group by w, n order by w, n",
+        is_ordered=True,
+    )
+    assert files.by_stages(query, way) == files.by_datafusion(query)
 
 
 @pytest.mark.parametrize(

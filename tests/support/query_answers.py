@@ -57,7 +57,7 @@ WAYS = (
 )
 
 
-class Files:
+class ParquetFiles:
     """Tables as files of several kinds."""
 
     def __init__(self, folder: Path, tables: Mapping[str, pa.Table]) -> None:
@@ -79,18 +79,6 @@ class Files:
                 pq.write_table(part, folder / name / f"{number}.parquet", row_group_size=5)
                 feather.write_feather(part, str(folder / name / f"{number}.arrow"))
                 write_deltalake(self._paths[name]["delta"], part, mode="append")
-        self._duckdb = duckdb.connect(config={"threads": 1})
-        for name, table in tables.items():
-            self._duckdb.register(name, table)
-
-    def __enter__(self) -> Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._duckdb.close()
-
-    def by_duckdb(self, query: RandomQuery) -> Answer:
-        return answer(self._duckdb.sql(query.text).to_arrow_table(), query)
 
     def by_datafusion(self, query: RandomQuery) -> Answer:
         """The answer of DataFusion in one piece, with its own options."""
@@ -135,6 +123,25 @@ class Files:
         )
 
 
+class Files(ParquetFiles):
+    """Tables as files of several kinds, which DuckDB has as well."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, pa.Table]) -> None:
+        super().__init__(folder, tables)
+        self._duckdb = duckdb.connect(config={"threads": 1})
+        for name, table in tables.items():
+            self._duckdb.register(name, table)
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._duckdb.close()
+
+    def by_duckdb(self, query: RandomQuery) -> Answer:
+        return answer(self._duckdb.sql(query.text).to_arrow_table(), query)
+
+
 def answer(table: pa.Table, query: RandomQuery) -> Answer:
     """The rows, sorted unless the query orders them; equal numbers of several types are equal."""
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
@@ -143,6 +150,8 @@ def answer(table: pa.Table, query: RandomQuery) -> Answer:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return value
     number = round(float(value), 6)

@@ -258,7 +258,7 @@ class _Generator:
 
     def _window(self, columns: Sequence[_Column]) -> _Column:
         rng = self._rng
-        parts, order = rng.choice(columns).text, rng.choice(columns)
+        parts, order = self._value(columns, 0).text, rng.choice(columns)
         by = rng.choice([f"partition by {parts} ", f"partition by {parts} ", ""])
         direction, nulls = rng.choice(["", "desc "]), rng.choice(["first", "last"])
         sort = f"order by {order.text} {direction}nulls {nulls}"

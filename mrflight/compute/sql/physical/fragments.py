@@ -7,12 +7,14 @@ of the inputs. An `Exchange` brings the rows of one fragment to the tasks of ano
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
 from mrflight.compute.sql.physical.limits import Limits
 from mrflight.compute.sql.physical.matched_keys import (
     KeyedExchange,
@@ -20,7 +22,8 @@ from mrflight.compute.sql.physical.matched_keys import (
     is_having,
     join_keys,
 )
-from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
+from mrflight.compute.sql.physical.mends import Mends
+from mrflight.compute.sql.physical.nodes import JOINS, MERGES, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.ordering import (
     OrderKey,
     last_merge,
@@ -56,7 +59,7 @@ class Exchange(msgspec.Struct, frozen=True):
     source: FragmentPlan | str
     """A fragment, or the name of a table."""
     keys: tuple[int, ...] = ()
-    """The positions of the columns of a hash."""
+    """The positions of the columns of a hash, from the end for those that are computed."""
     order: tuple[OrderKey, ...] = ()
     """The keys of ranges."""
     rows: int | None = None
@@ -106,6 +109,8 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     """Its nodes for people: from the root on, each before those below it."""
     threads: int = 1
     """The threads of a task."""
+    computed: tuple[bytes, ...] = ()
+    """Expressions that are keys of a hash. Their values are sent after the columns of the plan."""
 
     @property
     def exchanges(self) -> dict[bytes, Exchange]:
@@ -130,6 +135,9 @@ class _Draft(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     lost_order: bool = False
     """True if its rows were sorted below an exchange, and DataFusion may have relied on that."""
+    is_apart: bool = False
+    """True if a task has a partition for each branch of a union, and not one. DataFusion may rely
+    on the order of each, or on a column that is the same in all of its rows."""
 
     @property
     def is_fed(self) -> bool:
@@ -148,6 +156,7 @@ class _Draft(msgspec.Struct, frozen=True):
             tuple(scan for draft in below for scan in draft.small_scans),
             (node.text, *(line for draft in below for line in draft.lines)),
             any(draft.lost_order for draft in below) and node.kind != "SortExec",
+            any(draft.is_apart for draft in below) and node.kind not in MERGES,
         )
 
     def matched(self, by: Sequence[_Keyed], given: Sequence[_Keyed]) -> _Draft:
@@ -173,6 +182,15 @@ class _Draft(msgspec.Struct, frozen=True):
         """The same, below an operator that holds all of its rows in memory."""
         return replace(self, inputs=tuple(replace(each, is_held=True) for each in self.inputs))
 
+    @property
+    def together(self) -> _Draft:
+        """The same rows as one partition in each task."""
+        if not self.is_apart:
+            return self
+        one = encode_field(of.COALESCE_NODE, encode_field(1, self.encoded))
+        lines = ("CoalescePartitionsExec", *self.lines)
+        return replace(self, encoded=one, lines=lines, lost_order=True, is_apart=False)
+
 
 def cut(root: Node, limits: Limits, tables: Mapping[str, str]) -> FragmentPlan:
     """Return the fragment at the root of a plan, which all others lead to.
@@ -196,8 +214,8 @@ def whole(root: Node, tables: Mapping[str, str], threads: int) -> FragmentPlan:
     fed = [node for node in scans if node.scanned_file in tables]
     inputs = (Input(each.encoded, Exchange("gather", tables[each.scanned_file])) for each in fed)
     read = tuple(node.encoded for node in scans if node not in fed)
-    encoded, lines = root.encoded, tuple(node.text for node in nodes)
-    if root.partitions > 1:
+    encoded, lines = Mends(root).whole(), tuple(node.text for node in nodes)
+    if root.partitions > 1:  # which feed one another, so that all have to be asked at once
         encoded = encode_field(of.COALESCE_NODE, encode_field(1, encoded))
         lines = ("CoalescePartitionsExec", *lines)
     return FragmentPlan(encoded, tuple(inputs), read, 1, (), lines, threads)
@@ -211,19 +229,27 @@ class _Cutter:
         self._tables = tables
         self._most = max(node.partitions for node in root.walk())
         self._last_merge = last_merge(root)
+        self._mends = Mends(root)
         self._drafts: dict[tuple[int, bool], _Draft] = {}
-        self._fragments: dict[bytes, FragmentPlan] = {}
+        self._fragments: dict[tuple[bytes, tuple[bytes, ...]], FragmentPlan] = {}
         self._exchanges: dict[tuple[int, Way, tuple[int, ...]], int] = {}
 
-    def fragment(self, node: Node) -> FragmentPlan:
+    def fragment(self, node: Node, computed: tuple[bytes, ...] = ()) -> FragmentPlan:
         """Return the fragment that has a node as its root; the same one for equal subtrees."""
-        if (known := self._fragments.get(node.encoded)) is not None:
+        at = node.encoded, computed
+        if (known := self._fragments.get(at)) is not None:
             return known
         draft = self._draft(node)
         made = FragmentPlan(
-            draft.encoded, draft.inputs, draft.scans, draft.tasks, draft.small_scans, draft.lines
+            draft.encoded,
+            draft.inputs,
+            draft.scans,
+            draft.tasks,
+            draft.small_scans,
+            draft.lines,
+            computed=computed,
         )
-        self._fragments[node.encoded] = made
+        self._fragments[at] = made
         return made
 
     def _draft(self, node: Node, *, by_keys: bool = False) -> _Draft:
@@ -241,7 +267,7 @@ class _Cutter:
             return self._leaf(node)
         if node.kind == "RepartitionExec":
             return self._repartition(node, by_keys)
-        if node.kind in ("CoalescePartitionsExec", "SortPreservingMergeExec"):
+        if node.kind in MERGES:
             return self._merge(node)
         if node.kind in JOINS:
             left, right = self._join(node, by_keys)
@@ -256,10 +282,12 @@ class _Cutter:
             encoded = sorted_for(node.encoded, draft.encoded)
             draft = replace(draft, encoded=encoded, lines=("SortExec: for windows", *draft.lines))
             made = _Draft.over(node, draft)
-            return replace(made, encoded=as_sorted(made.encoded), lost_order=True)
+            encoded = self._mends.node(node, as_sorted(made.encoded))
+            return replace(made, encoded=encoded, lost_order=True)
         if draft.lost_order and node.kind == "LocalLimitExec":
             return draft  # which rows are the first ones is decided where all are merged
-        return _Draft.over(node, draft)
+        made = _Draft.over(node, draft)
+        return replace(made, encoded=self._mends.node(node, made.encoded))
 
     def _leaf(self, node: Node) -> _Draft:
         if not node.is_scan:
@@ -275,52 +303,52 @@ class _Cutter:
         given = Input(part, Exchange(way, table, rows=node.rows))
         return _Draft(part, tasks, (given,), lines=(f"Table: {table}",))
 
-    def _exchange(
-        self,
-        way: Way,
-        child: Node,
-        tasks: int,
-        keys: Sequence[int] = (),
-        order: Sequence[OrderKey] = (),
-    ) -> _Draft:
-        rows = child.rows
-        if rows is not None and is_having(child):
-            rows //= _HAVING_FRACTION  # DataFusion expects up to all groups
-        exchange = Exchange(way, self.fragment(child), tuple(keys), tuple(order), rows)
+    def _exchange(self, way: Way, child: Node, tasks: int) -> _Draft:
+        return self._sent(Exchange(way, self.fragment(child), rows=_expected(child)), tasks)
+
+    def _sent(self, exchange: Exchange, tasks: int) -> _Draft:
         # Equal parts of a plan may be distributed in several ways within one fragment.
-        key = id(exchange.source), way, exchange.keys
+        key = id(exchange.source), exchange.way, exchange.keys
         number = self._exchanges.setdefault(key, len(self._exchanges))
         part = encode_field(of.MERGE_NODE, encode_field(_PLACEHOLDER, number))
-        return _Draft(part, tasks, (Input(part, exchange),), lines=(f"Exchange: {way}",))
+        return _Draft(part, tasks, (Input(part, exchange),), lines=(f"Exchange: {exchange.way}",))
 
     def _repartition(self, node: Node, by_keys: bool) -> _Draft:
         (child,) = node.children
-        if (keys := node.hash_columns) is not None:
-            draft = self._exchange("hash", child, node.partitions, keys)
-            return replace(draft, lost_order=node.keeps_order)
-        # It only lets more threads work on the same rows. Here tasks are what works.
-        return self._draft(child, by_keys=by_keys)
+        if not node.is_hashed:
+            # It only lets more threads work on the same rows. Here tasks are what works.
+            return self._draft(child, by_keys=by_keys)
+        keys = hash_keys(node.encoded)
+        columns = [column_of(key) for key in keys]
+        computed = [key for key, column in zip(keys, columns, strict=True) if column is None]
+        ends = count(-len(computed))
+        places = tuple(next(ends) if column is None else column for column in columns)
+        source = self.fragment(child, tuple(computed))
+        exchange = Exchange("hash", source, places, rows=_expected(child))
+        return replace(self._sent(exchange, node.partitions), lost_order=node.keeps_order)
 
     def _merge(self, node: Node) -> _Draft:
         """Cut below a node that brings all rows together, unless one task has them all anyway."""
         (child,) = node.children
         below = self._draft(child)
-        is_sorted = below.tasks == 1 and child.kind == "SortExec"
+        is_sorted = below.tasks == 1 and not below.lost_order
         if below.tasks > 1:
             below = self._ranges(node) or self._exchange("gather", child, 1)
         draft = _Draft.over(node, below)
-        if node.kind == "CoalescePartitionsExec" or is_sorted:
+        if is_sorted or node.kind == "CoalescePartitionsExec":
             return draft
-        # What was gathered or united is one partition, and not in order as a whole.
+        # It is one partition, and not in order as a whole.
         _, merge = only_field(draft.encoded)
-        return replace(draft, encoded=encode_field(of.SORT_NODE, merge))
+        return replace(draft, encoded=encode_field(of.SORT_NODE, merge), lost_order=False)
 
     def _ranges(self, merge: Node) -> _Draft | None:
         """Give each task a range of the rows below a merge; None if one task sorts them all."""
         order = leading_columns(merge.encoded) if merge is self._last_merge else ()
         if not order or not self._limits.divide(merge):
             return None
-        return self._exchange("range", unsorted(merge), self._most, order=order)
+        below = unsorted(merge)
+        exchange = Exchange("range", self.fragment(below), order=order, rows=below.rows)
+        return self._sent(exchange, self._most)
 
     def _join(self, node: Node, by_keys: bool) -> tuple[_Draft, _Draft]:
         """Return both sides of a join."""
@@ -330,7 +358,7 @@ class _Cutter:
                 # Above a repartition nobody needs the rows of a key together: the join itself has
                 # all rows of the left side that could match.
                 (built,), (streamed,) = left.children, right.children
-                return self._broadcast(built), self._draft(streamed)
+                return self._broadcast(built), self._draft(streamed).together
             return self._keyed_sides(node)
         built_draft, streamed_draft = self._draft(left), self._draft(right, by_keys=by_keys)
         if node.keeps_left and streamed_draft.tasks > 1:
@@ -353,7 +381,8 @@ class _Cutter:
         for child, columns in zip(join.children, keys, strict=True):
             if is_having(child):
                 # Few groups are left, and known before the rows of the other side are sent.
-                draft = self._exchange("hash", child, child.partitions, columns)
+                exchange = Exchange("hash", self.fragment(child), columns, rows=_expected(child))
+                draft = self._sent(exchange, child.partitions)
                 drafts.append(draft)
                 found.append([_Keyed(draft.encoded, draft.inputs[0].exchange.rows, is_filter=True)])
             else:
@@ -380,7 +409,7 @@ class _Cutter:
 
     def _is_cut(self, node: Node) -> bool:
         """Return whether rows are sent to other tasks at a repartition that was looked at."""
-        return node.hash_columns is not None and not self._drafts.keys().isdisjoint(
+        return node.is_hashed and not self._drafts.keys().isdisjoint(
             {(id(node), True), (id(node), False)}
         )
 
@@ -399,26 +428,37 @@ class _Cutter:
         draft = self._draft(node)
         if draft.tasks == 1 and not draft.inputs and self._limits.are_few(node):
             # To read a small file costs less than to send its rows to everyone.
-            return replace(draft, scans=(), small_scans=draft.scans + draft.small_scans)
+            few = replace(draft, scans=(), small_scans=draft.scans + draft.small_scans)
+            return few.together
         return self._exchange("gather", node, 1)
 
     def _union(self, node: Node, by_keys: bool) -> _Draft:
         """Let each task run its part of every branch.
 
         If some branches read partitions, the others have to. The rows of a branch that one task
-        makes go to the first task.
+        makes go to the first task. Branches stay apart, as each may be sorted, unless they have the
+        rows of the same keys.
         """
         drafts = [self._draft(child, by_keys=by_keys) for child in node.children]
         tasks = max(draft.tasks for draft in drafts)
         if tasks > 1 and any(draft.tasks == 1 or draft.is_fed for draft in drafts):
             ways: list[Way] = ["first" if draft.tasks == 1 else "any" for draft in drafts]
             drafts = [
-                draft if draft.is_fed and draft.tasks > 1 else self._exchange(way, child, tasks)
+                draft
+                if draft.is_fed and draft.tasks > 1
+                else replace(self._exchange(way, child, tasks), lost_order=True)
                 for child, draft, way in zip(node.children, drafts, ways, strict=True)
             ]
         draft = _Draft.over(node, *drafts)
+        if node.kind == "UnionExec":
+            return replace(draft, is_apart=True)
         _, union = only_field(draft.encoded)
-        # In a task the union is one partition, also where the plan lays partitions of branches
-        # side by side because all have the rows of the same keys.
-        one = encode_field(of.COALESCE_NODE, encode_field(1, encode_field(of.UNION_NODE, union)))
-        return replace(draft, encoded=one, lines=("CoalescePartitionsExec", *draft.lines))
+        made = replace(draft, encoded=encode_field(of.UNION_NODE, union), is_apart=True)
+        return made.together
+
+
+def _expected(node: Node) -> int | None:
+    """Return how many rows a node is expected to make; None if that is not known."""
+    if node.rows is None or not is_having(node):
+        return node.rows
+    return node.rows // _HAVING_FRACTION  # DataFusion expects up to all groups

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mrflight.compute.sql.physical import plan_fields as of
+from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys
 from mrflight.compute.sql.physical.protobuf import number_of, only_field, with_children
 from mrflight.compute.sql.physical.scans import files_of, groups_of
 
@@ -18,6 +19,7 @@ _JOIN_TYPE = re.compile(r"join_type=(\w+)")
 
 JOINS = ("HashJoinExec", "NestedLoopJoinExec", "CrossJoinExec", "SortMergeJoinExec")
 UNIONS = ("UnionExec", "InterleaveExec")
+MERGES = ("CoalescePartitionsExec", "SortPreservingMergeExec")
 WINDOWS = ("WindowAggExec", "BoundedWindowAggExec")
 _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")
@@ -86,15 +88,22 @@ class Node:
         return len(groups_of(self.encoded)) if self.is_scan else self._plan.partition_count
 
     @property
+    def is_hashed(self) -> bool:
+        """True for a repartition by the hash of keys, False for one that deals rows out in turn."""
+        is_repartition = self.kind == "RepartitionExec"
+        return is_repartition and self._plan.output_partitioning.scheme == "Hash"
+
+    @property
     def hash_columns(self) -> tuple[int, ...] | None:
         """The positions of the columns by whose hash a repartition distributes rows.
 
-        None for a repartition that deals them out in turn.
+        None for one that deals them out in turn, or if a key is computed.
         """
-        partitioning = self._plan.output_partitioning
-        if partitioning.scheme != "Hash":
+        if not self.is_hashed:
             return None
-        return tuple(int(each.rpartition("@")[2]) for each in partitioning.hash_expressions or ())
+        found = [column_of(key) for key in hash_keys(self.encoded)]
+        columns = tuple(each for each in found if each is not None)
+        return columns if len(columns) == len(found) else None
 
     @property
     def keeps_order(self) -> bool:

@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+PROJECTION_NODE: Final = 4
+"""``PhysicalPlanNode.projection``. Its field 1 is the input."""
+PARTITIONING: Final = 5
+"""``RepartitionExecNode.partitioning``."""
+HASH: Final = 2
+"""``Partitioning.hash``."""
+HASH_KEYS: Final = 1
+"""``PhysicalHashRepartition.hash_expr``."""
 COALESCE_NODE: Final = 13
 """``PhysicalPlanNode.merge``: coalesces partitions. Its field 1 is the input."""
 UNION_NODE: Final = 19
@@ -20,6 +28,8 @@ SORT_KEYS: Final = 2
 """``SortExecNode.expr``: a key each."""
 SORT_FETCH: Final = 3
 """``SortExecNode.fetch``: -1 for all rows."""
+ALL_ROWS: Final = 2**64 - 1
+"""-1 as a varint."""
 SORT_KEY: Final = 10
 """``PhysicalExprNode.sort``, whose fields are the next two."""
 SORTED: Final = 1
@@ -34,14 +44,26 @@ CHOSEN_COLUMNS: Final = 9
 """``projection`` of ``HashJoinExecNode`` and ``FilterExecNode``: positions of columns."""
 PROJECTION_EXPRESSIONS: Final = 2
 """``ProjectionExecNode.expr``."""
+EXPRESSION_NAMES: Final = 3
+"""``ProjectionExecNode.expr_name``: the name of each column."""
 GROUPS: Final = 1
 """``AggregateExecNode.group_expr``."""
 COLUMN: Final = 1
 """``PhysicalExprNode.column``."""
+COLUMN_NAME: Final = 1
+"""``PhysicalColumn.name``."""
 COLUMN_POSITION: Final = 2
 """``PhysicalColumn.index``."""
 WINDOW_EXPRESSIONS: Final = 2
 """``WindowAggExecNode.window_expr``."""
+WINDOW_AGGREGATE: Final = 3
+"""``PhysicalWindowExprNode.user_defined_aggr_function``: its name."""
+WINDOW_NAME: Final = 8
+"""``PhysicalWindowExprNode.name``: what is computed, as a text."""
+WINDOW_FUNCTION: Final = 10
+"""``PhysicalWindowExprNode.user_defined_window_function``: its name."""
+WINDOW_IGNORES_NULLS: Final = 11
+"""``PhysicalWindowExprNode.ignore_nulls``."""
 WINDOW_PARTITIONS: Final = 5
 """``WindowAggExecNode.partition_keys``."""
 WINDOW_MODES: Final = (7, 8, 9)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.nodes import UNIONS
-from mrflight.compute.sql.physical.protobuf import replaced
+from mrflight.compute.sql.physical.protobuf import encode_field, replaced
 from mrflight.compute.sql.physical.scans import named, reading
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class PlanProbe:
         """Return the schema of a plan, all of whose scans read nothing."""
         from datafusion import ExecutionPlan
 
-        joined = replaced(self._joined, self._inner, plan)
+        one = encode_field(of.COALESCE_NODE, encode_field(1, plan))  # a union has several
+        joined = replaced(self._joined, self._inner, one)
         node = ExecutionPlan.from_bytes(self._session, joined)
-        (batch,) = (each.to_pyarrow() for each in self._session.execute(node, 0))
-        return pa.schema(list(batch.schema)[1:])
+        rows = next(iter(self._session.execute(node, 0)))  # a series has as many as it likes
+        return pa.schema(list(rows.to_pyarrow().schema)[1:])
 
     def lines(self, plan: bytes, known: Sequence[str]) -> tuple[str, ...]:
         """Return a line for each operator that a task decodes; ``known`` are those of the plan.

@@ -11,9 +11,6 @@ from mrflight.compute.sql.physical.protobuf import (
     with_values,
 )
 
-_ALL_ROWS = 2**64 - 1
-"""-1 as a varint."""
-
 
 def sorted_for(window: bytes, child: bytes) -> bytes:
     """Return a sort of the rows below a window, as `as_sorted` needs them."""
@@ -23,7 +20,7 @@ def sorted_for(window: bytes, child: bytes) -> bytes:
     sort += b"".join(
         encode_field(of.SORT_KEYS, encode_field(of.SORT_KEY, each)) for each in keys + order
     )
-    return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, _ALL_ROWS))
+    return encode_field(of.SORT_NODE, sort + encode_field(of.SORT_FETCH, of.ALL_ROWS))
 
 
 def has_sorted_rows(window: Node) -> bool:

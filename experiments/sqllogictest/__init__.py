@@ -1,0 +1,1 @@
+"""DataFusion's own tests of its SQL, by the stages of mrflight's plans."""

@@ -1,0 +1,1 @@
+"""TPC-DS by ``mrflight sql``: its tables and queries, their answers, and the runs."""
