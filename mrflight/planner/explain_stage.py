@@ -94,7 +94,11 @@ class StageExplanation(msgspec.Struct, frozen=True):
             by_what = "for each partition"
         elif stage.reads_files:
             by_what = "for each group of files"
-        yield "tasks", f"one {by_what}, {stage.tasks:,}" if stage.tasks > 1 else "one"
+        alone = "one"
+        if stage.why_whole:
+            threads = format_count(stage.fragment.threads, "thread")
+            alone = f"one with {threads} for the whole query: {stage.why_whole}"
+        yield "tasks", f"one {by_what}, {stage.tasks:,}" if stage.tasks > 1 else alone
         for name, section in self.stage.spec.inputs.items():
             if name == stage.streamed and stage.reads_files:
                 continue

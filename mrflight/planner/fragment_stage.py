@@ -46,6 +46,8 @@ class FragmentStage(msgspec.Struct, frozen=True):
     """The inputs whose rows are sent only with keys that another input has."""
     expected_rows: Mapping[str, int | None] = msgspec.field(default_factory=dict)
     """How many rows of an input are expected; None if that is not known."""
+    why_whole: str = ""
+    """Why one task runs the whole query; empty if it was cut."""
     scanned: Mapping[str, ScannedKeys] = msgspec.field(default_factory=dict)
     """The columns of scans that are the keys of an input."""
 

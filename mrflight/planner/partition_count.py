@@ -84,6 +84,8 @@ class QueryDivision(msgspec.Struct, frozen=True):
     """The threads of the only task, if there is one."""
     broadcast_bytes: int
     """What a table may take in the memory of a task, to be sent to all tasks."""
+    why_whole: str = ""
+    """Why one task runs all of it."""
 
     @property
     def is_whole(self) -> bool:
@@ -102,11 +104,13 @@ def divide_query(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPla
     broadcast = min(_BROADCAST_BYTES, memory.reducer // 2 // 6)
     counted = count_partitions(spec, rows_bytes, workers, memory)
     if counted.number == 1:
-        return QueryDivision(1, threads, broadcast)
+        is_set = counted.reason == "set"
+        why = "shuffle.partitions is 1" if is_set else "its tables are small"
+        return QueryDivision(1, threads, broadcast, why)
     if counted.reason == "set":
         return QueryDivision(counted.number, threads, broadcast)
     if threads > 1 and rows_bytes <= threads * memory.reducer // 4:
-        return QueryDivision(1, threads, broadcast)
+        return QueryDivision(1, threads, broadcast, "all rows fit into memory")
     each = min(_QUERY_PARTITION_BYTES, max(1, memory.reducer // 4))
     number = min(counted.number, max(2 * workers, -(-rows_bytes // each)))
     return QueryDivision(number, threads, broadcast)

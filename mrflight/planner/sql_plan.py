@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.engine import EXACT, query, quoted, translate_errors
-from mrflight.compute.sql.physical.fragments import FragmentPlan, cut, whole
+from mrflight.compute.sql.physical.fragment_plan import FragmentPlan
+from mrflight.compute.sql.physical.fragments import cut, whole
 from mrflight.compute.sql.physical.limits import Limits
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.probe import PlanProbe, with_views
@@ -109,7 +110,7 @@ def plan_query(
             made = stages.build(plan)
         except KeyTypeError:  # such as a list, by which rows cannot be distributed
             stages = SqlStages(stage, by_name, planned.scanned, session, probe)
-            made = stages.build(planned.whole())
+            made = stages.build(planned.whole("a key has no hash, as lists and structs"))
     return made, stages.sources
 
 
@@ -232,7 +233,7 @@ class _Planned:
             self._expect_no_rows()
             root = self._root()
         if self._division.is_whole:
-            return whole(root, self._stand_ins, self._division.threads)
+            return whole(root, self._stand_ins, self._division.threads, self._division.why_whole)
         sorted_rows = _FEW_SORTED_ROWS if is_written else sys.maxsize
         limits = Limits(self._division.broadcast_bytes // _ROW_BYTES, sorted_rows)
         return cut(root, limits, self._stand_ins)
@@ -271,12 +272,12 @@ class _Planned:
         """
         self._division = replace(self._division, partitions=1)
         self._exact = {**self._exact, _PLAIN_SUBQUERIES: "true"}
-        return self.whole()
+        return self.whole("a subquery of one value is in the condition of an outer join")
 
-    def whole(self) -> FragmentPlan:
-        """Return the plan for one task."""
+    def whole(self, why: str) -> FragmentPlan:
+        """Return the plan for one task; ``why`` it cannot be divided is for people."""
         self._expect_no_rows()
-        return whole(self._root(), self._stand_ins, self._division.threads)
+        return whole(self._root(), self._stand_ins, self._division.threads, why)
 
 
 def _register_scanned(session: SessionContext, name: str, path: str) -> None:

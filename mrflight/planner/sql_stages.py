@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sorting import has_order
-from mrflight.compute.sql.physical.fragments import Exchange, FragmentPlan
+from mrflight.compute.sql.physical.fragment_plan import Exchange, FragmentPlan
 from mrflight.compute.sql.physical.hash_keys import with_computed
 from mrflight.compute.sql.physical.ordering import OrderKey
 from mrflight.compute.sql.physical.probe import PlanProbe, positional, with_views
@@ -244,6 +244,7 @@ class SqlStages:
             [self._scanned.shown(line) for line in self._probe.lines(fragment.plan, lines)],
             _filtered_by(plan, exchanges),
             {side: exchange.rows for side, exchange in exchanges.items()},
+            plan.why_whole,
             {
                 name: tuple(self._place(given.exchange.source, column) for column in given.scanned)
                 for given in plan.inputs

@@ -244,6 +244,32 @@ def test_what_a_user_gets_wrong(words: list[str], said: str, folder: Path) -> No
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("query", "partitions", "why"),
+    [
+        ("select count(*) from visits", '"auto"', "its tables are small"),
+        ("select count(*) from visits", "1", "shuffle.partitions is 1"),
+        (
+            "select a.page from visits a left join visits b on a.page = b.page and "
+            "a.seconds < (select min(seconds) from visits)",
+            "3",
+            "a subquery of one value is in the condition of an outer join",
+        ),
+        (
+            "select count(*) from (select array_agg(page) s from visits group by page) group by s",
+            "3",
+            "a key has no hash",
+        ),
+    ],
+)
+def test_an_explanation_says_why_one_task_runs_all(
+    query: str, partitions: str, why: str, folder: Path
+) -> None:
+    words = ["--table", "visits=visits.parquet", "--set", f"shuffle.partitions={partitions}"]
+    done = answer(folder, query, *words, "--explain", "--set", "cluster.workers=2")
+    assert f"one with 2 threads for the whole query: {why}" in done.stdout, done.stderr
+
+
 def test_an_explanation_names_what_moves(folder: Path) -> None:
     tables = ["--table", "visits=visits.parquet", "--table", "pages=pages.csv"]
     done = answer(folder, QUERIES["join"], *tables, "--explain", "--set", "shuffle.partitions=3")
