@@ -115,7 +115,8 @@ class ParquetFiles:
     ) -> JobPlan:
         kinds = dict.fromkeys(self._paths, way.tables)
         if way.tables == "mixed":
-            kinds = {"big": "files", "mid": "fed", "few": "delta", "none": "scanned"}
+            mixed = {"big": "files", "mid": "fed", "few": "delta", "none": "scanned"}
+            kinds = {name: mixed.get(name, "files") for name in self._paths}
         paths = {name: self._paths[name][kind] for name, kind in kinds.items()}
         spec = stages_in_process.query_spec(query.text, paths, way.partitions, functions)
         return stages_in_process.planned(
