@@ -55,7 +55,10 @@ def find_engines(options: argparse.Namespace) -> Engines:
         options.datafusion_python.absolute(),
     )
     installed = {each: interpreters.versions(each) for each in options.engines}
-    reasons = {each: engines.missing(each, found) for each, found in installed.items()}
+    reasons = {
+        each: all_engines.missing(each, found, engines.PACKAGES[each])
+        for each, found in installed.items()
+    }
     ours = interpreters.versions(engines.MRFLIGHT).get("datafusion")
     theirs = interpreters.versions(engines.DATAFUSION).get("datafusion")
     if engines.DATAFUSION in reasons and theirs != ours:

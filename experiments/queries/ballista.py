@@ -3,6 +3,7 @@
 from ballista import BallistaSessionContext, setup_test_cluster
 
 from experiments.queries.arguments import parse_arguments
+from experiments.queries.sessions import write_answer
 
 this = parse_arguments()
 host, port = setup_test_cluster()  # it has as many slots as cores
@@ -10,9 +11,4 @@ session = BallistaSessionContext(
     f"df://{host}:{port}",
     cluster_config={"datafusion.execution.target_partitions": str(this.threads)},
 )
-for name, path in this.tables.items():
-    session.register_parquet(name, path)
-for view in this.views:
-    session.sql(view)
-this.out.mkdir()
-session.sql(this.sql).write_parquet(str(this.out / "answer.parquet"))
+write_answer(session, this)

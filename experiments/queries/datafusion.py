@@ -6,6 +6,7 @@ Under a limit of memory it has the pool that lets operators spill, and else its 
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 
 from experiments.queries.arguments import parse_arguments
+from experiments.queries.sessions import write_answer
 
 this = parse_arguments()
 runtime = None
@@ -13,9 +14,4 @@ if this.memory_bytes is not None:
     runtime = RuntimeEnvBuilder().with_temp_file_path(str(this.out.parent))
     runtime = runtime.with_fair_spill_pool(this.memory_bytes)
 session = SessionContext(SessionConfig().with_target_partitions(this.threads), runtime)
-for name, path in this.tables.items():
-    session.register_parquet(name, path)
-for view in this.views:
-    session.sql(view)
-this.out.mkdir()
-session.sql(this.sql).write_parquet(str(this.out / "answer.parquet"))
+write_answer(session, this)

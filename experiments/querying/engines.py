@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,16 +59,6 @@ class Interpreters:
     def versions(self, engine: str) -> dict[str, str]:
         """Return the versions of the engine's packages that are installed."""
         return engines.versions(self.of(engine), list(PACKAGES[engine]))
-
-
-def missing(engine: str, installed: Mapping[str, str]) -> str | None:
-    """Return what an engine lacks to take part."""
-    absent = [name for name in PACKAGES[engine] if name not in installed]
-    if absent:
-        return f"{' and '.join(absent)} not installed"
-    if engine == "pyspark" and shutil.which("java") is None:
-        return "java is not installed"
-    return None
 
 
 @dataclass(frozen=True)
