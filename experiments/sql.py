@@ -82,7 +82,7 @@ def cases(
     if "limited" in options.parts:
         yield from queries.limited(data, right, options.memory, found.interpreters)
     if "fixed" in options.parts:
-        yield from fixed_cost.cases(options.data.absolute(), found.interpreters)
+        yield from fixed_cost.cases(options.data.absolute(), found.interpreters, options.repeats)
     if "bytes" in options.parts:
         yield from shuffled.cases(data, right, here)
     if "clicks" in options.parts:
@@ -122,6 +122,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--queries", type=names, default=queries.QUERIES, help="default: all")
     parser.add_argument("--engines", type=names, default=engines.ENGINES, help="default: all")
     parser.add_argument("--rows", type=int, default=15_000_000, help="of clicks")
+    parser.add_argument("--repeats", type=int, default=5, help="in a round, of the part fixed")
     parser.add_argument("--memory", type=parse_bytes, default=2 << 30, help="in the part limited")
     parser.add_argument("--fill", type=parse_bytes, default=4 << 30, help="used before each case")
     add_common(parser)

@@ -15,7 +15,6 @@ from experiments.querying.cases import Case, Way
 from experiments.querying.queries import checked
 
 ROWS = 1000
-REPEATS = 5
 SMALL = "1,000 rows"
 STAGES = "stages "
 """The names of queries of several stages begin with it, and end with their number."""
@@ -24,7 +23,7 @@ LEVELS = (1, 9)
 """The number of aggregations above each other; each has other groups, and needs a shuffle."""
 
 
-def cases(folder: Path, interpreters: engines.Interpreters) -> Iterator[Case]:
+def cases(folder: Path, interpreters: engines.Interpreters, repeats: int) -> Iterator[Case]:
     """Yield the cases. Their file and the texts of the queries are written to a folder."""
     data = folder / "rows-1000"
     data.mkdir(parents=True, exist_ok=True)
@@ -36,13 +35,13 @@ def cases(folder: Path, interpreters: engines.Interpreters) -> Iterator[Case]:
         engine: _way(engine, query, interpreters.of(engine))
         for engine in (engines.MRFLIGHT, engines.DATAFUSION, engines.WITH_PANDAS)
     }
-    yield Case(SMALL, ways, checked(SMALL, right), REPEATS)
+    yield Case(SMALL, ways, checked(SMALL, right), repeats)
     total = pa.table({"v": [sum(range(ROWS))]})
     for levels in LEVELS:
         query = _written(data, f"levels-{levels}", nested(levels))
         ways = {engines.SHUFFLED: _way(engines.SHUFFLED, query, interpreters.here)}
         name = f"{STAGES}{_stages(query, interpreters.here)}"
-        yield Case(name, ways, checked(name, total), REPEATS)
+        yield Case(name, ways, checked(name, total), repeats)
 
 
 def nested(levels: int) -> str:

@@ -104,7 +104,7 @@ class TestSmallExperiments:
             (
                 "sql",
                 [
-                    *("--scale", "0.01", "--rounds", 1, "--queries", "q3,q15"),
+                    *("--scale", "0.01", "--rounds", 1, "--repeats", 1, "--queries", "q3"),
                     *("--engines", "mrflight,mrflight-shuffled,datafusion,daft"),
                     *("--rows", 20_000, "--fill=0 B"),
                 ],
