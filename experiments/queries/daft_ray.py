@@ -18,3 +18,4 @@ ray.init(
 daft.daft.set_runner_ray()
 daft.write()
 ray.shutdown()
+os._exit(0)  # as in `daft`
