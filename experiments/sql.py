@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,9 @@ from experiments.oracle import WrongResultError
 from experiments.querying import answers, clicks, engines, fixed_cost, page, queries, shuffled
 from experiments.querying.cases import Case
 from mrflight.units import parse_bytes
+
+_FOLDERS = re.compile(r"(?<![\w/:])/(?:[\w.+-]+/)+")
+_SAID_CHARACTERS = 300
 
 PARTS = ("queries", "limited", "fixed", "bytes", "clicks")
 
@@ -107,11 +111,18 @@ def run(case: Case, engine: str, limit_s: float) -> runs.Run:
         ended, timed = runs.measured(case.ways[engine](Path(folder)), limit_s)
         made = {"case": case.name, "engine": engine, **ended}
         if made["outcome"] != runs.FINISHED:
-            return made
+            return made | {"said": reason(made["said"])}
         try:
             return made | case.check(Path(folder), timed.stdout)
         except WrongResultError as wrong:
             return made | {"outcome": runs.WRONG, "said": str(wrong)}
+
+
+def reason(said: str) -> str:
+    """Return the last line that names an error, or the last one, without folders."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or [""]
+    named = [line for line in lines if "Error" in line or "Exception" in line]
+    return _FOLDERS.sub("", (named or lines)[-1])[:_SAID_CHARACTERS]
 
 
 def _options() -> argparse.Namespace:

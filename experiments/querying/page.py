@@ -10,8 +10,6 @@ from experiments.comparison.results import Results
 from experiments.comparison.runs import FINISHED, Run
 from experiments.querying import engines, figures
 
-_SAID_CHARACTERS = 200
-
 
 def write(results: Results, absent: Mapping[str, str], folder: Path) -> str:
     """Write ``sql.md`` to a folder, and return it."""
@@ -37,7 +35,7 @@ def write(results: Results, absent: Mapping[str, str], folder: Path) -> str:
         heads = ("query", "with runtime filters, MiB", "without, MiB", "ratio")
         lines += ["## Bytes shuffled", _table(heads, cells)]
     if cells := _failures(results):
-        heads = ("case", "engine", "how it ended", "reason")
+        heads = ("engine", "how it ended", "reason", "cases")
         lines += ["## Runs without a right result", _table(heads, cells)]
     page = "\n\n".join(lines) + "\n"
     (folder / "sql.md").write_text(page)
@@ -81,20 +79,13 @@ def _cell(value: float | None) -> str:
 
 
 def _failures(results: Results) -> list[list[str]]:
-    """Return a row for each engine that had no right result of a case in some round."""
+    """Return a row for each way in which an engine had no right result, with the cases."""
     failed: dict[tuple[str, str], list[Run]] = {}
     for run in results.runs:
         if run["outcome"] != FINISHED:
-            failed.setdefault((run["case"], run["engine"]), []).append(run)
-    return [
-        [case, engine, "; ".join(endings(runs)), _reason(runs[-1].get("said", ""))]
-        for (case, engine), runs in failed.items()
-    ]
-
-
-def _reason(said: str) -> str:
-    """Return the last line that names an error, or the last one."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or [""]
-    named = [line for line in lines if "Error" in line or "Exception" in line]
-    line = (named or lines)[-1].replace("|", "\\|")
-    return line if len(line) <= _SAID_CHARACTERS else f"{line[:_SAID_CHARACTERS]}..."
+            failed.setdefault((run["engine"], run["case"]), []).append(run)
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for (engine, case), runs in failed.items():
+        what = engine, "; ".join(endings(runs)), runs[-1].get("said", "").replace("|", "\\|")
+        alike.setdefault(what, []).append(case)
+    return [[*what, ", ".join(cases)] for what, cases in alike.items()]

@@ -104,6 +104,24 @@ def ended(case: str, engine: str, outcome: str = "finished", **found: float) -> 
     return {"case": case, "engine": engine, "round": 0, "outcome": outcome, "wall_s": 1.0, **found}
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "Traceback:\n  ValueError: no '/tmp/a-b/c.parquet'\n  at b.py\n",
+            "ValueError: no 'c.parquet'",
+        ),
+        ("one\nmrflight: too little\n\n", "mrflight: too little"),
+        ("", ""),
+    ],
+    ids=str,
+)
+def test_the_reason_of_a_failure_is_the_line_with_the_error(said: str, reason: str) -> None:
+    from experiments import sql
+
+    assert sql.reason(said) == reason
+
+
 def test_a_reference_to_a_newer_glibc_becomes_weak() -> None:
     import struct
 
