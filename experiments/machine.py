@@ -19,6 +19,12 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def use_cores(count: int) -> None:
+    """Keep this process, and all that it starts, to so many cores, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
 def fill_memory(size: int) -> None:
     """Use memory and let it go, in a process that ends.
 

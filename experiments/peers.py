@@ -11,7 +11,6 @@ again. Runs that are in peers.json are not repeated, so a stopped comparison con
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from experiments import datasets, machine
 from experiments.comparison import checks, engines, inputs, page, runs
 from experiments.comparison.cases import CAP_SHARE, CAPPED, JOBS, Case, Sizes, cases
+from experiments.comparison.options import add_common, names, refuse_unknown
 from experiments.comparison.results import Results
 from experiments.datasets import WORK
 from mrflight.units import parse_bytes
@@ -32,7 +32,7 @@ def compare(
     due = [
         (number, engine)
         for number in range(options.rounds)
-        for engine in _in_turn(taking_part, number)
+        for engine in runs.in_turn(taking_part, number)
         if results.is_due(case, engine, number)
     ]
     if not due:
@@ -54,24 +54,8 @@ def compare(
             run = runs.run(engine, assignment, interpreters, options.time_limit, oracle)
         results.add(run | {"round": number})
         well &= run["outcome"] not in (runs.FAILED, runs.WRONG)
-        print(_line(case, number, run), file=sys.stderr, flush=True)
+        print(page.line(case, number, run), file=sys.stderr, flush=True)
     return well
-
-
-def _in_turn(taking_part: Sequence[str], number: int) -> list[str]:
-    first = number % len(taking_part)
-    return [*taking_part[first:], *taking_part[:first]]
-
-
-def _line(case: Case, number: int, run: runs.Run) -> str:
-    peak = (page.peak_bytes(run) or 0) / 2**20
-    figures = f"{run['wall_s']:.2f} s, {run['cpu_s']:.2f} s of CPU, {peak:,.0f} MiB"
-    line = f"{case.name}, round {number + 1}: {run['engine']} {run['outcome']}: {figures}"
-    return line + "".join(f"\n    {line}" for line in run.get("said", "").splitlines()[-5:])
-
-
-def _names(text: str) -> list[str]:
-    return text.split(",")
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -81,8 +65,8 @@ def _numbers(text: str) -> tuple[float, ...]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     every = [*JOBS, *(f"{name}{CAPPED}" for name in JOBS)]
-    parser.add_argument("--jobs", type=_names, default=every, help=f"of {', '.join(every)}")
-    parser.add_argument("--engines", type=_names, default=engines.ENGINES, help="default: all")
+    parser.add_argument("--jobs", type=names, default=every, help=f"of {', '.join(every)}")
+    parser.add_argument("--engines", type=names, default=engines.ENGINES, help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=15_000_000, help="of clicks and zipf")
     parser.add_argument(
@@ -93,16 +77,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--fill", type=parse_bytes, default=4 << 30, help="memory used and let go before each run"
     )
-    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per run")
-    parser.add_argument("--cores", type=int, default=machine.cores(), help="for every engine")
-    parser.add_argument(
-        "--python",
-        type=Path,
-        default=Path(os.environ.get("MRFLIGHT_PEERS_PYTHON", sys.executable)),
-        help="the interpreter that has the peers; default: $MRFLIGHT_PEERS_PYTHON, or this one",
-    )
+    add_common(parser)
     parser.add_argument("--set", action="append", default=[], help="passed to mrflight's driver")
-    parser.add_argument("--data", type=Path, default=WORK / "data", help="inputs are kept there")
     parser.add_argument("--work", type=Path, help="where a run's temporary folder is made")
     parser.add_argument("--out", type=Path, default=WORK / "peers")
     options = parser.parse_args()
@@ -115,8 +91,7 @@ def _options() -> argparse.Namespace:
     except ValueError as wrong:
         parser.error(str(wrong))
     options.data, options.python = options.data.absolute(), options.python.absolute()
-    if unknown := set(options.engines) - set(engines.ENGINES):
-        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(engines.ENGINES)}")
+    refuse_unknown(parser, options.engines, engines.ENGINES)
     return options
 
 
@@ -129,8 +104,7 @@ def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end
     options = _options()
-    if hasattr(os, "sched_setaffinity"):  # inherited by all processes that this one starts
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    machine.use_cores(options.cores)
     ours = engines.versions(engines.here(), ["mrflight", "pyarrow", "deltalake"])
     peers = [name for engine, name in engines.PACKAGES.items() if engine != engines.MRFLIGHT]
     theirs = engines.versions(options.python, [*peers, "deltalake"])

@@ -30,6 +30,8 @@ import pyarrow.parquet as pq
 from experiments import datasets, machine, mrflight_job, timed_process
 from experiments.comparison import engines
 from experiments.comparison.inputs import with_plain_strings
+from experiments.comparison.options import add_common, names, refuse_unknown
+from experiments.comparison.runs import in_turn
 from experiments.datasets import WORK
 from experiments.oracle import WrongResultError
 
@@ -191,29 +193,19 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--queries", type=lambda text: text.split(","), default=QUERIES)
-    parser.add_argument("--engines", type=lambda text: text.split(","), default=ENGINES)
-    parser.add_argument("--cores", type=int, default=machine.cores(), help="for every engine")
-    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per run")
-    parser.add_argument(
-        "--python",
-        type=Path,
-        default=Path(os.environ.get("MRFLIGHT_PEERS_PYTHON", sys.executable)),
-        help="the interpreter that has the peers; default: $MRFLIGHT_PEERS_PYTHON, or this one",
-    )
-    parser.add_argument("--data", type=Path, default=WORK / "data", help="inputs are kept there")
+    parser.add_argument("--queries", type=names, default=QUERIES)
+    parser.add_argument("--engines", type=names, default=ENGINES)
+    add_common(parser)
     parser.add_argument("--out", type=Path, default=WORK / "tpch")
     options = parser.parse_args()
-    for name, known in (("queries", QUERIES), ("engines", ENGINES)):
-        if unknown := set(getattr(options, name)) - set(known):
-            parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(known)}")
+    refuse_unknown(parser, options.queries, QUERIES)
+    refuse_unknown(parser, options.engines, ENGINES)
     return options
 
 
 def main() -> None:
     options = _options()
-    if hasattr(os, "sched_setaffinity"):  # inherited by all processes that this one starts
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    machine.use_cores(options.cores)
     python = options.python.absolute()
     theirs = engines.versions(python, [engines.PACKAGES[peer_of(each)] for each in ENGINES[1:]])
     installed = theirs | engines.versions(engines.here(), ["mrflight"])
@@ -239,9 +231,8 @@ def main() -> None:
     }
     options.out.mkdir(parents=True, exist_ok=True)
     for number in range(options.rounds):
-        first = number % len(taking_part)
         for query in options.queries:
-            for engine in [*taking_part[first:], *taking_part[:first]]:
+            for engine in in_turn(taking_part, number):
                 ran = run(engine, query, setting, answers[query])
                 runs.append(ran | {"round": number, "load": os.getloadavg()[0]})
                 (options.out / "tpch.json").write_text(json.dumps(report, indent=1) + "\n")

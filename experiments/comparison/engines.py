@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -75,10 +76,11 @@ def versions(python: Path, packages: list[str]) -> dict[str, str]:
     return found
 
 
-def missing(engine: str, installed: dict[str, str]) -> str | None:
-    """Return what ``engine`` lacks to take part."""
-    if PACKAGES[engine] not in installed:
-        return f"{PACKAGES[engine]} is not installed"
+def missing(engine: str, installed: Mapping[str, str], packages: Sequence[str] = ()) -> str | None:
+    """Return what an engine lacks to take part, which needs other packages or those of peers."""
+    absent = [name for name in packages or (PACKAGES[engine],) if name not in installed]
+    if absent:
+        return f"{' and '.join(absent)} is not installed"
     if engine == "pyspark" and shutil.which("java") is None:
         return "java is not installed"
     return None

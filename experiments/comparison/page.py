@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.comparison import engines
 from experiments.comparison.cases import Case
-from experiments.comparison.results import Results, Spread, spread
+from experiments.comparison.results import Named, Results, Spread, spread
 from experiments.comparison.runs import FINISHED, OUT_OF_TIME, Run
 
 _MIB = 2**20
@@ -76,6 +76,14 @@ def peak_bytes(run: Run) -> int | None:
     return peak
 
 
+def line(case: Named, number: int, run: Run) -> str:
+    """Return a run as a line of progress, and the last lines of one that failed."""
+    peak = (peak_bytes(run) or 0) / _MIB
+    figures = f"{run['wall_s']:.2f} s, {run['cpu_s']:.2f} s of CPU, {peak:,.0f} MiB"
+    told = f"{case.name}, round {number + 1}: {run['engine']} {run['outcome']}: {figures}"
+    return told + "".join(f"\n    {each}" for each in run.get("said", "").splitlines()[-5:])
+
+
 def _cells(results: Results, case: Case, engine: str) -> list[str]:
     runs, finished = results.of(case, engine), results.finished(case, engine)
     peaks = spread([peak / _MIB for run in finished if (peak := peak_bytes(run)) is not None])
@@ -107,16 +115,23 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _conditions(results: Results, absent: dict[str, str]) -> str:
+def measured_on(results: Results) -> str:
+    """Return the days, the machine and the versions of the measurements as a sentence."""
     machine = results.conditions["machine"]
     versions = "; ".join(
         f"{whose} packages: " + ", ".join(map(" ".join, packages.items()))
         for whose, packages in results.conditions["versions"].items()
     )
-    lines = [
+    return (
         f"Measured on {' and '.join(results.days()) or 'no day yet'}: {machine['processor']}, "
         f"{results.conditions['threads']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
-        f"{machine['system']}, Python {machine['python']}; {versions}.",
+        f"{machine['system']}, Python {machine['python']}; {versions}."
+    )
+
+
+def _conditions(results: Results, absent: dict[str, str]) -> str:
+    lines = [
+        measured_on(results),
         "Median over the rounds, range in brackets. Seconds are from the start of the process to "
         "its end; the job's part of them is without imports and the start of a session. Peak "
         "memory is the largest sum of PSS over all processes of a run.",

@@ -7,11 +7,17 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from experiments.comparison.cases import Case
 from experiments.comparison.engines import MRFLIGHT
 from experiments.comparison.runs import FINISHED, OUT_OF_MEMORY, OUT_OF_TIME, Run
+
+
+class Named(Protocol):
+    """What several engines do in turn. Its runs are kept under its name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Results:
         unfinished.write_text(json.dumps(kept, indent=1))
         unfinished.replace(self._path)
 
-    def is_due(self, case: Case, engine: str, number: int) -> bool:
+    def is_due(self, case: Named, engine: str, number: int) -> bool:
         """Return whether a round is still to be run, or to be repeated because it failed.
 
         An engine that ran out of time or memory once is not run again.
@@ -64,21 +70,26 @@ class Results:
         finished = {run["round"] for run in self.finished(case, engine)}
         return not given_up and number not in finished
 
-    def of(self, case: Case, engine: str) -> list[Run]:
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, oldest first."""
+        return list(self._runs)
+
+    def of(self, case: Named, engine: str) -> list[Run]:
         """Return the runs of an engine on a case, oldest first."""
         wanted = {"case": case.name, "engine": engine}
         return [run for run in self._runs if wanted.items() <= run.items()]
 
-    def finished(self, case: Case, engine: str) -> list[Run]:
+    def finished(self, case: Named, engine: str) -> list[Run]:
         """Return the runs with the right result."""
         return [run for run in self.of(case, engine) if run["outcome"] == FINISHED]
 
-    def spread(self, case: Case, engine: str, figure: str) -> Spread | None:
+    def spread(self, case: Named, engine: str, figure: str) -> Spread | None:
         """Return a figure's spread over the finished runs; None if no run has the figure."""
         values = [run[figure] for run in self.finished(case, engine)]
         return spread([value for value in values if value is not None])
 
-    def ratios(self, case: Case, engine: str) -> list[float]:
+    def ratios(self, case: Named, engine: str) -> list[float]:
         """Return mrflight's time over the engine's, by round. Below 1, mrflight is faster."""
         ours = {run["round"]: run["wall_s"] for run in self.finished(case, MRFLIGHT)}
         theirs = {run["round"]: run["wall_s"] for run in self.finished(case, engine)}

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,30 +42,35 @@ def run(
     oracle: checks.Oracle,
 ) -> Run:
     """Run ``engine`` in the empty folder of ``assignment``, and check its result."""
-    command = engines.command(engine, assignment, interpreters)
-    os.sync()  # so that data of an earlier run is not written during this one
-    started = datetime.now(UTC)
-    timed = timed_process.measure(command, limit_s)
-    outcome = _outcome(timed)
-    run: Run = {
-        "case": assignment.case.name,
-        "engine": engine,
-        "started": started.isoformat(timespec="seconds"),
-        "outcome": outcome,
-        "wall_s": timed.wall_s,
-        "job_s": None,
-        "cpu_s": timed.cpu_s,
-        "peak_pss_bytes": timed.peak_pss_bytes,
-        "peak_rss_bytes": timed.peak_rss_bytes,
-        "memory_cap_bytes": assignment.memory_bytes,
-    }
-    if outcome != FINISHED:
-        return run | {"said": timed.stderr[-_TOLD_CHARACTERS:]}
+    words = engines.command(engine, assignment, interpreters)
+    ended, timed = measured(words, limit_s)
+    case, cap = assignment.case.name, assignment.memory_bytes
+    run: Run = {"case": case, "engine": engine, **ended, "job_s": None, "memory_cap_bytes": cap}
+    if run["outcome"] != FINISHED:
+        return run
     try:
         oracle.check(assignment.result, engine)
     except WrongResultError as wrong:
         return run | {"outcome": WRONG, "said": str(wrong)}
     return run | {"job_s": engines.job_seconds(engine, timed.stdout)}
+
+
+def measured(words: Sequence[str], limit_s: float) -> tuple[Run, timed_process.Timed]:
+    """Run a command line, and return how it ended, with its figures, and what it printed."""
+    os.sync()  # so that data of an earlier run is not written during this one
+    started = datetime.now(UTC)
+    timed = timed_process.measure(words, limit_s)
+    run: Run = {
+        "started": started.isoformat(timespec="seconds"),
+        "outcome": _outcome(timed),
+        "wall_s": timed.wall_s,
+        "cpu_s": timed.cpu_s,
+        "peak_pss_bytes": timed.peak_pss_bytes,
+        "peak_rss_bytes": timed.peak_rss_bytes,
+    }
+    if run["outcome"] != FINISHED:
+        run["said"] = timed.stderr[-_TOLD_CHARACTERS:]
+    return run, timed
 
 
 def _outcome(timed: timed_process.Timed) -> str:
@@ -74,6 +80,12 @@ def _outcome(timed: timed_process.Timed) -> str:
         return FINISHED
     killed = timed.exit_code == -signal.SIGKILL
     return OUT_OF_MEMORY if killed or _SAYS_OUT_OF_MEMORY.search(timed.stderr) else FAILED
+
+
+def in_turn(engines: Sequence[str], number: int) -> list[str]:
+    """Return the engines in the order of a round: another one is first in each."""
+    first = number % len(engines)
+    return [*engines[first:], *engines[:first]]
 
 
 def empty_folder(work: Path | None) -> tempfile.TemporaryDirectory[str]:

@@ -18,5 +18,7 @@ spark = (
 spark.sparkContext.setLogLevel("ERROR")
 for name, path in this.tables.items():
     spark.read.parquet(path).createOrReplaceTempView(name)
+for view in this.views:
+    spark.sql(view.replace("create view", "create temporary view"))
 spark.sql(this.sql).coalesce(1).write.parquet(str(this.out))
 spark.stop()

@@ -20,6 +20,7 @@ WITH_DATA = (
     "map_parts",
     "tune",
     "tls_cost",
+    "sql",
 )
 
 
@@ -100,6 +101,15 @@ class TestSmallExperiments:
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             ("tls_cost", ["--rows", 20_000, "--rounds", 1], ["tls_cost.json", "tls_cost.md"]),
+            (
+                "sql",
+                [
+                    *("--scale", "0.01", "--rounds", 1, "--repeats", 1, "--queries", "q3"),
+                    *("--engines", "mrflight,mrflight-shuffled,datafusion,daft"),
+                    *("--rows", 20_000, "--fill=0 B"),
+                ],
+                ["sql.json", "sql.md"],
+            ),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )

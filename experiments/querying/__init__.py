@@ -1,0 +1,1 @@
+"""The parts of the experiment on queries in SQL."""
