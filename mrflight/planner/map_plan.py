@@ -141,7 +141,11 @@ def _plan_maps(
 ) -> Iterator[MapTask]:
     memory = stage.memory.halved() if source.is_intermediate else stage.memory
     map_side = _map_side_spec(stage)  # one object for all maps, because it is sent to a worker once
-    for map_id, split in enumerate(_split_maps(stage, source), first_id):
+    splits = list(_split_maps(stage, source))
+    runtime_filter = stage.runtime_filters.get(source.name)
+    if runtime_filter is not None:
+        runtime_filter = runtime_filter.noted_by(len(splits))
+    for map_id, split in enumerate(splits, first_id):
         yield MapTask(
             source.name,
             map_id,
@@ -152,7 +156,7 @@ def _plan_maps(
             map_side,
             WriteLimits(stage.compression, memory.writer, memory.combiner),
             source.bad_rows,
-            stage.runtime_filters.get(source.name),
+            runtime_filter,
         )
 
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec.structs import replace
 
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
@@ -24,6 +25,9 @@ _BITS_PER_KEY = 12
 _MIN_BITS, _MAX_BITS = 2**16, 2**25
 _UNKNOWN_ROWS = 2**18
 """The rows that are assumed of a side of which nothing is known."""
+
+_MAX_NOTES_BYTES = 64 * 2**20
+"""What the filters of all maps of a side take together in the driver, before they are one."""
 
 _MAX_PASSED = 0.7
 """A filter that lets more rows through than this, of those that match nothing, costs more than it
@@ -73,6 +77,11 @@ class RuntimeFilter(msgspec.Struct, frozen=True):
     """The bits of the filter of the keys that are noted; 0 if none is made."""
     tested: KeyFilter | None = None
     scanned: ScannedKeys = ()
+
+    def noted_by(self, maps: int) -> RuntimeFilter:
+        """Return the filter for so many maps, whose notes the driver has at the same time."""
+        most = max(8, 8 * _MAX_NOTES_BYTES // max(1, maps))
+        return replace(self, noted_bits=min(self.noted_bits, 1 << most.bit_length() - 1))
 
     def bounds(self, keys: KeyFilter) -> tuple[ScanBounds, ...]:
         """Return what is needed of the scans, if only these keys are."""

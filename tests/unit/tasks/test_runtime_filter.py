@@ -64,6 +64,15 @@ def test_a_filter_of_more_keys_than_expected_is_not_used() -> None:
 
 
 @pytest.mark.parametrize(
+    ("maps", "bits"), [(1, 2**25), (16, 2**25), (17, 2**24), (1_000, 2**19), (10**9, 8)]
+)
+def test_the_filters_of_all_maps_fit_into_the_driver(maps: int, bits: int) -> None:
+    planned = RuntimeFilter(("a",), 2**25).noted_by(maps)
+    assert planned.noted_bits == bits
+    assert RuntimeFilter(("a",)).noted_by(maps).noted_bits == 0
+
+
+@pytest.mark.parametrize(
     ("rows", "bits"),
     [(0, 2**16), (5_461, 2**16), (5_462, 2**17), (10**9, 2**25), (None, 2**22)],
 )
