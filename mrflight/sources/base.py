@@ -243,8 +243,6 @@ class Source(msgspec.Struct, frozen=True):
     size_bytes: int
     splits: tuple[Split, ...]
     """At least one, even without rows, so that some task always reports the schema."""
-    rows: int | None = None
-    """The rows of its files or its frame, if these say how many they are."""
     decompression_ratio: int = 1
     """Roughly how many bytes in memory a byte of the files becomes."""
     version: int | None = None
@@ -272,6 +270,8 @@ class Source(msgspec.Struct, frozen=True):
     """The size of the whole input if only a sample of it is read."""
     is_intermediate: bool = False
     """True if the rows are the output of a stage. Producing them also takes memory."""
+    rows: int | None = None
+    """The rows of its files or its frame, if these say how many they are."""
 
     @property
     def rows_bytes(self) -> int:

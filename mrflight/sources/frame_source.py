@@ -94,7 +94,7 @@ def open_frame(name: str, spec: InputSpec) -> Source:
     reader = FrameReader(name, frame, schema)
     rows = _UNKNOWN if frame.rows is None else frame.rows
     split = FrameSplit("", 0, rows, frame.size_bytes, input_name=name)
-    source = Source(name, reader, (), frame.size_bytes, (split,), frame.rows)
+    source = Source(name, reader, (), frame.size_bytes, (split,), rows=frame.rows)
     return source.select(spec.columns) if spec.columns else source
 
 
