@@ -14,7 +14,7 @@ from tests.support.query_answers import WAYS, Files, ParquetFiles, Way
 from tests.support.random_queries import RandomQuery, random_query, random_tables
 
 QUICK, ALL = 60, 1_000
-STEP = 20
+STEP = 10
 """The random queries of one test."""
 
 UNORDERED = (
