@@ -80,8 +80,8 @@ def line(case: Named, number: int, run: Run) -> str:
     """Return a run as a line of progress, and the last lines of one that failed."""
     peak = (peak_bytes(run) or 0) / _MIB
     figures = f"{run['wall_s']:.2f} s, {run['cpu_s']:.2f} s of CPU, {peak:,.0f} MiB"
-    told = f"{case.name}, round {number + 1}: {run['engine']} {run['outcome']}: {figures}"
-    return told + "".join(f"\n    {each}" for each in run.get("said", "").splitlines()[-5:])
+    shown = f"{case.name}, round {number + 1}: {run['engine']} {run['outcome']}: {figures}"
+    return shown + "".join(f"\n    {each}" for each in run.get("said", "").splitlines()[-5:])
 
 
 def _cells(results: Results, case: Case, engine: str) -> list[str]:

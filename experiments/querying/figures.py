@@ -17,13 +17,13 @@ LARGE_SCALE = 10.0
 
 BOUNDS = {"dask": "0.6", "pyspark": "0.15"}
 BOUND = "below 1, ahead in 18 queries"
-"""Of the other engines."""
+"""The bound against engines that are not in `BOUNDS`."""
 
 Medians = Mapping[str, Mapping[str, float]]
 """A figure by case and engine."""
 
 Row = tuple[str, str, str]
-"""What is measured, the figure, and its bound."""
+"""A row of the table of results: the metric, its value, and its bound."""
 
 
 def medians(results: Results, figure: str, prefix: str = "") -> Medians:

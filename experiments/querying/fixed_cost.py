@@ -66,5 +66,5 @@ def _stages(query: engines.Query, python: Path) -> int:
     """Return the number of stages that a query runs in."""
     words = engines.sql_words(query, python, [engines.SHUFFLE])
     words = [*words, "--explain"]
-    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return sum(line.startswith("stage:") for line in told.splitlines())
+    plan = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return sum(line.startswith("stage:") for line in plan.splitlines())

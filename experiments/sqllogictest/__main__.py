@@ -6,7 +6,7 @@ The folder is that of a checkout of apache/datafusion, with the data that its te
 runs the statements of a file. Each query that reads tables runs twice over the same tables as
 Parquet files: in DataFusion as a whole, and by the stages of its plan, in one of several ways in
 turn. Statements and queries that DataFusion itself refuses, and tables that Parquet cannot hold,
-are left out. Files that are in sqllogictest.json are not repeated.
+are counted, with their reasons in sqllogictest.json. Files that it has already are not repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from experiments import machine
 from experiments.datasets import WORK
 from experiments.sqllogictest.records import records
-from experiments.sqllogictest.session import SAME, Outcome, Session
+from experiments.sqllogictest.session import FAILED_STATEMENT, LEFT_OUT, SAME, Outcome, Session
 
 Run = dict[str, Any]
 
@@ -32,6 +32,9 @@ def run_of(outcomes: Sequence[Outcome]) -> Run:
     """Return the numbers of outcomes of a file, and its queries whose rows are not the same."""
     return {
         "outcomes": Counter(outcome.kind for outcome in outcomes),
+        "left out": Counter(
+            outcome.reason for outcome in outcomes if outcome.kind in (LEFT_OUT, FAILED_STATEMENT)
+        ),
         "not the same": [
             {
                 "query": f"{outcome.record.path.relative_to('test_files')}:{outcome.record.line}",
@@ -40,7 +43,7 @@ def run_of(outcomes: Sequence[Outcome]) -> Run:
                 "reason": outcome.reason,
             }
             for outcome in outcomes
-            if outcome.kind != SAME
+            if outcome.kind not in (SAME, LEFT_OUT, FAILED_STATEMENT)
         ],
     }
 

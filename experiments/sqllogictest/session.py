@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from experiments.sqllogictest.records import Record
 from mrflight.compute.sql.engine import error_text, new_session
-from mrflight.errors import MrflightError
 from tests.support.query_answers import ParquetFiles, Way
 from tests.support.random_queries import RandomQuery
 
@@ -29,21 +28,31 @@ WAYS = (
 _ROWS = re.compile(r"\s*(\(|(select|with|from|values)\b)(?! recursive)", re.IGNORECASE)
 """The start of a query that a job may have."""
 
-_MOST_ROWS = 10_000
+_MAX_ROWS = 10_000
 """The files have row groups of five rows, so larger tables are left out."""
 
 SAME, OTHER_ORDER, DIFFERENT, REFUSED = "same", "other order", "different", "refused"
+LEFT_OUT, FAILED_STATEMENT = "left out", "failed statement"
+"""The outcomes of what says nothing about the stages: of a query that DataFusion alone cannot
+answer from Parquet files, and of a statement that it cannot run."""
+
+
+class RunError(Exception):
+    """An error or a panic of what was run."""
 
 
 @contextmanager
-def panics_as_errors() -> Iterator[None]:
-    """Raise a panic of DataFusion, which is no Exception, as a RuntimeError."""
+def errors_and_panics() -> Iterator[None]:
+    """Raise errors and panics, which are no Exception, as RunError.
+
+    DataFusion raises a bare Exception for most errors.
+    """
     try:
         yield
-    except (Exception, KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as panic:
-        raise RuntimeError(f"a panic: {panic}") from panic
+    except BaseException as error:
+        raise RunError(f"{type(error).__name__}: {error_text(error)}") from error
 
 
 class Outcome(NamedTuple):
@@ -64,49 +73,44 @@ class Session:
         self._tables: dict[str, pa.Table] = {}
 
     def outcomes(self, records: Iterator[Record]) -> Iterator[Outcome]:
-        """Run all records; yield the outcome of each query of tables that DataFusion answers."""
+        """Run all records; yield what became of each query, and of statements that fail."""
         for record in records:
             if record.is_error:
                 continue
             if record.is_query and _ROWS.match(record.text):
-                if (outcome := self._compared(record)) is not None:
-                    yield outcome
+                yield self._compared(record)
                 continue
             self._tables = {}
             try:
-                with panics_as_errors():
+                with errors_and_panics():
                     self._session.sql(record.text).collect()
-            except Exception:
-                continue  # what it would have made is missing, and queries of it say nothing
+            except RunError as error:  # queries of what it would have made are left out
+                yield Outcome(record, WAYS[0], FAILED_STATEMENT, str(error))
 
-    def _compared(self, record: Record) -> Outcome | None:
-        """Return the outcome of a query; None for one that says nothing."""
+    def _compared(self, record: Record) -> Outcome:
+        way = WAYS[self._count % len(WAYS)]
         words = set(re.findall(r"\w+", record.text))
         names = self._session.catalog().schema().table_names()
-        try:
-            with panics_as_errors():
-                tables = {name: self._table(name) for name in names if name in words}
-        except Exception:  # a table that cannot be read
-            return None
-        if not tables or any(table.num_rows > _MOST_ROWS for table in tables.values()):
-            return None
         query = RandomQuery(record.text, is_ordered=True)
         with tempfile.TemporaryDirectory(prefix="slt-") as folder:
             try:
-                files = ParquetFiles(Path(folder), tables)
-                with panics_as_errors():
+                with errors_and_panics():
+                    tables = {name: self._table(name) for name in names if name in words}
+                if not tables:
+                    return Outcome(record, way, LEFT_OUT, "it reads no table")
+                if any(table.num_rows > _MAX_ROWS for table in tables.values()):
+                    return Outcome(record, way, LEFT_OUT, f"a table has over {_MAX_ROWS:,} rows")
+                with errors_and_panics():
+                    files = ParquetFiles(Path(folder), tables)
                     right = files.by_datafusion(query)
-            except Exception:  # types that Parquet does not have, or an error of DataFusion
-                return None
-            way = WAYS[self._count % len(WAYS)]
+            except RunError as error:
+                return Outcome(record, way, LEFT_OUT, str(error))
             self._count += 1
             try:
-                with panics_as_errors():
+                with errors_and_panics():
                     found = files.by_stages(query, way)
-            except MrflightError as error:
-                return Outcome(record, way, REFUSED, error_text(error))
-            except Exception as error:
-                return Outcome(record, way, REFUSED, f"{type(error).__name__}: {error}")
+            except RunError as error:
+                return Outcome(record, way, REFUSED, str(error))
         if repr(found) == repr(right):
             return Outcome(record, way, SAME)
         if sorted(map(repr, found)) == sorted(map(repr, right)):

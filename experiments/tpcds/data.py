@@ -18,7 +18,7 @@ NUMBERS = range(1, 100)
 REWRITTEN = {
     49: (") CATALOG", ") catalog", "a table is called CATALOG and catalog; names have one case"),
 }
-"""What is written differently for mrflight, by the number of the query, and why."""
+"""Rewrites of query texts for mrflight by query number: old text, new text, reason."""
 
 _NULLS = "set default_null_order = 'nulls_last_on_asc_first_on_desc'"
 """Where DataFusion and PostgreSQL sort nulls if the query does not say it."""

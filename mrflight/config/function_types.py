@@ -101,12 +101,12 @@ def _of_accumulator(accumulator: type, what: str) -> FunctionTypes:
     check_methods(accumulator, what)
     named: Any = accumulator
     arguments, _ = _of_call(named.update, f"{what}.update", _HINTS_OF_AGGREGATES, skipped=1)
-    returns = _known(_hints_of(named.evaluate).get("return"))
+    returns = _known(_hints_of(named.evaluate, f"{what}.evaluate").get("return"))
     if returns is None:
         raise UserFunctionError(
             f"{what}.evaluate: its result has no type that is known; {_HINTS_OF_AGGREGATES}"
         )
-    hint = _hints_of(named.state).get("return")
+    hint = _hints_of(named.state, f"{what}.state").get("return")
     values = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
     state = tuple(_known(each) for each in values)
     if not state or None in state:
@@ -125,7 +125,7 @@ def _of_call(
         parameters = list(inspect.signature(function).parameters.values())[skipped:]
     except (TypeError, ValueError) as error:  # functions in C have none
         raise UserFunctionError(f"{what}: it has no signature; {advice}") from error
-    hints = _hints_of(function)
+    hints = _hints_of(function, what)
     arguments = []
     for parameter in parameters:
         if (kind := _known(hints.get(parameter.name), of_arrays=True)) is None:
@@ -136,11 +136,14 @@ def _of_call(
     return tuple(arguments), _known(hints.get("return"), of_arrays=True)
 
 
-def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints_of(function: Callable[..., Any], what: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a hint is any expression; without it the type is not known
-        return {}
+    except Exception as error:  # a hint is any expression of the user
+        raise UserFunctionError(
+            f"{what}: its hints cannot be evaluated ({type(error).__name__}: {error}); import what "
+            "they name, or declare the types with mrflight.udf or mrflight.udaf"
+        ) from error
 
 
 def _known(hint: Any, *, of_arrays: bool = False) -> pa.DataType | None:

@@ -61,7 +61,7 @@ def _profile(name: str, stages: Sequence[StageView]) -> StageProfile:
 
 
 def _operators(runs: QueryStage, stages: Sequence[StageView]) -> tuple[OperatorProfile, ...]:
-    """Return what the operators did; nothing if tasks have told nothing of them."""
+    """Return the metrics of the operators; none if the tasks reported none."""
     work = reduce(added, (stage.operators for stage in stages))
     if len(work) != len(runs.operators):
         return ()

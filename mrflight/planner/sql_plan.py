@@ -98,7 +98,7 @@ def plan_query(
     with (
         TemporaryDirectory(prefix="mrflight-plan-") as folder,
         translate_errors(KEY_PATH, schemas),
-        calls.told(),
+        calls.raising_cause(),
     ):
         planned = _Planned(text, tables, divide, Path(folder), calls)
         plan = planned.cut(is_written=stage.spec.has_output)
@@ -179,10 +179,11 @@ class _Planned:
             for name, schema in schemas.items()
         }
         whole = self._shape
+        self._open(needed)
         try:
-            self._plan(needed)
+            self._plan_text()
             is_same = self._shape == whole
-        except Exception:  # DataFusion's only kind; any other cause is raised by planning again
+        except Exception:  # DataFusion raises a bare Exception, here for a column that is left out
             is_same = False
         if not is_same:
             self.used = {name: list(schema.names) for name, schema in schemas.items()}
@@ -198,11 +199,18 @@ class _Planned:
         return re.sub(r"__\w+_\d+", "", self.rows.optimized_logical_plan().display_indent())
 
     def _plan(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self._open(schemas)
+        self._plan_text()
+
+    def _open(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """Open a session that has the tables with these columns."""
         self._schemas = schemas
         divided = self._division
         partitions = divided.threads if divided.is_whole else divided.partitions
         self._session = PlanSession(self.options).open(self._calls, partitions=partitions)
         self._stand_ins = dict(self._register(self._session, schemas))
+
+    def _plan_text(self) -> None:
         for view in self._views:
             self._session.sql(view)
         self.rows = query(self._session, self._text)

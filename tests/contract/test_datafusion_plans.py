@@ -49,7 +49,7 @@ from mrflight.compute.sql.statements import split_statements
 from mrflight.compute.value_ranges import ScanBounds
 from mrflight.planner import sql_plan
 from mrflight.planner.stand_ins import StandIn
-from tests.support.experiments import TPCH, load
+from tests.support.experiments import TPCH, generate_tpch
 
 if TYPE_CHECKING:
     from datafusion import SessionContext
@@ -77,13 +77,8 @@ def _known_version() -> None:
 @pytest.fixture(scope="module")
 def tpch(tmp_path_factory: pytest.TempPathFactory) -> SessionContext:
     """A session with the tables of TPC-H, of some rows each."""
-    generate = load(TPCH / "generate.py")
-    try:
-        generate.generator()
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
     folder = tmp_path_factory.mktemp("tpch")
-    generate.write(0.001, folder)
+    generate_tpch(0.001, folder)
     session = new_session(OPTIONS, partitions=3)
     for path in folder.glob("*.parquet"):
         session.register_parquet(path.stem, str(path))

@@ -19,7 +19,7 @@ import pytest
 import mrflight
 from mrflight.system.progress import QuietProgress
 from tests.support import fault_place
-from tests.support.experiments import TPCH, load
+from tests.support.experiments import TPCH, generate_tpch
 
 SCALE = 0.1
 NAMES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
@@ -38,17 +38,12 @@ NEAR = 1e-12
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the example with its data."""
-    generate = load(TPCH / "generate.py")
-    try:
-        generate.generator()
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
     if importlib.util.find_spec("datafusion") is None:
         pytest.skip("pip install 'mrflight[sql]'")
     folder = tmp_path_factory.mktemp("tpch")
     for job in TPCH.glob("q*.toml"):
         shutil.copy(job, folder)
-    generate.write(SCALE, folder / "data")
+    generate_tpch(SCALE, folder / "data")
     return folder
 
 

@@ -34,6 +34,16 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+def generate_tpch(scale: float, folder: Path) -> None:
+    """Write TPC-H's tables as Parquet files; skip the test where the generator is not installed."""
+    generate = load(TPCH / "generate.py")
+    try:
+        generate.generator()
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    generate.write(scale, folder)
+
+
 def python(*words: object, timeout_s: float = PROGRAM_TIMEOUT_S) -> str:
     """Return what ``python words`` prints; fail with its output unless it exits with 0 in time."""
     command = [sys.executable, *map(str, words)]

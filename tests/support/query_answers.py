@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -18,6 +18,9 @@ from mrflight.planner.fragment_stage import FragmentStage
 from mrflight.planner.job_plan import JobPlan
 from tests.support import stages_in_process
 from tests.support.random_queries import RandomQuery
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
 
 Answer = list[tuple[object, ...]]
 
@@ -82,19 +85,22 @@ class ParquetFiles:
 
     def by_datafusion(self, query: RandomQuery) -> Answer:
         """The answer of DataFusion in one piece, with its own options."""
-        session = new_session({})
-        for name in self._tables:
-            session.register_parquet(name, self._paths[name]["scanned"])
-        rows = session.sql(query.text)
-        return answer(pa.Table.from_batches(rows.collect(), rows.schema()), query)
+        return answer(_collected(self._in_one_piece(), query), query)
 
     def fails_in_datafusion(self, query: RandomQuery) -> bool:
         """Return whether DataFusion cannot answer the query in one piece either."""
+        session = self._in_one_piece()
         try:
-            self.by_datafusion(query)
-        except Exception:  # DataFusion raises a bare Exception for all errors
+            _collected(session, query)
+        except Exception:  # DataFusion raises a bare Exception for all errors; nothing else is here
             return True
         return False
+
+    def _in_one_piece(self) -> SessionContext:
+        session = new_session({})
+        for name in self._tables:
+            session.register_parquet(name, self._paths[name]["scanned"])
+        return session
 
     def by_stages(
         self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None = None
@@ -141,6 +147,11 @@ class Files(ParquetFiles):
 
     def by_duckdb(self, query: RandomQuery) -> Answer:
         return answer(self._duckdb.sql(query.text).to_arrow_table(), query)
+
+
+def _collected(session: SessionContext, query: RandomQuery) -> pa.Table:
+    rows = session.sql(query.text)
+    return pa.Table.from_batches(rows.collect(), rows.schema())
 
 
 def answer(table: pa.Table, query: RandomQuery) -> Answer:

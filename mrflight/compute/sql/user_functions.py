@@ -83,12 +83,12 @@ class FunctionCalls:
             raise
 
     def cause_of(self, error: Exception) -> MrflightError | None:
-        """Return the error of a call that DataFusion's error tells of; None if it tells of none."""
-        is_told = self.error is not None and type(self.error).__name__ in str(error)
-        return self.error if is_told else None
+        """Return the error of a call that DataFusion's error names; None if it names none."""
+        is_named = self.error is not None and type(self.error).__name__ in str(error)
+        return self.error if is_named else None
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def raising_cause(self) -> Iterator[None]:
         """Raise the error of a call in place of what DataFusion makes of it."""
         try:
             yield

@@ -73,7 +73,10 @@ def test_types_are_hinted_or_declared(function: Callable[..., Any], types: Funct
         (lambda x: x, "the type of its argument 'x' is not known; give it hints"),
         (without_result, "its result has no type that is known; give it hints"),
         (of_values, "the type of its argument 'days' is not known"),
-        (of_unknown, "the type of its argument 'days' is not known"),
+        (
+            of_unknown,
+            "its hints cannot be evaluated (NameError: name 'Nowhere' is not defined); import what",
+        ),
         (lambda: 1, "its result has no type"),
         (mrflight.udf(lambda: 1, [], pa.int64()), "it takes no argument"),
         (max, "it has no signature"),

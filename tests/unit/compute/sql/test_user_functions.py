@@ -27,7 +27,7 @@ def answer(text: str, name: str) -> list[Any]:
     functions = (function(name, "F"),)
     calls = FunctionCalls(functions)
     session = PlanSession({}, functions).open(calls, partitions=2)
-    with calls.told():
+    with calls.raising_cause():
         halves = [ROWS.slice(0, 2).to_batches(), ROWS.slice(2).to_batches()]
         session.register_record_batches("t", halves)
         return list(session.sql(text).to_arrow_table().to_pylist())
