@@ -9,7 +9,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import mrflight
-from tests.support.leftovers import nothing_left_over
+from tests.support.sql_command import answer, command
 
 ROWS = 40_000
 """A file of them is large enough for several tasks."""
@@ -59,21 +58,6 @@ def database(folder: Path) -> Iterator[Any]:
         for name, path in (("visits", "visits.parquet"), ("pages", "pages.csv")):
             connection.execute(f"create view {name} as select * from '{folder / path}'")
         yield connection
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "mrflight", "sql", "-q", *words]
-
-
-def answer(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    with nothing_left_over(folder / "tmp"):
-        return subprocess.run(
-            command("--set", f"cluster.spill_dir={folder / 'tmp'}", *words),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
 
 
 def rows_of(text: str) -> list[tuple[Any, ...]]:
@@ -277,99 +261,6 @@ def test_an_explanation_names_what_moves(folder: Path) -> None:
     assert "tasks:          one for each group of files, 3" in done.stdout
     assert "by the hash of" in done.stdout
     assert "AggregateExec: mode=Partial" in done.stdout
-
-
-JOINED = 300_000
-
-
-@pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Parquet files of orders and of twice as many items, in no order, and in the log in order."""
-    folder = tmp_path_factory.mktemp("joined")
-    rng = random.Random(11)
-    orders, items = list(range(JOINED)), [n // 2 for n in range(2 * JOINED)]
-    rng.shuffle(orders)
-    rng.shuffle(items)
-    tables = {
-        "orders": {
-            "o": orders,
-            "day": [n % 100 for n in orders],
-            "month": [n // 30_000 for n in orders],
-            "note": ["n" * 20] * JOINED,
-        },
-        "items": {"o": items, "price": [n % 13 for n in range(2 * JOINED)]},
-        "log": {"o": sorted(items), "price": [n % 13 for n in range(2 * JOINED)]},
-    }
-    paths = {name: str(folder / f"{name}.parquet") for name in tables}
-    for name, columns in tables.items():
-        pq.write_table(pa.table(columns), paths[name], row_group_size=20_000)
-    return paths
-
-
-def run_over(
-    paths: dict[str, str], query: str, out: Path, partitions: int = 8, **cluster: Any
-) -> mrflight.JobResult:
-    tables = {name: mrflight.read(path) for name, path in paths.items()}
-    rows = mrflight.sql(query, **tables).with_shuffle(partitions=partitions)
-    rows = rows.with_settings({"cluster": {"workers": 2, **cluster}})
-    return rows.write_parquet(str(out), mode="overwrite")
-
-
-@pytest.mark.parametrize(
-    ("condition", "share"),
-    [
-        ("day = 3 and length(note) = 20", 0.1),
-        # The groups, before these are restricted, are two thirds of all that is sent otherwise.
-        ("orders.o in (select o from items group by o having max(price) < 1)", 0.75),
-    ],
-)
-def test_rows_that_match_nothing_are_not_sent(
-    condition: str, share: float, joined: dict[str, str], tmp_path: Path
-) -> None:
-    query = "select count(*) as n, sum(price) as s from orders join items using (o) where "
-    found = run_over(joined, query + condition, tmp_path / "few")
-    everything = run_over(joined, query + "price >= 0", tmp_path / "all")
-    with duckdb.connect() as database:
-        for name, path in joined.items():
-            database.execute(f"create view {name} as select * from '{path}'")
-        wanted = database.execute(query + condition).fetchall()
-    table = pq.read_table(tmp_path / "few")
-    assert [tuple(row.values()) for row in table.to_pylist()] == wanted
-    assert found.bytes_shuffled < share * everything.bytes_shuffled
-
-
-@pytest.mark.parametrize(
-    ("partitions", "way"), [(4, "sent to every task"), (24, "by the hash of c0, if rows has them")]
-)
-def test_row_groups_beyond_the_keys_of_the_other_side_are_not_read(
-    partitions: int, way: str, joined: dict[str, str], tmp_path: Path
-) -> None:
-    query = "select count(*) as n, sum(price) as s from orders join log using (o) where month = 4"
-    tables = [word for name in joined for word in ("--table", f"{name}={joined[name]}")]
-    divided = f"shuffle.partitions={partitions}"
-    explained = answer(tmp_path, query, *tables, "--explain", "--set", divided)
-    assert way in explained.stdout, explained.stderr
-    found = run_over(joined, query, tmp_path / "out", partitions)
-    (row,) = pq.read_table(tmp_path / "out").to_pylist()
-    assert row == {"n": 60_000, "s": sum(n % 13 for n in range(240_000, 300_000))}
-    # Three or four row groups of 20,000 rows have the keys of month 4; two more at most touch it.
-    assert JOINED + 60_000 <= found.rows_in <= JOINED + 100_000
-
-
-def test_a_join_that_does_not_fit_is_made_in_parts(
-    joined: dict[str, str], folder: Path, tmp_path: Path
-) -> None:
-    query = (
-        "select min(length(note)) as l, count(distinct o) as n, sum(price) as s "
-        "from orders join items using (o)"
-    )
-    with nothing_left_over(folder / "tmp"):
-        limits = {"memory": "560 MiB", "spill_dir": str(folder / "tmp")}
-        result = run_over(joined, query, tmp_path / "out", 2, **limits)
-    (row,) = pq.read_table(tmp_path / "out").to_pylist()
-    prices = sum(n % 13 for n in range(2 * JOINED))
-    assert row == {"l": 20, "n": JOINED, "s": prices}
-    assert sum(stage.spilled_bytes for stage in result.profile.stages) > 0
 
 
 def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
