@@ -11,7 +11,8 @@ import pytest
 from mrflight.errors import JobFileError
 from tests.support import query_functions
 from tests.support.query_answers import WAYS, Files, ParquetFiles, Way
-from tests.support.random_queries import RandomQuery, random_query, random_tables
+from tests.support.random_queries import RandomQuery, random_query
+from tests.support.random_tables import random_tables
 
 QUICK, ALL = 60, 1_000
 STEP = 10

@@ -1,4 +1,4 @@
-"""Random queries in SQL that DataFusion and DuckDB answer alike, and tables for them.
+"""Random queries in SQL that DataFusion and DuckDB answer alike.
 
 After SQLancer (Rigger and Su, "Finding Bugs in Database Systems via Query Partitioning", 2020): a
 query may also be the union of its rows for which a predicate is true, is false, and is null.
@@ -9,59 +9,12 @@ order, means of decimals, and the first rows of an order that is not total.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from datetime import date, timedelta
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
-INT, TEXT, DECIMAL, FLOAT, DATE, BOOL = "int", "text", "decimal", "float", "date", "bool"
-TYPES = {
-    "id": INT,
-    "k": INT,
-    "v": INT,
-    "s": TEXT,
-    "d": DECIMAL,
-    "f": FLOAT,
-    "t": DATE,
-    "b": BOOL,
-}
-_ARROW = {
-    INT: pa.int64(),
-    TEXT: pa.string(),
-    DECIMAL: pa.decimal128(10, 2),
-    FLOAT: pa.float64(),
-    DATE: pa.date32(),
-    BOOL: pa.bool_(),
-}
-ROWS = {"big": 60, "mid": 25, "few": 5, "none": 0}
-"""The tables and how many rows they have."""
+from tests.support.random_tables import BOOL, DATE, DECIMAL, FLOAT, INT, TEXT, TEXTS, TYPES
 
 _JOINS = ("join", "left join", "right join", "full join")
-_TEXTS = ("a", "b", "ab", "B", "", "long enough not to be inlined")
-
-
-def random_tables(seed: int) -> dict[str, pa.Table]:
-    """Tables with the same columns, few distinct values, and a fifth of these null."""
-    rng = random.Random(seed)
-    return {name: _table(rng, rows) for name, rows in ROWS.items()}
-
-
-def _table(rng: random.Random, rows: int) -> pa.Table:
-    values: dict[str, Callable[[], object]] = {
-        INT: lambda: rng.randrange(-1, 6),
-        TEXT: lambda: rng.choice(_TEXTS),
-        DECIMAL: lambda: Decimal(rng.randrange(-200, 400, 50)) / 100,
-        FLOAT: lambda: rng.randrange(-4, 12) / 4,  # sums are exact
-        DATE: lambda: date(2023, 12, 30) + timedelta(rng.randrange(6)),
-        BOOL: lambda: rng.random() < 0.5,
-    }
-    columns = {"id": pa.array(range(rows), pa.int64())}
-    for name, kind in list(TYPES.items())[1:]:
-        made = [None if rng.random() < 0.2 else values[kind]() for _ in range(rows)]
-        columns[name] = pa.array(made, _ARROW[kind])
-    return pa.table(columns)
 
 
 class RandomQuery(NamedTuple):
@@ -378,7 +331,7 @@ class _Generator:
         rng = self._rng
         return {
             INT: str(rng.randrange(0, 6)),
-            TEXT: f"'{rng.choice(_TEXTS)}'",
+            TEXT: f"'{rng.choice(TEXTS)}'",
             DECIMAL: f"cast({rng.randrange(-2, 4)} as decimal(10, 2))",
             FLOAT: f"cast({rng.randrange(-1, 3)} as double)",
             DATE: f"date '2024-01-0{rng.randrange(1, 5)}'",
