@@ -220,6 +220,17 @@ def test_a_sorted_result_is_written_in_ranges(folder: Path, tmp_path: Path) -> N
             ],
             "a recursive query reads its own result again",
         ),
+        (
+            [
+                "with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) "
+                "select * from r",
+            ],
+            "a recursive query reads its own result again",
+        ),
+        (
+            ["select count(*) from 'visits.csv' group by grouping sets (())"],
+            "loses its row when DataFusion sends its plan to a task; leave `group by` out",
+        ),
     ],
 )
 def test_what_a_user_gets_wrong(words: list[str], said: str, folder: Path) -> None:

@@ -20,8 +20,8 @@ _VIEW = re.compile(r"create (or replace )?view ")
 _BEFORE_TABLES = {"from", "join"}
 _BEFORE_PATHS = _BEFORE_TABLES | {",", "."}
 _AFTER_TABLES = {
-    *("where", "group", "order", "having", "limit", "select", "on", "using", "union", "except"),
-    *("intersect", "window", "qualify", "offset", "fetch", "cross", "inner", "left", "right"),
+    *("where", "group", "order", "having", "limit", "select", "union", "except", "intersect"),
+    *("window", "qualify", "offset", "fetch"),
 }
 _FORMATS = {"csv", "parquet", "arrow", "json", "delta"}
 
@@ -81,11 +81,17 @@ def named_paths(
     names = set(taken)
     written: list[str] = []
     is_expected, before = False, ""
+    outside: list[bool] = []  # whether a table is expected behind each parenthesis that is open
     for token in tokens(text):
         word = token.text.lower()
         if token.kind == "word" and word in _BEFORE_TABLES:
             is_expected = True
-        elif word in _AFTER_TABLES or word in ("(", ")"):
+        elif word == "(":
+            outside.append(is_expected)
+            is_expected = False
+        elif word == ")":
+            is_expected = bool(outside) and outside.pop()
+        elif word in _AFTER_TABLES:
             is_expected = False
         is_path = token.kind == "text" and is_expected and before in _BEFORE_PATHS
         before = before if token.kind in ("space", "comment") else word

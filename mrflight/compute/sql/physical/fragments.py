@@ -22,7 +22,7 @@ from mrflight.compute.sql.physical.matched_keys import (
     is_having,
     join_keys,
 )
-from mrflight.compute.sql.physical.mends import Mends
+from mrflight.compute.sql.physical.mends import Mends, check_kept_as_bytes
 from mrflight.compute.sql.physical.nodes import JOINS, MERGES, UNIONS, WINDOWS, Node
 from mrflight.compute.sql.physical.ordering import (
     last_merge,
@@ -36,7 +36,6 @@ from mrflight.compute.sql.physical.scan_bounds import (
 )
 from mrflight.compute.sql.physical.scans import reading
 from mrflight.compute.sql.physical.windows import as_sorted, has_sorted_rows, sorted_for
-from mrflight.errors import JobFileError
 
 _PLACEHOLDER = 1000
 """The number of a field that no node has."""
@@ -50,21 +49,18 @@ def cut(root: Node, limits: Limits, tables: Mapping[str, str]) -> FragmentPlan:
 
     ``tables`` are those whose rows a task gets from elsewhere, by the files that stand for them.
 
-    Raises JobFileError for a plan that cannot run in parts.
+    Raises JobFileError for a plan that cannot be sent to a task.
     """
-    if any(node.kind == "RecursiveQueryExec" for node in root.walk()):
-        raise JobFileError(
-            "sql: a recursive query reads its own result again, which no task has as a whole; "
-            "write its steps as queries of their own"
-        )
+    check_kept_as_bytes(root)
     return _Cutter(limits, tables, root).fragment(root)
 
 
 def whole(root: Node, tables: Mapping[str, str], threads: int, why: str) -> FragmentPlan:
     """Return a plan as one fragment, which one task with ``threads`` runs as a whole; see `cut`.
 
-    ``why`` it is not divided is for people.
+    ``why`` it is not divided is for people. Raises JobFileError as `cut` does.
     """
+    check_kept_as_bytes(root)
     nodes = list(root.walk())
     scans = [node for node in nodes if node.is_scan]
     fed = [node for node in scans if node.scanned_file in tables]

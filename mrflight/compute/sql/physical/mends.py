@@ -25,6 +25,24 @@ _BY_ORDER = (b"nth_value", b"array_agg", b"string_agg")
 """Functions whose reversal is not in the bytes."""
 
 
+_ONLY_EMPTY_SETS = re.compile(r"gby=\[\(\)(, \(\))*\]")
+
+
+def check_kept_as_bytes(root: Node) -> None:
+    """Raise JobFileError for a plan of which DataFusion (55) loses a part when it is encoded."""
+    for node in root.walk():
+        if node.kind == "RecursiveQueryExec":
+            raise JobFileError(
+                "sql: a recursive query reads its own result again, and DataFusion cannot send "
+                "such a plan to a task; write its steps as queries of their own"
+            )
+        if node.kind == "AggregateExec" and _ONLY_EMPTY_SETS.search(node.text):
+            raise JobFileError(
+                "sql: a `group by` whose only grouping set is the empty one loses its row when "
+                "DataFusion sends its plan to a task; leave `group by` out, which gives that row"
+            )
+
+
 class Mends:
     """What has to be mended in the nodes of a plan."""
 

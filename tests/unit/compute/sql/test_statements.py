@@ -43,6 +43,17 @@ def test_a_view_is_told_from_other_statements(statement: str, expected: bool) ->
         ("select * from 'a.csv'", 'select * from "a"', ["a.csv"]),
         ("select * from -- all\n 'a.csv'", 'select * from -- all\n "a"', ["a.csv"]),
         ("from 'a.csv' x, 'b.csv' y", 'from "a" x, "b" y', ["a.csv", "b.csv"]),
+        (
+            "from (select f('x'), 'y' from 'a.csv' where k in ('u', 'v')) s, 'b.csv'",
+            "from (select f('x'), 'y' from \"a\" where k in ('u', 'v')) s, \"b\"",
+            ["a.csv", "b.csv"],
+        ),
+        (
+            "from t join u on t.k = 'x' and f(t.k, 'y'), 'b.csv' where k = g('z')",
+            "from t join u on t.k = 'x' and f(t.k, 'y'), \"b\" where k = g('z')",
+            ["b.csv"],
+        ),
+        ("select 1) , 'a'", "select 1) , 'a'", []),
         ("from t join delta.'a' using (k)", 'from t join "a" using (k)', ["a"]),
         ("select 'a' from t where k = 'b'", "select 'a' from t where k = 'b'", []),
         ("extract(year from date '2020-01-01')", "extract(year from date '2020-01-01')", []),
