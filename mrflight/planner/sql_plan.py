@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from mrflight.planner.sql_stages import SqlStages, Table
 from mrflight.planner.stages import Stage
 from mrflight.planner.stand_ins import StandIn
 from mrflight.sources.base import Source
+from mrflight.system.scratch import ScratchFolder, temporary_folder
 from mrflight.tasks.file_groups import ScannedFile
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def plan_query(
     check_names(functions)
     calls = FunctionCalls(functions)
     with (
-        TemporaryDirectory(prefix="mrflight-plan-") as folder,
+        ScratchFolder("plan", temporary_folder()) as scratch,
         translate_errors(KEY_PATH, schemas),
         calls.raising_cause(),
     ):
-        planned = _Planned(text, tables, divide, Path(folder), calls)
+        planned = _Planned(text, tables, divide, scratch.path, calls)
         plan = planned.cut(is_written=stage.spec.has_output)
         session = PlanSession(planned.options, functions)
-        probe = PlanProbe(session.open(), Path(folder))
+        probe = PlanProbe(session.open(), scratch.path)
         by_name = {each.name: each._replace(needed=planned.used[each.name]) for each in tables}
         stages = SqlStages(stage, by_name, planned.scanned, session, probe)
         try:
