@@ -77,8 +77,6 @@ class MapResult(msgspec.Struct, frozen=True):
     """The name of the file to which they were written."""
     keys: KeyFilter | None = None
     """The keys of the rows that were sent, if a runtime filter notes them."""
-    filtered_rows: int = 0
-    """The rows that a runtime filter dropped."""
     shared_rows: int = 0
     """The rows that were read of files that all maps of the stage read."""
 
@@ -127,7 +125,6 @@ class MappedRows:
             self._bad_rows.rows,
             self._bad_rows.file,
             self._noted.filter() if self._noted is not None else None,
-            self._noted.dropped if self._noted is not None else 0,
             COUNTS.shared_rows,
         )
 

@@ -50,7 +50,8 @@ class KeyFilter(msgspec.Struct, frozen=True):
         filled = float(np.bitwise_count(marks).sum()) / (8 * len(marks))
         if filled**2 > _MAX_PASSED:
             return None
-        columns = zip(*(each.ranges for each in filters), strict=True)
+        known = [each.ranges for each in filters if each.ranges]  # a map without batches has none
+        columns = zip(*known, strict=True)
         ranges = (united(column) for column in columns)
         return cls(marks.tobytes(), tuple(ranges))
 
@@ -101,7 +102,6 @@ class RuntimeFilter(msgspec.Struct, frozen=True):
                 may_match = self.tested.test(hashes)
                 kept, hashes = batch.filter(may_match), hashes.filter(may_match)
             noted.add(hashes, [kept[column] for column in self.columns])
-            noted.dropped += batch.num_rows - kept.num_rows
             yield kept
 
     def _hashes(self, batch: pa.RecordBatch) -> pa.UInt64Array:
@@ -110,12 +110,11 @@ class RuntimeFilter(msgspec.Struct, frozen=True):
 
 
 class NotedKeys:
-    """The keys that one map notes, and how many rows it dropped."""
+    """The keys that one map notes."""
 
     def __init__(self, bits: int) -> None:
         self._marks: npt.NDArray[np.uint8] = np.zeros(bits // 8, np.uint8)
         self._ranges: list[list[Range]] = []
-        self.dropped = 0
 
     def add(self, hashes: pa.UInt64Array, columns: Sequence[pa.Array]) -> None:
         """Note the keys of these hashes, in these columns."""
