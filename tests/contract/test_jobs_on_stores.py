@@ -199,6 +199,34 @@ def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_p
     assert read(second) == sorted(sums * 2, key=lambda row: row["k"])
 
 
+def test_a_query_joins_files_with_a_version_of_a_table(place: Location, tmp_path: Path) -> None:
+    put_inputs(place.child("in"), ["csv", "parquet"])
+    sums, joined = place.child("sums"), place.child("joined")
+    assert run(tmp_path, place.child("in/*.csv").url, sums).code == 0
+    assert run(tmp_path, place.child("in/*.parquet").url, sums, "overwrite").code == 0
+    text = job_file(tmp_path, place.child("in/*.parquet").url, joined).read_text()
+    before, _, after = text.partition("[reduce]")
+    _, _, after = after.partition("[output]")
+    query = (
+        "select r.k, sum(r.v) as v, min(s.v) as rows from rows r join sums s on s.k = r.k "
+        "where r.k < 50 group by r.k order by r.k desc"
+    )
+    before = before.replace('name = "stores"', f'name = "stores"\nsql = "{query}"')
+    old = f'[inputs.sums]\npath = "{sums.url}"\nversion = 0\n'
+    job = write_job(tmp_path, f"{before}{old}[output]{after}".replace('key = ["k"]', ""))
+    done = drive(job)
+    assert done.code == 0, done.stderr
+    ks = [number % KEYS for number in range(2 * ROWS)]
+    assert read(joined) == [
+        {
+            "k": k,
+            "v": sum(number for number in range(ROWS, 2 * ROWS) if ks[number] == k),
+            "rows": sum(number for number in range(ROWS) if ks[number] == k),
+        }
+        for k in range(50)
+    ]
+
+
 def test_unusual_partition_values_are_read_back(place: Location, tmp_path: Path) -> None:
     """The values are in the names of folders, and encoded in the log."""
     rows = pa.table({"k": ODD_VALUES * 2, "v": list(range(2 * len(ODD_VALUES)))})
