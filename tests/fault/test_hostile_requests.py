@@ -12,6 +12,8 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import msgspec
@@ -27,8 +29,7 @@ from mrflight.errors import (
     ShuffleError,
 )
 from mrflight.ids import ShuffleKey
-from mrflight.shuffle.wire import lease_protocol as table_protocol
-from mrflight.shuffle.wire import protocol
+from mrflight.shuffle import wire
 from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -86,9 +87,10 @@ def try_all(requests: Iterator[tuple[str, Callable[[], object]]], seed: str) -> 
 
 
 def messages_by_meaning() -> dict[str, type[Message]]:
-    named = [*vars(protocol).values(), *vars(table_protocol).values()]
-    messages = [each for each in named if isinstance(each, type) and issubclass(each, Message)]
-    return {(message.__doc__ or "").partition("\n")[0]: message for message in messages}
+    """The messages of all modules, by the first lines of their docstrings."""
+    for module in iter_modules(wire.__path__, f"{wire.__name__}."):
+        import_module(module.name)
+    return {(each.__doc__ or "").partition("\n")[0]: each for each in Message.__subclasses__()}
 
 
 @pytest.mark.parametrize("server", ["metadata", "data"])

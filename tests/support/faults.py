@@ -94,10 +94,10 @@ class FaultyRun:
     def stderr(self) -> str:
         return (self.folder / "stderr").read_text()
 
-    def at(self, *places: str) -> list[psutil.Process]:
+    def at(self, *places: str, deadline_s: float = DEADLINE_S) -> list[psutil.Process]:
         """Wait until the job is at all of these places; return the processes that are there."""
         for place in places:
-            await_that(lambda at=place: self._is_at(at), place)  # type: ignore[misc]
+            await_that(lambda at=place: self._is_at(at), place, deadline_s)  # type: ignore[misc]
         return [psutil.Process(int(os.readlink(self.folder / "places" / at))) for at in places]
 
     def go_on(self, *places: str) -> None:

@@ -61,7 +61,10 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 SET_BY_IMPORTS = {"GRPC_VERBOSITY", "RAY_CLIENT_MODE", *ONE_THREAD}
 """Variables that ours and Ray's modules set to their own default as they are imported."""
 
-MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST", *SET_BY_IMPORTS} | (
+RAY_TOKEN = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
+"""Set while a Ray runs that tests share, and read by the gateway to Ray, a process of its own."""
+
+MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST", *RAY_TOKEN, *SET_BY_IMPORTS} | (
     {MARK} if sys.platform == "linux" else set()
 )
 """Variables that nothing looks at as it is imported."""
