@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mrflight.planner.explain import labelled
+from mrflight.planner.explain_input import Line
 from mrflight.result import JobResult, OperatorProfile, StageProfile
 from mrflight.units import format_bytes, format_count
-
-_LABEL_WIDTH = 15
-"""As in an explanation."""
 
 _INPUTS = ("DataSourceExec", "Exchange", "Table")
 """What the operators begin with that read files, other stages, or tables."""
@@ -18,11 +17,11 @@ def analysis(result: JobResult) -> list[str]:
     """Return the lines for the stages of a query that has run, and for the query."""
     lines: list[str] = []
     for stage in result.profile.stages:
-        lines += [*_labelled(_stage(stage)), *_plan(stage.operators), ""]
-    return [*lines, *_labelled(_total(result))]
+        lines += [*labelled(_stage(stage)), *labelled(_plan(stage.operators)), ""]
+    return [*lines, *labelled(_total(result))]
 
 
-def _stage(stage: StageProfile) -> Iterator[tuple[str, str]]:
+def _stage(stage: StageProfile) -> Iterator[Line]:
     yield "stage", f"{stage.query_stage} ({stage.name})" if stage.query_stage else stage.name
     yield "tasks", ", ".join(_tasks(stage))
     read = [each.rows for each in stage.operators if each.text.startswith(_INPUTS)]
@@ -50,16 +49,16 @@ def _tasks(stage: StageProfile) -> Iterator[str]:
         yield format_count(stage.speculative, "speculative attempt")
 
 
-def _plan(operators: tuple[OperatorProfile, ...]) -> Iterator[str]:
+def _plan(operators: tuple[OperatorProfile, ...]) -> Iterator[Line]:
     """Yield the operators, each with the rows that it put out and its time in all tasks."""
     rows = [format_count(each.rows, "row") for each in operators]
     width = max(map(len, rows), default=0)
     for number, (text, each) in enumerate(zip(rows, operators, strict=True)):
-        label = "  plan:" if number == 0 else "  over:"
-        yield f"{label:{_LABEL_WIDTH}} {text:>{width}}, {each.seconds:.3f} s: {each.text}"
+        label = "  plan" if number == 0 else "  over"
+        yield label, f"{text:>{width}}, {each.seconds:.3f} s: {each.text}"
 
 
-def _total(result: JobResult) -> Iterator[tuple[str, str]]:
+def _total(result: JobResult) -> Iterator[Line]:
     yield "rows", f"{result.rows_in:,} read, {result.rows_out:,} in the result"
     yield "shuffled", format_bytes(result.bytes_shuffled)
     seconds = result.seconds
@@ -68,8 +67,3 @@ def _total(result: JobResult) -> Iterator[tuple[str, str]]:
         yield "memory", f"at most {format_bytes(result.peak_memory_bytes)} in all processes"
     for finding in result.profile.findings:
         yield "note", str(finding)
-
-
-def _labelled(lines: Iterator[tuple[str, str]]) -> Iterator[str]:
-    for label, value in lines:
-        yield f"{label + ':':{_LABEL_WIDTH}} {value}"

@@ -50,9 +50,9 @@ def _explain(spec: JobSpec, folder: Path, settings: RunSettings) -> list[str]:
     plan, sink = analyze(*job)
     _check_functions(plan)
     url = locate(spec.output.table, folder, spec.storage).url
-    output = _format(_output(spec.output, url))
+    output = labelled(_output(spec.output, url))
     if sink.was_committed():
-        output += _format([("  committed", f"run {spec.job.run_id!r}; there is nothing to do")])
+        output += labelled([("  committed", f"run {spec.job.run_id!r}; there is nothing to do")])
     return [*format_plan(spec, plan, settings), *output]
 
 
@@ -63,15 +63,15 @@ def _check_functions(plan: JobPlan) -> None:
 
 def format_plan(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> list[str]:
     """Return what is read, shuffled and reduced, stage by stage, and the memory for it."""
-    lines = _format(_job(spec, plan, settings))
+    lines = labelled(_job(spec, plan, settings))
     titles = {stage.name: stage.title for stage in plan.stages}
     for stage in plan.stages:
         explanation = StageExplanation(
             stage, plan.plans[stage.name], plan.sources[stage.name], titles
         )
         heading = _heading(stage, titles) if len(plan.stages) > 1 else []
-        lines += ["", *_format([*heading, *explanation.lines()])]
-    return [*lines, "", *_format(_memory(spec, plan, settings))]
+        lines += ["", *labelled([*heading, *explanation.lines()])]
+    return [*lines, "", *labelled(_memory(spec, plan, settings))]
 
 
 def _job(spec: JobSpec, plan: JobPlan, settings: RunSettings) -> Iterator[Line]:
@@ -136,5 +136,6 @@ def _output(output: OutputSection, url: str) -> Iterator[Line]:
         yield "  partition by", ", ".join(output.partition_by)
 
 
-def _format(lines: Iterable[Line]) -> list[str]:
+def labelled(lines: Iterable[Line]) -> list[str]:
+    """Return lines in which all values begin at the same place."""
     return [f"{label + ':':<{_LABEL_WIDTH}} {value}".rstrip() for label, value in lines]

@@ -105,6 +105,8 @@ class StageExplanation(msgspec.Struct, frozen=True):
             read = f"stage {self.titles[section.stage]}" if section.stage else "files"
             sent = "sent to every task" if section.broadcast else stage.sent(name)
             yield f"input {name}", f"{read}, {sent}"
+        if skew := self._skew():
+            yield "skew", skew
         for number, line in enumerate(stage.lines):
             yield "  plan" if number == 0 else "  over", shorten(line)
 

@@ -155,6 +155,8 @@ class SqlStages:
         encoded, leaves = plan.encoded, list[Leaf]()
         exchanges: dict[str, Exchange] = {}
         held = {each.part for each in plan.inputs if each.is_held}
+        read = Counter(each.part for each in plan.inputs)
+        sliceable = {each.part for each in plan.inputs if each.is_sliceable}
         # What tells the keys of few rows is sent before the rows that are tested against them.
         for part, exchange in sorted(plan.exchanges.items(), key=_expected_rows):
             name = exchange.source if isinstance(exchange.source, str) else "rows"
@@ -164,6 +166,7 @@ class SqlStages:
                 leaf,
                 keys=self._keys(exchange, plan.tasks),
                 is_held=part in held,
+                is_sliceable=part in sliceable and read[part] == 1,
                 bounds=tuple(self._leaf_bounds(plan, part, leaf.schema)),
             )
             encoded = replaced(encoded, part, leaf.scan)

@@ -53,14 +53,13 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
         return self.schema
 
     def sliceable(self, schemas: Mapping[str, pa.Schema]) -> dict[str, bool]:
-        """Return no table: it is not known which operators work row by row."""
-        return {}
+        """Return the tables that can be sliced, as operators work on their rows one by one."""
+        return {leaf.name: False for leaf in self.leaves if leaf.is_sliceable}
 
     def apply(
         self, tables: Mapping[str, Rows], task_memory: TaskMemory, sliced: SlicedTable | None = None
     ) -> Rows:
         """Return the rows that the plan makes of the partition's tables; see `CoGroup.apply`."""
-        assert sliced is None, "no table of a fragment is sliced"
         return self.schema, self.run(tables, task_memory)
 
     def run(

@@ -46,6 +46,8 @@ class Leaf(msgspec.Struct, frozen=True):
     any row. None if every task has all rows, or there is one task."""
     is_held: bool = False
     """True if an operator holds all of the rows in memory, as a join does with its left side."""
+    is_sliceable: bool = False
+    """True if tasks can read a slice of the rows each, with all rows of the other leaves."""
     bounds: tuple[LeafBound, ...] = ()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -104,3 +105,28 @@ def test_a_join_that_does_not_fit_is_made_in_parts(joined: dict[str, str], tmp_p
     prices = sum(n % 13 for n in range(2 * JOINED))
     assert row == {"l": 20, "n": JOINED, "s": prices}
     assert sum(stage.spilled_bytes for stage in result.profile.stages) > 0
+
+
+def test_a_partition_with_most_of_the_rows_is_divided(tmp_path: Path) -> None:
+    """No operator of the join's stage needs the rows of a key together, but the last aggregate."""
+    rows, keys = 700_000, 200_000
+    rng = np.random.default_rng(5)
+    values = {f"v{n}": rng.integers(0, 2**62, rows) for n in range(7)}
+    hot = np.where(rng.random(rows) < 0.9, 7, rng.integers(0, keys, rows))
+    tables = {"visits": {"k": hot, **values}, "names": {"k": range(keys), "n": range(keys)}}
+    paths = {name: str(tmp_path / f"{name}.parquet") for name in tables}
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), paths[name], compression="none")
+    sums = ", ".join(f"max({name}) as {name}" for name in values)
+    query = f"select n % 3 as n, count(*) as c, {sums} from visits join names using (k) group by 1"
+    result = run_over(paths, query, tmp_path / "out", 4)
+    found = pq.read_table(tmp_path / "out").sort_by("n").to_pylist()
+    with duckdb.connect() as database:
+        for name, path in paths.items():
+            database.execute(f"create view {name} as select * from '{path}'")
+        wanted = database.sql(query + " order by 1").to_arrow_table().to_pylist()
+    assert found == wanted
+    joining = max(result.profile.stages, key=lambda stage: stage.fetched_bytes)
+    read = sum(each.rows for each in joining.operators if each.text.startswith("Exchange"))
+    # Each slice has all names of the partition, which are about a fourth of them.
+    assert rows + keys + keys // 5 < read < rows + keys + keys // 3

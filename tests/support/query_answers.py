@@ -39,6 +39,8 @@ class Way(NamedTuple):
     """True if the result is written to a table: its order is then that of the part files."""
     joined_bytes: int | None = None
     """The bytes that the joins of a task may hold, if not what its memory allows."""
+    is_sliced: bool = False
+    """True if each partition of which a table can be sliced is one, as skewed partitions are."""
 
 
 WAYS = (
@@ -57,6 +59,9 @@ WAYS = (
     Way(7, "never", "files", is_written=True),
     Way(2, "never", "mixed", joined_bytes=300),
     Way(7, "planned", "fed", joined_bytes=0),
+    Way(2, "never", "files", is_sliced=True),
+    Way(3, "never", "fed", is_sliced=True),
+    Way(2, "planned", "mixed", is_sliced=True),
 )
 
 
@@ -107,7 +112,8 @@ class ParquetFiles:
     ) -> Answer:
         """The answer of the stages that are planned, run in this process."""
         plan = self._planned(query, way, functions)
-        return answer(stages_in_process.run(plan, self._folder, way.joined_bytes), query)
+        rows = stages_in_process.run(plan, self._folder, way.joined_bytes, is_sliced=way.is_sliced)
+        return answer(rows, query)
 
     def planned(
         self, query: RandomQuery, way: Way, functions: Mapping[str, str] | None = None

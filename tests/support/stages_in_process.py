@@ -130,8 +130,10 @@ class _Memory(TaskMemory, frozen=True):
         return self.joined_bytes
 
 
-def run(plan: JobPlan, folder: Path, joined_bytes: int | None = None) -> pa.Table:
-    """The rows of the job's last stage, in their order; see `Way.joined_bytes`."""
+def run(
+    plan: JobPlan, folder: Path, joined_bytes: int | None = None, *, is_sliced: bool = False
+) -> pa.Table:
+    """The rows of the job's last stage, in their order; see `Way`."""
     memory = TaskMemory(2**28, folder)
     if joined_bytes is not None:
         memory = _Memory(2**28, folder, joined_bytes)
@@ -142,7 +144,8 @@ def run(plan: JobPlan, folder: Path, joined_bytes: int | None = None) -> pa.Tabl
             for name, section in stage.spec.inputs.items()
             if section.stage is not None
         }
-        results[stage.name] = list(_stage(plan.plan_stage(stage, intermediate), memory))
+        staged = plan.plan_stage(stage, intermediate)
+        results[stage.name] = list(_stage(staged, memory, is_sliced=is_sliced))
     parts = results[plan.stages[-1].name]
     return pa.Table.from_batches([each for part in parts for each in part.batches], parts[0].schema)
 
@@ -181,7 +184,7 @@ class _Results(Reader):
         return iter(self.tasks[split.start].batches)
 
 
-def _stage(plan: StagePlan, memory: TaskMemory) -> Iterator[_Rows]:
+def _stage(plan: StagePlan, memory: TaskMemory, *, is_sliced: bool) -> Iterator[_Rows]:
     """Yield the result of each task."""
     sides: dict[str, list[_Rows]] = {}
     noted: dict[str, KeyFilter | None] = {}
@@ -197,9 +200,10 @@ def _stage(plan: StagePlan, memory: TaskMemory) -> Iterator[_Rows]:
     for part in [each for each in parts if any(map(len, each.values()))] or parts[:1]:
         if plan.cogroup is None:
             yield from part.values()
-        else:
-            tables = {name: rows.pair for name, rows in part.items()}
-            yield _result(plan.cogroup.apply(tables, memory))
+            continue
+        sliceable = list(plan.cogroup.sliceable({n: rows.schema for n, rows in part.items()}))
+        for each in _slices(part, sliceable[0]) if is_sliced and sliceable else [part]:
+            yield _result(plan.cogroup.apply({n: rows.pair for n, rows in each.items()}, memory))
 
 
 def _streamed(
@@ -220,6 +224,15 @@ def _streamed(
 
 def _part(sides: Mapping[str, list[_Rows]], number: int) -> dict[str, _Rows]:
     return {n: each[number if len(each) > 1 else 0] for n, each in sides.items()}
+
+
+def _slices(part: dict[str, _Rows], name: str) -> Iterator[dict[str, _Rows]]:
+    """Yield what each of three tasks reads of a partition of which a table is sliced."""
+    rows = pa.Table.from_batches(part[name].batches, part[name].schema)
+    third = len(rows) // 3 + 1
+    for start in range(0, 3 * third, third):
+        batches = rows.slice(start, third).to_batches()
+        yield {**part, name: _Rows(part[name].schema, batches)}
 
 
 def _result(rows: Rows) -> _Rows:

@@ -41,7 +41,11 @@ class Draft(msgspec.Struct, frozen=True):
         return Draft(
             with_children(node.encoded, old, [draft.encoded for draft in below]),
             max(draft.tasks for draft in below),
-            tuple(each for draft in below for each in draft.inputs),
+            tuple(
+                each
+                for draft, is_sliceable in zip(below, node.slices_children, strict=True)
+                for each in (draft if is_sliceable else draft.unsliced).inputs
+            ),
             tuple(scan for draft in below for scan in draft.scans),
             tuple(scan for draft in below for scan in draft.small_scans),
             (node.text, *(line for draft in below for line in draft.lines)),
@@ -71,6 +75,12 @@ class Draft(msgspec.Struct, frozen=True):
     def held(self) -> Draft:
         """The same, below an operator that holds all of its rows in memory."""
         return replace(self, inputs=tuple(replace(each, is_held=True) for each in self.inputs))
+
+    @property
+    def unsliced(self) -> Draft:
+        """The same, below an operator that needs all rows of a partition in one task."""
+        given = tuple(replace(each, is_sliceable=False) for each in self.inputs)
+        return replace(self, inputs=given)
 
     @property
     def together(self) -> Draft:

@@ -48,6 +48,8 @@ class Input(msgspec.Struct, frozen=True):
     exchange: Exchange
     is_held: bool = False
     """True if an operator above it holds all of its rows in memory."""
+    is_sliceable: bool = False
+    """True if tasks can read a slice of its rows each, with all rows of the other inputs."""
     matched_by: Keyed | None = None
     """Another input, without whose keys its rows make no row of the result."""
     scanned: tuple[ScanColumn | None, ...] = ()

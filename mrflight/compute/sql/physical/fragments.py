@@ -163,7 +163,8 @@ class _Cutter:
         key = id(exchange.source), exchange.way, exchange.keys
         number = self._exchanges.setdefault(key, len(self._exchanges))
         part = encode_field(of.MERGE_NODE, encode_field(_PLACEHOLDER, number))
-        return Draft(part, tasks, (Input(part, exchange),), lines=(f"Exchange: {exchange.way}",))
+        given = Input(part, exchange, is_sliceable=exchange.way == "hash")
+        return Draft(part, tasks, (given,), lines=(f"Exchange: {exchange.way}",))
 
     def _repartition(self, node: Node, by_keys: bool) -> Draft:
         (child,) = node.children

@@ -25,6 +25,8 @@ _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")
 """The joins that emit rows of their right side that match nothing."""
 
+_BY_ROW = ("ProjectionExec", "FilterExec", "CoalesceBatchesExec", "CooperativeExec")
+
 _KEEP_UNMATCHED_LEFT = ("Left", "LeftAnti", "LeftMark", "Full")
 _DROP_ROWS = ("FilterExec", "GlobalLimitExec", "LocalLimitExec", "SortExec: TopK")
 _DROPPING_JOINS = ("LeftSemi", "RightSemi", "LeftAnti", "RightAnti")
@@ -175,6 +177,19 @@ class Node:
             "InterleaveExec",
             *WINDOWS,
         )
+
+    @property
+    def slices_children(self) -> tuple[bool, ...]:
+        """Whether the rows for all slices of a child are together those for the whole child.
+
+        Each slice of one child is read with all rows of the other.
+        """
+        if "fetch=" in self.text or "null_aware" in self.text or "lim=" in self.text:
+            return (False,) * len(self.children)
+        if self.kind in JOINS:
+            return tuple(self.join_type.startswith(("Inner", side)) for side in ("Left", "Right"))
+        by_row = self.kind in _BY_ROW or self.text.startswith("AggregateExec: mode=Partial,")
+        return (by_row,) * len(self.children)
 
     def walk(self) -> Iterator[Node]:
         """Yield the node and all below it."""
