@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mrflight.config.spec import InputSpec
-from mrflight.errors import JobFileError
+from mrflight.errors import InputError, JobFileError
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def open_source(
 
         check_requested_version(found, datetime.now(UTC))
     source = _open_all_columns(found, split_bytes)
+    if source.reader.schema is not None and not len(source.reader.schema):
+        raise InputError(f"inputs.{name}: {spec.path!r} has no columns")
     if spec.schema == "union":
         source = _leave_out_unneeded(source, found, spec)
     if source.reader.schema is not None:

@@ -188,6 +188,13 @@ def test_inputs_of_one_job_that_do_not_agree(job: Path) -> None:
     assert "weight" in message
 
 
+def test_files_without_columns_are_refused(job: Path) -> None:
+    rows = pa.table({"url": ["x.com"]}).select([])
+    pyarrow.parquet.write_table(rows, job.parent / "visits" / "empty.parquet")
+    message = refused(job, 2, *setting("inputs.visits.path", "visits/*.parquet"))
+    assert "inputs.visits: 'visits/*.parquet' has no columns" in message
+
+
 def test_an_output_inside_of_the_input_is_refused(job: Path) -> None:
     options = (*setting("inputs.visits.path", "visits"), *setting("output.table", "visits/out"))
     message = refused(job, 2, *options)
