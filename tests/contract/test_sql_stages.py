@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -211,13 +212,14 @@ def test_dictionaries_of_files(tmp_path: Path, way: Way) -> None:
     assert files.by_stages(query, way) == files.by_datafusion(query)
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(n, marks=() if n < QUICK else pytest.mark.slow, id=f"seeds {n} and on")
-        for n in range(0, ALL, STEP)
-    ],
-)
+def _seeds(first: int) -> Any:
+    """The slow ones are divided between workers, as all together take ten minutes."""
+    group = pytest.mark.xdist_group(f"random queries {first // STEP % 5}")
+    marks = () if first < QUICK else (pytest.mark.slow, group)
+    return pytest.param(first, marks=marks, id=f"seeds {first} and on")
+
+
+@pytest.mark.parametrize("first", [_seeds(first) for first in range(0, ALL, STEP)])
 def test_random_queries(files: Files, first: int) -> None:
     for seed in range(first, first + STEP):
         ways = WAYS[seed % 3 :: 3] if first >= QUICK else WAYS[seed % len(WAYS) :][:1]
