@@ -14,7 +14,7 @@ from mrflight.config.memory import MemoryPlan
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
-from mrflight.planner.partition_count import divide_query
+from mrflight.planner.partition_count import EXPECTED_TO_FIT, QueryDivision, divide_query
 from mrflight.planner.row_maps import plan_map
 from mrflight.planner.stage_plan import SPLIT_BYTES, StagePlan
 from mrflight.planner.stages import Stage, build_stages, result_stages, with_key_prefix
@@ -76,13 +76,28 @@ def _plan_stages(
         planner.add(stage)
     plan = planner.plan()
     _check_bad_rows_apart(stages[-1].spec, folder, plan)
+    if any(each.fragment and each.fragment.why_whole == EXPECTED_TO_FIT for each in plan.stages):
+        divided = _StagePlanner(folder, job_id, workers, memory, trusts_estimates=False)
+        for stage in stages:
+            divided.add(stage)
+        plan = replace(plan, divided=divided.plan())
     return plan
 
 
 class _StagePlanner:
     """Opens the inputs of stages, and divides queries into stages of their own."""
 
-    def __init__(self, folder: Path, job_id: str, workers: int, memory: MemoryPlan) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        job_id: str,
+        workers: int,
+        memory: MemoryPlan,
+        *,
+        trusts_estimates: bool = True,
+    ) -> None:
+        """``trusts_estimates``: a query may run as a whole because it is expected to fit."""
+        self._trusts_estimates = trusts_estimates
         self._folder = folder
         self._job_id = job_id
         self._workers = workers
@@ -105,11 +120,15 @@ class _StagePlanner:
             stages, sources = plan_query(
                 stage,
                 tables,
-                lambda size: divide_query(stage.spec, size, self._workers, self._memory),
+                lambda size: self._divide(stage.spec, size),
                 self._functions(stage),
             )
         self._stages += stages
         self._sources |= sources
+
+    def _divide(self, spec: JobSpec, rows_bytes: int) -> QueryDivision:
+        division = divide_query(spec, rows_bytes, self._workers, self._memory)
+        return division if self._trusts_estimates else replace(division, held_bytes=0)
 
     def _functions(self, stage: Stage) -> tuple[UserFunction, ...]:
         """Load the functions that the query of a stage calls."""

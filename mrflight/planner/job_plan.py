@@ -35,6 +35,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     """The plan of each stage. That of a stage that reads others is an estimate until those have
     run: it has no tasks that read them, and its number of partitions follows from the size of their
     inputs."""
+    divided: JobPlan | None = None
+    """What runs in its place if a task of it needs more memory than was expected."""
 
     @property
     def last(self) -> StagePlan:

@@ -76,6 +76,11 @@ def count_partitions(
     return PartitionCount(number, reason, rows_bytes, each)
 
 
+EXPECTED_TO_FIT = "what its joins hold is expected to fit into memory"
+"""Why one task runs a query whose rows do not fit into its memory. It is divided if it needs more
+memory than that."""
+
+
 class QueryDivision(msgspec.Struct, frozen=True):
     """Into how many partitions a query is divided, and by how many threads a task runs it."""
 
@@ -86,6 +91,8 @@ class QueryDivision(msgspec.Struct, frozen=True):
     """What a table may take in the memory of a task, to be sent to all tasks."""
     why_whole: str = ""
     """Why one task runs all of it."""
+    held_bytes: int = 0
+    """What joins may be expected to hold, for one task to run all of it nevertheless."""
 
     @property
     def is_whole(self) -> bool:
@@ -109,11 +116,12 @@ def divide_query(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPla
         return QueryDivision(1, threads, broadcast, why)
     if counted.reason == "set":
         return QueryDivision(counted.number, threads, broadcast)
-    if threads > 1 and rows_bytes <= threads * memory.reducer // 4:
+    held = threads * memory.reducer // 4
+    if threads > 1 and rows_bytes <= held:
         return QueryDivision(1, threads, broadcast, "all rows fit into memory")
     each = min(_QUERY_PARTITION_BYTES, max(1, memory.reducer // 4))
     number = min(counted.number, max(2 * workers, -(-rows_bytes // each)))
-    return QueryDivision(number, threads, broadcast)
+    return QueryDivision(number, threads, broadcast, held_bytes=held if threads > 1 else 0)
 
 
 def _count_by_size(rows_bytes: int, each_bytes: int, workers: int) -> tuple[int, Reason]:

@@ -15,7 +15,7 @@ from mrflight.compute.layout import canonical_schema
 from mrflight.compute.sql.engine import EXACT, query, quoted, translate_errors
 from mrflight.compute.sql.physical.fragment_plan import FragmentPlan
 from mrflight.compute.sql.physical.fragments import cut, whole
-from mrflight.compute.sql.physical.limits import Limits
+from mrflight.compute.sql.physical.limits import Limits, held_bytes
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.probe import PlanProbe, with_views
 from mrflight.compute.sql.physical.scans import files_of, of_arrow
@@ -24,7 +24,7 @@ from mrflight.compute.sql.plans import count_scans, has_floats, reads_floats, us
 from mrflight.compute.sql.statements import is_view, split_statements
 from mrflight.compute.sql.user_functions import FunctionCalls, UserFunction, check_names
 from mrflight.errors import JobFileError, KeyTypeError
-from mrflight.planner.partition_count import QueryDivision
+from mrflight.planner.partition_count import EXPECTED_TO_FIT, QueryDivision
 from mrflight.planner.scanned_files import ScannedFiles, link_files
 from mrflight.planner.sql_stages import SqlStages, Table
 from mrflight.planner.stages import Stage
@@ -242,9 +242,19 @@ class _Planned:
             root = self._root()
         if self._division.is_whole:
             return whole(root, self._stand_ins, self._division.threads, self._division.why_whole)
+        if self._is_expected_to_fit(root):
+            self._division = replace(self._division, partitions=1)
+            self._plan(self._schemas)
+            return whole(self._root(), self._stand_ins, self._division.threads, EXPECTED_TO_FIT)
         sorted_rows = _FEW_SORTED_ROWS if is_written else sys.maxsize
         limits = Limits(self._division.broadcast_bytes // _ROW_BYTES, sorted_rows)
         return cut(root, limits, self._stand_ins)
+
+    def _is_expected_to_fit(self, root: Node) -> bool:
+        """Return whether one task may run the query, which reads all of its tables from files."""
+        limit = self._division.held_bytes
+        is_read = all(table.scanned for table in self._tables)
+        return bool(limit) and is_read and held_bytes(root) <= limit
 
     def _root(self) -> Node:
         """Return the plan with the expected rows of its nodes."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.errors import InconsistentMapOutputError, SchemaMismatchError
+from mrflight.errors import InconsistentMapOutputError, MemoryLimitError, SchemaMismatchError
 from mrflight.events.kinds import QueryStage
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.map_plan import ShuffleInput
@@ -52,8 +52,8 @@ class StageScheduler:
 
         Returns at least one result, in the order of the partitions.
         """
-        for number in range(self._max_runs):
-            with self._run_again_if_inconsistent(number):
+        for number in range(self._max_runs + 1):
+            with self._run_again(number):
                 return self._begin(number).write(part_writer)
         raise AssertionError("the last run returns or raises")
 
@@ -62,8 +62,8 @@ class StageScheduler:
 
         That stage only partitions the rows of the result.
         """
-        for number in range(self._max_runs):
-            with self._run_again_if_inconsistent(number):
+        for number in range(self._max_runs + 1):
+            with self._run_again(number):
                 yield from self._begin(number).read()
                 return
 
@@ -74,12 +74,28 @@ class StageScheduler:
         return _StagesRun(name, self._plan, self._context)
 
     @contextmanager
-    def _run_again_if_inconsistent(self, number: int) -> Iterator[None]:
-        """Make room for another run if output was lost that this one cannot recover."""
+    def _run_again(self, number: int) -> Iterator[None]:
+        """Make room for another run if output was lost that this one cannot recover.
+
+        So does a query that one task runs, and that turns out to need more memory than it has: it
+        is divided, once.
+        """
         try:
             yield
+        except MemoryLimitError as error:
+            if self._plan.divided is None:
+                raise
+            self._plan = self._plan.divided
+            self._context.runner.events.notice(
+                "run_again",
+                f"the query is divided, and runs again: {error}",
+                subject="the stages of the job",
+                cause=str(error),
+                action="the query is divided, and runs again",
+            )
+            self._context.shuffles.drop()
         except InconsistentMapOutputError as error:
-            if number + 1 == self._max_runs:
+            if number + 1 >= self._max_runs:
                 raise
             self._context.runner.events.notice(
                 "run_again",

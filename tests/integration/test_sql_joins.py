@@ -130,3 +130,32 @@ def test_a_partition_with_most_of_the_rows_is_divided(tmp_path: Path) -> None:
     read = sum(each.rows for each in joining.operators if each.text.startswith("Exchange"))
     # Each slice has all names of the partition, which are about a fourth of them.
     assert rows + keys + keys // 5 < read < rows + keys + keys // 3
+
+
+def test_a_query_that_was_expected_to_fit_is_divided_if_it_does_not(tmp_path: Path) -> None:
+    """A fifth of the rows is expected of a condition, which all of them fulfil."""
+    rows = 2_000_000
+    rng = np.random.default_rng(1)
+    numbers = {name: rng.integers(0, 2**40, rows) for name in "bcd"}
+    tables = {
+        "wide": {"a": rng.permutation(rows), **numbers},
+        "narrow": {"a": rng.integers(0, rows, 2 * rows), "e": rng.integers(0, 100, 2 * rows)},
+    }
+    paths = {name: str(tmp_path / f"{name}.parquet") for name in tables}
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), paths[name], row_group_size=200_000)
+    query = (
+        "select count(*) as n, sum(b % 7 + c % 3 + d % 5 + e) as s "
+        "from (select * from wide where b % 2 < 2) join narrow using (a)"
+    )
+    named = [word for name in paths for word in ("--table", f"{name}={paths[name]}")]
+    options = (*named, "--set", "cluster.memory=1100 MiB", "--set", "cluster.workers=2")
+    explained = answer(tmp_path, query, *options, "--explain")
+    assert "what its joins hold is expected to fit into memory" in explained.stdout
+    found = answer(tmp_path, query, *options, "--format", "csv")
+    assert "the query is divided, and runs again" in found.stderr
+    with duckdb.connect() as database:
+        for name, path in paths.items():
+            database.execute(f"create view {name} as select * from '{path}'")
+        wanted = database.sql(query).fetchall()
+    assert found.stdout.splitlines()[1] == ",".join(map(str, wanted[0]))

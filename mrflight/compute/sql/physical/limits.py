@@ -1,14 +1,41 @@
-"""How many rows one task sorts, and how many are sent to all tasks: a pure function of a plan."""
+"""What one task holds or sorts, and what is sent to all tasks: pure functions of a plan."""
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import NamedTuple
 
-from mrflight.compute.sql.physical.nodes import Node
+from mrflight.compute.sql.physical.nodes import WINDOWS, Node
 
 _FEW_ROWS = 10_000
 """The rows of a file that every task reads by itself, in a millisecond or two."""
+
+_VALUE_BYTES, _ROW_BYTES = 8, 16
+"""What a value, and the place of a row, take in a join's table, roughly."""
+_PROJECTION = re.compile(r"projection=\[(.*?)\]")
+
+
+def held_bytes(root: Node) -> float:
+    """Return about how many bytes the joins and windows of a plan hold in memory.
+
+    It is infinite if DataFusion does not expect any number of rows for one of them. Aggregates and
+    sorts do not count: they write what does not fit to files.
+    """
+    joined = [node.children[0] for node in root.walk() if node.holds_left]
+    windowed = [node.children[0] for node in root.walk() if node.kind in WINDOWS]
+    held = joined + windowed
+    return sum(_rows_of(each) * (_ROW_BYTES + _VALUE_BYTES * _columns_of(each)) for each in held)
+
+
+def _rows_of(node: Node) -> float:
+    return float("inf") if node.rows is None else node.rows
+
+
+def _columns_of(node: Node) -> int:
+    """Return how many columns a node has at most: those of the files below it."""
+    projections = (_PROJECTION.search(each.text) for each in node.walk() if each.is_scan)
+    return sum(1 + each[1].count(",") for each in projections if each is not None)
 
 
 class Limits(NamedTuple):
