@@ -93,6 +93,8 @@ class QueryDivision(msgspec.Struct, frozen=True):
     """Why one task runs all of it."""
     held_bytes: int = 0
     """What joins may be expected to hold, for one task to run all of it nevertheless."""
+    spare_bytes: int = 0
+    """The memory of data servers that a task has which runs all of it: they hold few rows then."""
 
     @property
     def is_whole(self) -> bool:
@@ -116,12 +118,16 @@ def divide_query(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPla
         return QueryDivision(1, threads, broadcast, why)
     if counted.reason == "set":
         return QueryDivision(counted.number, threads, broadcast)
-    held = threads * memory.reducer // 4
+    spare = memory.servers // 2 if threads > 1 else 0
+    held = (threads * memory.reducer + spare) // 4
     if threads > 1 and rows_bytes <= held:
-        return QueryDivision(1, threads, broadcast, "all rows fit into memory")
+        why = "all rows fit into memory"
+        return QueryDivision(1, threads, broadcast, why, spare_bytes=spare)
     each = min(_QUERY_PARTITION_BYTES, max(1, memory.reducer // 4))
     number = min(counted.number, max(2 * workers, -(-rows_bytes // each)))
-    return QueryDivision(number, threads, broadcast, held_bytes=held if threads > 1 else 0)
+    if threads == 1:
+        return QueryDivision(number, threads, broadcast)
+    return QueryDivision(number, threads, broadcast, held_bytes=held, spare_bytes=spare)
 
 
 def _count_by_size(rows_bytes: int, each_bytes: int, workers: int) -> tuple[int, Reason]:

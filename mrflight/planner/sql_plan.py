@@ -240,12 +240,14 @@ class _Planned:
         if self._lacks_scans(root):
             self._expect_no_rows()
             root = self._root()
-        if self._division.is_whole:
-            return whole(root, self._stand_ins, self._division.threads, self._division.why_whole)
         if self._is_expected_to_fit(root):
-            self._division = replace(self._division, partitions=1)
+            self._division = replace(self._division, partitions=1, why_whole=EXPECTED_TO_FIT)
             self._plan(self._schemas)
-            return whole(self._root(), self._stand_ins, self._division.threads, EXPECTED_TO_FIT)
+            root = self._root()
+        division = self._division
+        if division.is_whole:
+            made = whole(root, self._stand_ins, division.threads, division.why_whole)
+            return replace(made, spare_bytes=division.spare_bytes)
         sorted_rows = _FEW_SORTED_ROWS if is_written else sys.maxsize
         limits = Limits(self._division.broadcast_bytes // _ROW_BYTES, sorted_rows)
         return cut(root, limits, self._stand_ins)

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from mrflight.compute.sql.physical.nodes import WINDOWS, Node
+from mrflight.compute.sql.physical.nodes import JOINS, UNIONS, WINDOWS, Node
 
 _FEW_ROWS = 10_000
 """The rows of a file that every task reads by itself, in a millisecond or two."""
@@ -17,15 +17,25 @@ _PROJECTION = re.compile(r"projection=\[(.*?)\]")
 
 
 def held_bytes(root: Node) -> float:
-    """Return about how many bytes the joins and windows of a plan hold in memory.
+    """Return about how many bytes the joins and windows of a plan hold, and its result has.
 
     It is infinite if DataFusion does not expect any number of rows for one of them. Aggregates and
-    sorts do not count: they write what does not fit to files.
+    sorts do not count: they write what does not fit to files. Neither does the result of an
+    aggregate, of which DataFusion expects as many rows as it is given.
     """
     joined = [node.children[0] for node in root.walk() if node.holds_left]
     windowed = [node.children[0] for node in root.walk() if node.kind in WINDOWS]
-    held = joined + windowed
+    held = joined + windowed + ([root] if _passes_rows(root) else [])
     return sum(_rows_of(each) * (_ROW_BYTES + _VALUE_BYTES * _columns_of(each)) for each in held)
+
+
+def _passes_rows(node: Node) -> bool:
+    """Return whether the rows of files become rows of the result, all or most of them."""
+    while node.children and node.kind not in (*JOINS, *UNIONS):
+        if node.kind == "AggregateExec" or "fetch=" in node.text:
+            return False
+        node = node.children[0]
+    return True
 
 
 def _rows_of(node: Node) -> float:
