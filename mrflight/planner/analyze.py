@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,18 +70,24 @@ def plan_result(
 
 
 def _plan_stages(
-    stages: Sequence[Stage], folder: Path, job_id: str, workers: int, memory: MemoryPlan
+    stages: Sequence[Stage],
+    folder: Path,
+    job_id: str,
+    workers: int,
+    memory: MemoryPlan,
+    *,
+    trusts_estimates: bool = True,
 ) -> JobPlan:
-    planner = _StagePlanner(folder, job_id, workers, memory)
+    planner = _StagePlanner(folder, job_id, workers, memory, trusts_estimates=trusts_estimates)
     for stage in stages:
         planner.add(stage)
     plan = planner.plan()
     _check_bad_rows_apart(stages[-1].spec, folder, plan)
     if any(each.fragment and each.fragment.why_whole == EXPECTED_TO_FIT for each in plan.stages):
-        divided = _StagePlanner(folder, job_id, workers, memory, trusts_estimates=False)
-        for stage in stages:
-            divided.add(stage)
-        plan = replace(plan, divided=divided.plan())
+        again = partial(
+            _plan_stages, stages, folder, job_id, workers, memory, trusts_estimates=False
+        )
+        plan = replace(plan, divided=again)
     return plan
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -35,8 +35,9 @@ class JobPlan(msgspec.Struct, frozen=True):
     """The plan of each stage. That of a stage that reads others is an estimate until those have
     run: it has no tasks that read them, and its number of partitions follows from the size of their
     inputs."""
-    divided: JobPlan | None = None
-    """What runs in its place if a task of it needs more memory than was expected."""
+    divided: Callable[[], JobPlan] | None = None
+    """Plans what runs in its place if a task needs more memory than was expected; None if nothing
+    was expected."""
 
     @property
     def last(self) -> StagePlan:

@@ -92,9 +92,11 @@ class QueryDivision(msgspec.Struct, frozen=True):
     why_whole: str = ""
     """Why one task runs all of it."""
     held_bytes: int = 0
-    """What joins may be expected to hold, for one task to run all of it nevertheless."""
-    spare_bytes: int = 0
-    """The memory of data servers that a task has which runs all of it: they hold few rows then."""
+    """What joins may be expected to hold, for one task to run all of it nevertheless; 0 if it may
+    not be."""
+    task_bytes: int = 0
+    """The memory of a task that runs all of it and reads all tables from files: what all workers
+    have for tasks that reduce, which do not run beside it. 0 for that of so many threads."""
 
     @property
     def is_whole(self) -> bool:
@@ -118,16 +120,14 @@ def divide_query(spec: JobSpec, rows_bytes: int, workers: int, memory: MemoryPla
         return QueryDivision(1, threads, broadcast, why)
     if counted.reason == "set":
         return QueryDivision(counted.number, threads, broadcast)
-    spare = memory.servers // 2 if threads > 1 else 0
-    held = (threads * memory.reducer + spare) // 4
-    if threads > 1 and rows_bytes <= held:
+    task = max(0, threads * (memory.reducer + memory.encoder) - memory.writer)
+    if threads > 1 and rows_bytes <= threads * memory.reducer // 4:
         why = "all rows fit into memory"
-        return QueryDivision(1, threads, broadcast, why, spare_bytes=spare)
+        return QueryDivision(1, threads, broadcast, why, task_bytes=task)
     each = min(_QUERY_PARTITION_BYTES, max(1, memory.reducer // 4))
     number = min(counted.number, max(2 * workers, -(-rows_bytes // each)))
-    if threads == 1:
-        return QueryDivision(number, threads, broadcast)
-    return QueryDivision(number, threads, broadcast, held_bytes=held, spare_bytes=spare)
+    held = task // 4 if threads > 1 else 0
+    return QueryDivision(number, threads, broadcast, held_bytes=held, task_bytes=task)
 
 
 def _count_by_size(rows_bytes: int, each_bytes: int, workers: int) -> tuple[int, Reason]:

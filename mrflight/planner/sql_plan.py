@@ -153,7 +153,7 @@ class _Planned:
         if (exact, division) != (self._exact, self._division):
             self._exact, self._division = exact, division
             self._plan(schemas)
-        if not all(table.scanned for table in tables):
+        if not self._reads_files:
             self._leave_columns_out(schemas)
 
     @property
@@ -247,16 +247,20 @@ class _Planned:
         division = self._division
         if division.is_whole:
             made = whole(root, self._stand_ins, division.threads, division.why_whole)
-            return replace(made, spare_bytes=division.spare_bytes)
+            return replace(made, task_bytes=division.task_bytes if self._reads_files else 0)
         sorted_rows = _FEW_SORTED_ROWS if is_written else sys.maxsize
         limits = Limits(self._division.broadcast_bytes // _ROW_BYTES, sorted_rows)
         return cut(root, limits, self._stand_ins)
 
     def _is_expected_to_fit(self, root: Node) -> bool:
-        """Return whether one task may run the query, which reads all of its tables from files."""
+        """Return whether one task may run a query whose rows do not fit into its memory."""
         limit = self._division.held_bytes
-        is_read = all(table.scanned for table in self._tables)
-        return bool(limit) and is_read and held_bytes(root) <= limit
+        return bool(limit) and self._reads_files and held_bytes(root) <= limit
+
+    @property
+    def _reads_files(self) -> bool:
+        """True if DataFusion reads all tables by itself."""
+        return all(table.scanned for table in self._tables)
 
     def _root(self) -> Node:
         """Return the plan with the expected rows of its nodes."""

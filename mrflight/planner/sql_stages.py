@@ -130,7 +130,7 @@ class SqlStages:
             made if is_root else positional(made),
             self._session.of(encoded),
             plan.threads,
-            plan.spare_bytes,
+            plan.task_bytes,
         )
         name = self._query.name
         if not is_root:

@@ -85,26 +85,23 @@ class StageScheduler:
         except MemoryLimitError as error:
             if self._plan.divided is None:
                 raise
-            self._plan = self._plan.divided
-            self._context.runner.events.notice(
-                "run_again",
-                f"the query is divided, and runs again: {error}",
-                subject="the stages of the job",
-                cause=str(error),
-                action="the query is divided, and runs again",
-            )
-            self._context.shuffles.drop()
+            self._plan = self._plan.divided()
+            self._make_room("the query is divided, and runs again", error)
         except InconsistentMapOutputError as error:
             if number + 1 >= self._max_runs:
                 raise
-            self._context.runner.events.notice(
-                "run_again",
-                f"all maps and reduces run again: {error}",
-                subject="the stages of the job",
-                cause=str(error),
-                action="all maps and reduces run again",
-            )
-            self._context.shuffles.drop()
+            self._make_room("all maps and reduces run again", error)
+
+    def _make_room(self, action: str, error: Exception) -> None:
+        """Say why the stages run again, and drop what they have sent."""
+        self._context.runner.events.notice(
+            "run_again",
+            f"{action}: {error}",
+            subject="the stages of the job",
+            cause=str(error),
+            action=action,
+        )
+        self._context.shuffles.drop()
 
 
 class _StagesRun:

@@ -55,7 +55,10 @@ def open_source(
         check_requested_version(found, datetime.now(UTC))
     source = _open_all_columns(found, split_bytes)
     if source.reader.schema is not None and not len(source.reader.schema):
-        raise InputError(f"inputs.{name}: {spec.path!r} has no columns")
+        raise InputError(
+            f"inputs.{name}: the files of {spec.path!r} have no columns, so there is nothing to "
+            "read; leave the input out, or name other files"
+        )
     if spec.schema == "union":
         source = _leave_out_unneeded(source, found, spec)
     if source.reader.schema is not None:

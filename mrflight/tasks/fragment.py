@@ -47,8 +47,8 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
     session: PlanSession
     threads: int = 1
     """The threads of a task, which has the memory of so many: no other task runs beside it."""
-    spare_bytes: int = 0
-    """What it has of the memory of data servers, which hold only its result."""
+    task_bytes: int = 0
+    """The memory of a task, if it has more than that."""
 
     def check(self, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """Return the schema of the result, which was found as the query was planned."""
@@ -87,7 +87,7 @@ class Fragment(SharedPayload, msgspec.Struct, frozen=True):
             for scanned in chain(self.files, *(group.files for group in groups)):
                 stack.enter_context(verify_unchanged(scanned.location, scanned.version))
             rows = {name: batches for name, (_, batches) in tables.items()}
-            memory_bytes = task_memory.memory_bytes * self.threads + self.spare_bytes
+            memory_bytes = self.task_bytes or task_memory.memory_bytes * self.threads
             memory = replace(task_memory, memory_bytes=memory_bytes)
             run = FragmentRun(self.leaves, self.session, memory, scratch)
             made = run.rows(NarrowedPlan(plan, tuple(scans)), rows, bounds)

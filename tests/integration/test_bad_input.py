@@ -192,7 +192,7 @@ def test_files_without_columns_are_refused(job: Path) -> None:
     rows = pa.table({"url": ["x.com"]}).select([])
     pyarrow.parquet.write_table(rows, job.parent / "visits" / "empty.parquet")
     message = refused(job, 2, *setting("inputs.visits.path", "visits/*.parquet"))
-    assert "inputs.visits: 'visits/*.parquet' has no columns" in message
+    assert "inputs.visits: the files of 'visits/*.parquet' have no columns" in message
 
 
 def test_an_output_inside_of_the_input_is_refused(job: Path) -> None:

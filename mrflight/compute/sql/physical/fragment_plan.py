@@ -77,8 +77,8 @@ class FragmentPlan(msgspec.Struct, frozen=True):
     """Expressions that are keys of a hash. Their values are sent after the columns of the plan."""
     why_whole: str = ""
     """Why one task runs the whole plan, for people; empty if it was cut."""
-    spare_bytes: int = 0
-    """See `QueryDivision.spare_bytes`."""
+    task_bytes: int = 0
+    """See `QueryDivision.task_bytes`."""
 
     @property
     def exchanges(self) -> dict[bytes, Exchange]:

@@ -25,11 +25,11 @@ _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")
 """The joins that emit rows of their right side that match nothing."""
 
-_BY_ROW = ("ProjectionExec", "FilterExec", "CoalesceBatchesExec", "CooperativeExec")
-
 _KEEP_UNMATCHED_LEFT = ("Left", "LeftAnti", "LeftMark", "Full")
 _DROP_ROWS = ("FilterExec", "GlobalLimitExec", "LocalLimitExec", "SortExec: TopK")
 _DROPPING_JOINS = ("LeftSemi", "RightSemi", "LeftAnti", "RightAnti")
+_BY_ROW = ("ProjectionExec", "FilterExec", "CoalesceBatchesExec", "CooperativeExec")
+"""The operators that make the rows of a slice without a look at other rows."""
 _KEEP_LEFT = ("Left", "LeftSemi", "LeftAnti", "LeftMark", "Full")
 """The joins that emit rows of their left side, which therefore must be in one task only."""
 
