@@ -149,7 +149,7 @@ def test_a_query_that_was_expected_to_fit_is_divided_if_it_does_not(tmp_path: Pa
         "from (select * from wide where b % 2 < 2) join narrow using (a)"
     )
     named = [word for name in paths for word in ("--table", f"{name}={paths[name]}")]
-    options = (*named, "--set", "cluster.memory=640 MiB", "--set", "cluster.workers=2")
+    options = (*named, "--set", "cluster.memory=720 MiB", "--set", "cluster.workers=2")
     explained = answer(tmp_path, query, *options, "--explain")
     assert "what its joins hold is expected to fit into memory" in explained.stdout
     found = answer(tmp_path, query, *options, "--format", "csv")
