@@ -245,7 +245,7 @@ def test_names_are_taken_literally(name_node: NameNodeProxy, place: Location) ->
         with place.at(place.path + name).create() as file:
             file.write(name.encode())
     url = f"{name_node.url}{place.path}"
-    subprocess.run([HOPSFS_PYTHON, "-c", NAMES, url], check=True, timeout=60)
+    subprocess.run([HOPSFS_PYTHON, "-c", NAMES, url], check=True)
     names = {info.path.removeprefix(place.path) for info in place.walk() if info.is_file}
     assert names == {f"{name}.again" for name in ODD}
 
@@ -288,7 +288,7 @@ def test_a_large_file_is_written_in_parts_and_read_by_ranges(
     with place.child("theirs").create() as file:
         file.write(data)
     url = f"{name_node.url}{place.path}"
-    subprocess.run([HOPSFS_PYTHON, "-c", LARGE, url], check=True, timeout=60)
+    subprocess.run([HOPSFS_PYTHON, "-c", LARGE, url], check=True)
     assert place.child("deep/large").read_bytes() == data
 
 
@@ -315,7 +315,7 @@ def test_folders_are_listed_alone_and_recursively(
             file.write(name.encode())
     url = f"{name_node.url}{place.path}"
     done = subprocess.run(
-        [HOPSFS_PYTHON, "-c", LISTS, url], check=True, capture_output=True, text=True, timeout=60
+        [HOPSFS_PYTHON, "-c", LISTS, url], check=True, capture_output=True, text=True
     )
     of_a, of_all, of_file, of_nothing = map(json.loads, done.stdout.splitlines())
     one, b = below(place, "a/one", 5), below(place, "a/b")

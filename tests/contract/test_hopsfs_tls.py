@@ -137,7 +137,6 @@ def messages_of_api(calls: str, environment: dict[str, str], *arguments: str) ->
         [str(HOPSFS_PYTHON), "-c", API + calls, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
         check=True,
         env={**os.environ, **environment},
     )
@@ -192,7 +191,6 @@ def about(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
 

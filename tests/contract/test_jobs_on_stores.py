@@ -312,7 +312,6 @@ def test_the_commands_take_a_buckets_options_from_the_environment(
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert (cleaned.returncode, cleaned.stdout.count("part-")) == (0, 1), cleaned.stderr
     assert files(table) == 4

@@ -29,7 +29,6 @@ def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=120,
     )
 
 

@@ -166,6 +166,5 @@ def run_on(running: StandingCluster, job: Path) -> subprocess.CompletedProcess[s
         [*driver_command(job), "--set", f"cluster.metadata={running.metadata}"],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )

@@ -225,5 +225,5 @@ def test_a_block_is_valid_or_refused(compression: str) -> None:
     code = (
         f"from tests.fault.test_hostile_messages import feed_blocks; feed_blocks({compression!r})"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
     assert done.returncode == 0, f"{code}: {done.stderr.decode()[-2000:]}"

@@ -147,7 +147,7 @@ def test_a_driver_that_is_killed_with_a_scratch_table(folder: Path) -> None:
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
     command = [sys.executable, "-c", KILLED_WITH_A_SCRATCH_TABLE, "job.toml"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert [path.name for path in temporary.glob("mrflight-log-*/*/_delta_log")] == ["_delta_log"]
     again = drive(folder / "job.toml", environment={"TMPDIR": str(temporary)})
@@ -167,7 +167,7 @@ def test_a_maintain_that_is_killed_as_it_compacts(folder: Path) -> None:
     (left,) = names(folder)
     assert (rows_of(folder), versions(folder)) == (BEFORE, 2)
     (folder / "places" / "stop at rewrite").unlink()
-    again = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    again = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("compact     2 files, ")
     assert (rows_of(folder), versions(folder)) == (BEFORE, 3)

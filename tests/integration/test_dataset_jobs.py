@@ -225,7 +225,6 @@ def test_a_script_in_another_folder_with_a_module_beside_it(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr

@@ -112,7 +112,7 @@ table = "out"
             env={**os.environ, **ENVIRONMENT},
         )
         os.close(screen.descriptor)
-        stdout, _ = run.communicate(timeout=60)
+        stdout, _ = run.communicate()
     assert run.returncode == 0, screen.shown
     assert b"saw" not in stdout
     lines = [line.strip() for line in screen.shown.splitlines()]

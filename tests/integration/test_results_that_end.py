@@ -134,7 +134,7 @@ def test_a_job_ends_with_its_program(
         assert program.stdout.readline() == "reading\n"
         if signum is not None:
             program.send_signal(signum)
-        _, errors = program.communicate(timeout=30)
+        _, errors = program.communicate()
         assert program.returncode == code, errors
         assert "Exception ignored" not in errors
         if signum == signal.SIGKILL:  # the next job removes what its fork server did not

@@ -350,7 +350,7 @@ def said(metadata: str, *prefix: str) -> list[str]:
         pytest.skip(f"{' '.join(prefix)} is not permitted here")
     name = "-".join(prefix[:2]) or "here"
     command = [*prefix, sys.executable, "-c", CLIENT, metadata, name.replace("=", "-")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -256,7 +256,6 @@ def test_a_spill_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
     )
     assert done.returncode == 2
     assert "--spill-dir" in done.stderr

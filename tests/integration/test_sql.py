@@ -148,7 +148,6 @@ def test_rows_are_printed_in_every_format(folder: Path) -> None:
         command(query, "--format", "arrow"),
         cwd=folder,
         capture_output=True,
-        timeout=100,
         check=True,
     )
     table = pa.ipc.open_stream(arrow.stdout).read_all()

@@ -84,7 +84,6 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "mrflight", "sql", "-q", "--table", "visits=visits.parquet", *words],
         capture_output=True,
         text=True,
-        timeout=100,
     )
 
 

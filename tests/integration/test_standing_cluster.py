@@ -160,7 +160,7 @@ def test_two_jobs_at_once_do_not_see_each_other(cluster: mrflight.Cluster, tmp_p
     ]
     drivers = [subprocess.Popen(driver_command(job), stdout=subprocess.PIPE) for job in jobs]
     for process in drivers:
-        process.communicate(timeout=60)
+        process.communicate()
         assert process.returncode == 0
     for job, factor in zip(jobs, (1, 10), strict=True):
         expected = [(k, factor * sum(range(k, 5_000, 50))) for k in range(50)]
@@ -233,6 +233,6 @@ def test_a_server_refuses_an_address_that_others_reach() -> None:
         "--advertise",
         "grpc+tcp://localhost:5005",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "other machines reach this address" in done.stderr

@@ -49,7 +49,6 @@ def refused(job: Path, *options: str) -> dict[str, Any]:
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **token, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
         )
     assert done.returncode == 2, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -67,7 +66,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_map(job: Path, forma
 
 @pytest.mark.parametrize("format", ["delta", "parquet"])
 def test_a_file_in_the_way_fails_the_job_at_its_first_attempt(job: Path, format: str) -> None:
-    done = subprocess.run(driver_command(job, "--set", f"output.format={format}"), timeout=60)
+    done = subprocess.run(driver_command(job, "--set", f"output.format={format}"))
     assert done.returncode == 0
     (job.parent / "in.csv").write_text("k,n\n77,1\n")
     (job.parent / "above" / "out" / "k=77").write_text("in the way")

@@ -19,7 +19,7 @@ SESSIONS = ROOT / "examples" / "sessions"
 TPCH = ROOT / "examples" / "tpch"
 
 MONEY = pa.decimal128(15, 2)
-PROGRAM_TIMEOUT_S = 240.0
+PROGRAM_TIMEOUT_S = 600.0
 """An experiment that takes 20 s alone takes 100 s beside four others on a slow machine."""
 
 

@@ -43,7 +43,6 @@ class NamedHosts:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
         )
 
     @contextmanager

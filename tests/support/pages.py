@@ -49,7 +49,6 @@ def _run(command: str, folder: Path, programs: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
         check=False,
     )
     assert done.returncode == 0, f"{command}{done.stdout}"

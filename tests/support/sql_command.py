@@ -22,5 +22,4 @@ def answer(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=100,
         )

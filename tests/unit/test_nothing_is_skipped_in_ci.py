@@ -49,7 +49,6 @@ def run(folder: Path, ci: str, *options: str) -> subprocess.CompletedProcess[str
         env={**os.environ, "CI": ci},
         capture_output=True,
         text=True,
-        timeout=60,
     )
 
 

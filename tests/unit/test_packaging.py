@@ -65,7 +65,6 @@ def python(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
     )
 
 

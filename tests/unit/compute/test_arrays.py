@@ -44,6 +44,6 @@ def test_a_slice_of_an_array_becomes_numpy_values() -> None:
 
 def test_sorting_and_grouping_load_neither_pandas_nor_masked_arrays() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["[2, 3, 0, 1]", "[True, True, True, True]", "[2, 2]", "[]"]
