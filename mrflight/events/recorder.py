@@ -106,6 +106,12 @@ class Recorder(Closeable):
             Incident(kind=kind, message=message, subject=subject, cause=cause, action=action)
         )
 
+    def notice_recovery(
+        self, kind: IncidentKind, action: str, subject: str, error: Exception
+    ) -> None:
+        """Record what is done about an error of a subject."""
+        self.notice(kind, f"{action}: {error}", subject=subject, cause=str(error), action=action)
+
     def write_to(self, path: Path) -> None:
         """Write a history to a new file: all events until now, and those to come.
 

@@ -100,13 +100,8 @@ class RowsReader:
             is_lost = output.run.failures.report(error, [output.shuffle])
             if not is_lost and (self._failures >= MAX_TASK_FAILURES or not is_retryable(error)):
                 raise error
-        action = "the rest of the result is read again"
-        output.run.runner.events.notice(
-            "output_lost",
-            f"{action}: {error}",
-            subject="the result",
-            cause=str(error),
-            action=action,
+        output.run.runner.events.notice_recovery(
+            "output_lost", "the rest of the result is read again", "the result", error
         )
         try:
             output.run.shuffles.monitor.check()

@@ -86,21 +86,16 @@ class StageScheduler:
             if self._plan.divided is None:
                 raise
             self._plan = self._plan.divided()
-            self._make_room("the query is divided, and runs again", error)
+            self._forget_last_run("the query is divided, and runs again", error)
         except InconsistentMapOutputError as error:
             if number + 1 >= self._max_runs:
                 raise
-            self._make_room("all maps and reduces run again", error)
+            self._forget_last_run("all maps and reduces run again", error)
 
-    def _make_room(self, action: str, error: Exception) -> None:
+    def _forget_last_run(self, action: str, error: Exception) -> None:
         """Say why the stages run again, and drop what they have sent."""
-        self._context.runner.events.notice(
-            "run_again",
-            f"{action}: {error}",
-            subject="the stages of the job",
-            cause=str(error),
-            action=action,
-        )
+        events = self._context.runner.events
+        events.notice_recovery("run_again", action, "the stages of the job", error)
         self._context.shuffles.drop()
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from mrflight.config.spec import InputSpec
 from mrflight.config.text_options import CsvOptions
-from mrflight.errors import BadRowError, InputError, JobError, JobFileError
+from mrflight.errors import BadRowError, InputError
 from mrflight.sources import open_source
-from mrflight.sources.base import Source
+from tests.support.failing_reads import failure, read
 
 QUOTED = {"csv": CsvOptions(newlines_in_values=True)}
 CLOSE = "close the quote, or set inputs.visits.csv.newlines_in_values = true"
@@ -23,18 +23,6 @@ INFERRED = "from the first lines of the input; correct the value, or set inputs.
 
 
 SKIP = '; or leave out such rows with inputs.visits.bad_rows = "skip"'
-
-
-def failure(folder: Path, name: str, split_bytes: int = 1 << 30, **spec: Any) -> JobError:
-    """Return the error of opening an input and reading all of it."""
-    with pytest.raises(JobError) as raised:
-        read(open_source("visits", InputSpec(path=name, **spec), folder, {}, split_bytes))
-    return raised.value
-
-
-def read(source: Source, since: int = 0) -> None:
-    for split in source.splits[since:]:
-        list(source.reader.read(split))
 
 
 def message(folder: Path, name: str, data: str | bytes, **spec: Any) -> str:
@@ -347,58 +335,3 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
         "in another format",
         str(error),
     )
-
-
-def test_invalid_headers_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("n,s,n\n1,2,3\n")
-    assert str(failure(tmp_path, "a.csv")) == (
-        f"{tmp_path}/a.csv: the header names column 'n' twice; rename one"
-    )
-    (tmp_path / "a.csv").write_text('n,"s\nt"\n1,2\n')
-    assert "a quoted name in the header does not end on its line" in str(failure(tmp_path, "a.csv"))
-    (tmp_path / "a.csv").write_text("n,s\n1,2\n", encoding="utf-16")
-    assert "a.csv: the first line cannot be read as a csv header in UTF-8" in str(
-        failure(tmp_path, "a.csv")
-    )
-
-
-@pytest.mark.parametrize("delimiter", ["", "ab", "é", '"', "\n"])
-def test_invalid_delimiters_are_refused(tmp_path: Path, delimiter: str) -> None:
-    (tmp_path / "a.csv").write_text("n,s\n1,2\n")
-    error = failure(tmp_path, "a.csv", csv=CsvOptions(delimiter=delimiter))
-    assert str(error) == (
-        "inputs.visits.csv.delimiter must be one ASCII character, and no quote or line end, not "
-        f"{delimiter!r}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (CsvOptions(quote="ab"), "quote must be one ASCII character, and no line end, not 'ab'"),
-        (CsvOptions(escape=""), "escape must be one ASCII character, and no line end, not ''"),
-        (CsvOptions(quote="'", escape="'"), 'escape and inputs.visits.csv.quote are both "\'"'),
-        (CsvOptions(decimal=","), "decimal and inputs.visits.csv.delimiter are both ','"),
-        (CsvOptions(skip_rows=-1), "skip_rows must be 0 or more, not -1"),
-        (CsvOptions(timestamp_formats=["%H.%f"]), "timestamp_formats: '%H.%f' has %f, which"),
-        (CsvOptions(timestamp_formats=["%H %"]), "timestamp_formats: '%H %' has %, which"),
-        (CsvOptions(timestamp_formats=["iso"]), "timestamp_formats must have formats like"),
-    ],
-    ids=str,
-)
-def test_invalid_dialects_are_refused(tmp_path: Path, options: CsvOptions, expected: str) -> None:
-    (tmp_path / "a.csv").write_text("n,s\n1,2\n")
-    error = failure(tmp_path, "a.csv", csv=options)
-    assert isinstance(error, JobFileError)
-    assert f"inputs.visits.csv.{expected}" in str(error)
-
-
-def test_column_names_that_do_not_match_the_file_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("1,2\n")
-    error = failure(tmp_path, "a.csv", csv=CsvOptions(header=False, column_names=["n"]))
-    assert str(error) == (
-        "inputs.visits.csv.column_names has 1 entries, but the first row of "
-        f"{tmp_path}/a.csv has 2 fields"
-    )
-    error = failure(tmp_path, "a.csv", csv=CsvOptions(column_names=["n", "m"]))
-    assert "inputs.visits.csv.column_names is only for files without a header" in str(error)
