@@ -204,7 +204,10 @@ def test_a_sorted_result_is_written_in_ranges(folder: Path, tmp_path: Path) -> N
     [
         (["select pgae from 'visits.csv'"], "job.sql: visits has no column 'pgae'"),
         (["selec 1"], "job.sql: SQL error"),
-        (["select * from nowhere"], "there is no table 'nowhere'"),
+        (
+            ["select * from nowhere"],
+            "there is no table 'nowhere'; give it a path: --table NAME=PATH, [inputs.NAME]",
+        ),
         (["delete from 'visits.csv'"], "must be one query that selects rows"),
         (["--table", "visits", "select 1"], "--table visits: write NAME=PATH"),
         (["select 1; select 2"], "only `create view NAME as select ...` may come before"),

@@ -126,9 +126,10 @@ def _translate(error: Exception, key_path: str, schemas: Mapping[str, pa.Schema]
             f"{key_path}: {' with '.join(schemas)}",
         )
     if found := re.search(_UNKNOWN_TABLE, words):
+        named = f"tables have the names of the inputs: {', '.join(map(repr, schemas))}"
+        unnamed = "give it a path: --table NAME=PATH, [inputs.NAME], or a path in quotes"
         return JobFileError(
-            f"{key_path}: there is no table {found[1]!r}; tables have the names of the "
-            f"inputs: {', '.join(map(repr, schemas))}"
+            f"{key_path}: there is no table {found[1]!r}; {named if schemas else unnamed}"
         )
     if re.search(_NO_QUERY, words):
         return JobFileError(
