@@ -16,6 +16,8 @@
     │   ├── DeadlineExceededError
     │   ├── StoreError
     │   ├── CommitError
+    │   │   ├── StreamMovedError
+    │   │   └── StreamRestoredError
     │   └── CommitOverwrittenError
     └── ShuffleError
         ├── AccessDeniedError
@@ -147,6 +149,17 @@ class StoreError(JobFailedError):
 
 class CommitError(JobFailedError):
     """The table's log did not accept the commit."""
+
+
+class StreamMovedError(CommitError):
+    """The table has other offsets of a stream than a batch begins with: another writer was there.
+
+    Nothing of the batch is committed.
+    """
+
+
+class StreamRestoredError(CommitError):
+    """A table was restored to an earlier version, and its stream cannot tell where to go on."""
 
 
 class CommitOverwrittenError(JobFailedError):

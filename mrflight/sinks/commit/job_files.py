@@ -23,6 +23,9 @@ from mrflight.storage.part_name import is_part_of_job, is_part_of_run, job_of_pa
 if TYPE_CHECKING:
     from pyarrow import fs
 
+_LOOKED_UP = 4
+"""Up to so many files are looked up one by one: each is a request, and so is a listing."""
+
 _ENTRY_NAME = re.compile(r"\d{20}\.json")
 
 
@@ -64,6 +67,15 @@ class JobFiles(msgspec.Struct, frozen=True):
             for info in found
             if info.is_file and self._is_own(self.table.store.final_name(info.base_name), run_hash)
         }
+
+    def missing(self, paths: Collection[str]) -> set[str]:
+        """Return which of these part files of the job do not exist.
+
+        Few are looked up one by one, because a table of a stream may have thousands of files.
+        """
+        if len(paths) > _LOOKED_UP:
+            return set(paths) - self.paths()
+        return {path for path in paths if not self.table.child(path).info().is_file}
 
     def _is_own(self, name: str, run_hash: str) -> bool:
         return self.is_own(name, self.job_id) or is_part_of_run(name, run_hash)

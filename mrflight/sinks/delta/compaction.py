@@ -21,6 +21,7 @@ import pyarrow as pa
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
+from mrflight.sinks.delta.commit_identity import RunIdentity
 from mrflight.sinks.delta.compaction_plan import Bin, plan_bins
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
@@ -91,7 +92,7 @@ class _Compactor:
     def __init__(self, table: DeltaTable, job_id: str) -> None:
         location = table.location
         self._location, self._job_id = location, job_id
-        self._app_id = f"mrflight-{job_id}"
+        self._identity = RunIdentity(f"mrflight-{job_id}", job_id)
         self._schema, self._partition_by = table.schema, table.partition_by
         self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
         self._guard = CommitGuard(location.url)
@@ -110,7 +111,7 @@ class _Compactor:
             return self._commit(rewritten)
         finally:
             # The log is asked even after an error, which may have come right after the commit.
-            delete_uncommitted(self._job_files, self._app_id, self._guard)
+            delete_uncommitted(self._job_files, self._identity, self._guard)
 
     def _rewrite(self, number: int, bin: Bin) -> _RewrittenBin:
         parts = self._writer.write(PartId(number, 0), self._schema, self._rows(bin))
@@ -151,7 +152,7 @@ class _Compactor:
                     "compacted; nothing was changed, run the compaction again"
                 )
             if failure is not None:
-                if (done := table.find_commit(self._app_id)) is not None:
+                if (done := self._identity.find(table)) is not None:
                     return _to_compaction(done, rewritten)  # the commit took effect all the same
                 if table.version == before:
                     raise failure  # no other writer was faster, so the store has failed
@@ -192,7 +193,7 @@ class _Compactor:
                 custom_metadata={"mrflightJob": self._job_id, "mrflightMaintain": "compact"},
                 max_commit_retries=0,
                 app_transactions=[
-                    deltalake.Transaction(self._app_id, table.version + 1, now_ms),
+                    deltalake.Transaction(self._identity.app_id, table.version + 1, now_ms),
                 ],
             ),
         )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from copy import copy
+from functools import partial
+
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
@@ -15,8 +19,10 @@ from mrflight.sinks.commit.job_files import (
     relative_path,
 )
 from mrflight.sinks.delta.commit import CommittedVersion, DeltaCommit
+from mrflight.sinks.delta.commit_identity import RunIdentity, StreamIdentity
 from mrflight.sinks.delta.entry_commit import writes_own_entries
 from mrflight.sinks.delta.output import DeltaOutput
+from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
@@ -46,8 +52,7 @@ class DeltaSink(Sink):
         self._committed: int | None = None
         if table is not None and app_id is not None:  # a new id cannot be committed yet
             self._committed = table.find_commit(app_id)
-        app_id = app_id or f"mrflight-{job_id}"
-        snapshot = TableSnapshot(location, app_id)
+        snapshot = TableSnapshot(location)
         if self._committed is None:  # a job with nothing to do needs no permission for it
             if table is not None:
                 _check_mode(table, spec)
@@ -59,7 +64,7 @@ class DeltaSink(Sink):
             location,
             spec.mode,
             _target_schema(location, spec, table),
-            app_id,
+            RunIdentity(app_id or _unnamed(job_id), job_id),
             job_id,
             CommitGuard(location.url),
             snapshot,
@@ -74,6 +79,7 @@ class DeltaSink(Sink):
         self._job_files = JobFiles.of(location, job_id, bool(spec.partition_by))
         self._has_stale_files = True
         self._new_version: CommittedVersion | None = None
+        self._recorded: RecordedOffsets | None = None
 
     @property
     def part_writer(self) -> PartWriter:
@@ -89,7 +95,40 @@ class DeltaSink(Sink):
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown
 
+    def recorded_offsets(self, stream: str) -> dict[str, int]:
+        table, _ = self._output.refresh()
+        if self._recorded is None:
+            self._recorded = RecordedOffsets(stream)
+        return {} if table is None else self._recorded.at(table)
+
+    def following(self, job_id: str) -> DeltaSink:
+        sink = copy(self)
+        sink._output = replace(
+            self._output,
+            identity=RunIdentity(_unnamed(job_id), job_id),
+            job_id=job_id,
+            guard=CommitGuard(self._output.location.url),
+        )
+        sink._part_writer = dataclasses.replace(self._part_writer, job_id=job_id)
+        sink._job_files = replace(self._job_files, job_id=job_id)
+        sink._has_stale_files = True
+        sink._new_version = None
+        return sink
+
+    def _identify(self, commit: Commit) -> None:
+        """Let the commit be that of a stream's batch if it has offsets."""
+        if commit.offsets is None:
+            return
+        if self._recorded is None:
+            self._recorded = RecordedOffsets(commit.offsets.stream)
+        seen = self._output.snapshot.seen_version
+        identity = StreamIdentity(
+            self._output.job_id, commit.offsets, self._recorded, -1 if seen is None else seen
+        )
+        self._output = replace(self._output, identity=identity)
+
     def commit(self, commit: Commit) -> int:
+        self._identify(commit)
         if commit.parts:
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
         self._check_parts(commit)
@@ -98,6 +137,8 @@ class DeltaSink(Sink):
     def _run(self, transaction: DeltaCommit) -> CommittedVersion:
         self._new_version = transaction.run()
         self._has_stale_files = transaction.commit.has_stale_files
+        if transaction.commit.offsets is not None:
+            self._output.snapshot.follow(self._new_version.number)
         return self._new_version
 
     def cleanup(self) -> None:
@@ -109,8 +150,10 @@ class DeltaSink(Sink):
     def _check_parts(self, commit: Commit) -> None:
         """Raise CommitError if a part is gone; a log that named it would break the table."""
         url = self._output.location.url
-        found = commit.deadline.run(self._job_files.paths, f"the files in {url} were listed")
-        gone = {part.path for part in commit.parts} - found
+        gone = commit.deadline.run(
+            partial(self._job_files.missing, [part.path for part in commit.parts]),
+            f"the files in {url} were listed",
+        )
         if gone:
             raise CommitError(
                 f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
@@ -120,7 +163,12 @@ class DeltaSink(Sink):
     def abort(self) -> None:
         """See `Sink.abort`. If the log cannot be read, all files stay: they may be committed."""
         if self._new_version is None:
-            delete_uncommitted(self._job_files, self._output.app_id, self._output.guard)
+            delete_uncommitted(self._job_files, self._output.identity, self._output.guard)
+
+
+def _unnamed(job_id: str) -> str:
+    """Return the application id of a job without a ``run_id``."""
+    return f"mrflight-{job_id}"
 
 
 def _load_table(location: Location) -> DeltaTable | None:
