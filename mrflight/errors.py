@@ -161,6 +161,8 @@ class StreamMovedError(CommitError):
 class StreamRestoredError(CommitError):
     """A table was restored to an earlier version, and its stream cannot tell where to go on."""
 
+    retryable = False
+
 
 class CommitOverwrittenError(JobFailedError):
     """Two commits wrote the same version of a table, and the later one replaced the earlier."""

@@ -14,6 +14,7 @@ from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import holds_secret
+from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
@@ -292,6 +293,8 @@ class JobSpec(_Section, frozen=True):
     stages: dict[str, StageSpec] = {}
     """Run before the job's own inputs, shuffle and reduce."""
     cluster: ClusterSection = ClusterSection()
+    stream: StreamSection | None = None
+    """Set if the job is a stream, which `mrflight ingest` runs batch by batch."""
 
     def __repr__(self) -> str:
         """Hide the secrets of stores, because notebooks and failed assertions show this."""

@@ -146,8 +146,10 @@ class JobRun:
             speculates=self.settings.speculates,
             job=metrics.job_id,
         )
+        self._options = options
         self._runtime = runtime
         self._scratch = options.scratch
+        self._ends_workers = True
 
     @property
     def metadata(self) -> str:
@@ -159,6 +161,15 @@ class JobRun:
         """How the job talks to the servers of ``metadata``."""
         options = self.settings.client
         return replace(options, identity=self.cluster.identity) if self.cluster else options
+
+    def next_batch(self, spec: JobSpec, metrics: JobMetrics, events: Recorder) -> JobRun:
+        """Return the run of a batch of a stream, which leaves the processes of this run to others.
+
+        ``spec`` is that of the stream with the input of the batch.
+        """
+        batch = JobRun(replace(self._options, spec=spec, events=events), self._runtime, metrics)
+        batch._ends_workers = False
+        return batch
 
     def begin_reading(self, stack: ExitStack, plan: JobPlan) -> StageScheduler:
         """Wait until the stages can run, whose result the data servers will hold.
@@ -198,7 +209,8 @@ class JobRun:
         self._log_plan(plan)
         self.bad_row_files = BadRowFiles(plan.bad_row_policies, self.metrics.job_id)
         stack.callback(self.interrupts.clean_up, self.bad_row_files.clean_up)
-        stack.callback(self._runtime.executor.close)  # once no worker writes any more
+        if self._ends_workers:
+            stack.callback(self._runtime.executor.close)  # once no worker writes any more
         shuffles = stack.enter_context(self._shuffles())
         stack.callback(self._end)
         self.deadline.run(self.bad_row_files.begin, "the folders of bad rows were written")

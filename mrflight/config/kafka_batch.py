@@ -1,0 +1,27 @@
+"""The part of a topic that one batch of a stream reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KafkaBatch:
+    """The ranges of offsets of a batch. Only a stream has it: a job file cannot write it."""
+
+    def __init__(
+        self,
+        ranges: Mapping[tuple[str, int], tuple[int, int]],
+        schema: pa.Schema | None,
+        *,
+        keeps_bad_rows: bool,
+    ) -> None:
+        self.ranges = ranges
+        """The first offset, and the one after the last, of each partition of a topic."""
+        self.schema = schema
+        """The schema of the events, if an earlier batch has found it out."""
+        self.keeps_bad_rows = keeps_bad_rows
+        """True if events that cannot be decoded are left out and returned to the driver."""

@@ -1,0 +1,129 @@
+"""Runs a batch of a stream as a job, up to the part files that wait for their commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from mrflight.config.kafka_batch import KafkaBatch
+from mrflight.config.spec import JobSpec
+from mrflight.events.recorder import Recorder
+from mrflight.planner.analyze import plan_inputs
+from mrflight.scheduler.job_commit import JobCommit
+from mrflight.scheduler.job_run import JobRun
+from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
+from mrflight.sinks.commit.base import Sink
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sources.bad_rows import BadRow
+from mrflight.sources.kafka.offset_range import OffsetRange
+from mrflight.streams.stream_settings import StreamSettings
+from mrflight.tasks.part_files import ReduceResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch whose part files are written, and whose commit comes next."""
+
+    job: JobRun
+    sink: Sink
+    ranges: tuple[OffsetRange, ...]
+    reduced: Sequence[ReduceResult]
+    bad_rows: Sequence[BadRow]
+    """The events that cannot be decoded, if they are kept."""
+    bad_count: int
+    written_s: float
+    """How long reading, shuffling and writing took."""
+
+    @property
+    def rows_in(self) -> int:
+        """The events that were decoded."""
+        return self.job.metrics.rows_in
+
+    @property
+    def rows_out(self) -> int:
+        """The rows of the part files."""
+        return sum(result.rows_out for result in self.reduced)
+
+    def commit(self, offsets: StreamOffsets) -> int | None:
+        """Commit the rows and the offsets in one version, which is returned.
+
+        Raises StreamMovedError if the table has other offsets, and what `Sink.commit` raises.
+        Nothing is committed then, as its message says, and the files are still there.
+        """
+        commit = JobCommit(self.job, self.reduced, offsets)
+        commit.setup(self.sink)
+        version = commit.run(self.sink)
+        self.sink.cleanup()
+        return version
+
+
+class BatchJobs:
+    """Runs the batches of a stream with the processes of its job."""
+
+    def __init__(self, job: JobRun, settings: StreamSettings) -> None:
+        self._job = job
+        self._settings = settings
+        self._schema: pa.Schema | None = None
+        """The schema of the events, once a batch has found it out."""
+
+    def write(self, ranges: tuple[OffsetRange, ...], sink: Sink, job_id: str) -> WrittenBatch:
+        """Read the events of some ranges, and write part files for a sink of this job id.
+
+        Raises what a job raises, with its files removed.
+        """
+        started = time.monotonic()
+        metrics = JobMetrics(PhaseTimer(started), job_id=job_id)
+        with Recorder() as events:
+            job = self._job.next_batch(self._batch_spec(ranges), metrics, events)
+            try:
+                reduced = self._write(job, sink)
+            except BaseException:
+                job.interrupts.clean_up(sink.abort)
+                raise
+        name = self._settings.input
+        return WrittenBatch(
+            job,
+            sink,
+            ranges,
+            reduced,
+            metrics.kept_bad_rows.get(name, ()),
+            metrics.bad_rows.get(name, 0),
+            time.monotonic() - started,
+        )
+
+    def _write(self, job: JobRun, sink: Sink) -> Sequence[ReduceResult]:
+        spec, memory = job.spec, job.settings.memory
+        plan = job.deadline.run(
+            partial(plan_inputs, spec, job.folder, job.metrics.job_id, job.runner.workers, memory),
+            "the inputs of a batch were analyzed, with nothing committed",
+        )
+        self._schema = plan.sources[plan.stages[-1].name][self._settings.input].reader.schema
+        if (schema := plan.last.result_schema) is not None:
+            sink.check_rows(schema)
+        with ExitStack() as stack:
+            scheduler, shuffles = job.begin_writing(stack, plan, needs_lock=sink.needs_lock)
+            with job.deadline.attribute_timeouts():
+                reduced = scheduler.write(sink.part_writer.with_memory_limit(memory.encoder))
+            shuffles.drop()
+        return reduced
+
+    def _batch_spec(self, ranges: tuple[OffsetRange, ...]) -> JobSpec:
+        spec, name = self._job.spec, self._settings.input
+        batch = KafkaBatch(
+            {(each.topic, each.partition): (each.start, each.stop) for each in ranges},
+            self._schema,
+            keeps_bad_rows=self._settings.on_bad_row != "stop",
+        )
+        section = replace(spec.inputs[name], batch=batch)
+        # Attempts that lose against a speculative one would go on writing beside the next batch.
+        job = replace(spec.job, speculation=False)
+        return replace(spec, job=job, inputs={**spec.inputs, name: section})

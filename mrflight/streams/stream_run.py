@@ -1,0 +1,225 @@
+"""Runs a stream: cuts batches, runs them, and commits them, until it is caught up or stopped."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from mrflight.errors import MrflightError, StreamMovedError
+from mrflight.ids import new_job_id
+from mrflight.scheduler.job_run import JobRun
+from mrflight.sinks import open_sink
+from mrflight.sources.kafka.client_settings import client_settings
+from mrflight.sources.kafka.topic_offsets import KafkaCluster
+from mrflight.storage import locate
+from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
+from mrflight.streams.batch_job import BatchJobs
+from mrflight.streams.committer import CommittedBatch, Committer
+from mrflight.streams.dead_letters import DeadLetters
+from mrflight.streams.event_size import EventSize
+from mrflight.streams.stream_progress import StreamProgress
+from mrflight.streams.stream_settings import StreamSettings
+from mrflight.streams.topic_positions import Position, TopicPositions
+
+if TYPE_CHECKING:
+    from mrflight.sinks.commit.base import Sink
+    from mrflight.sources.kafka.offset_range import OffsetRange
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.2
+"""How often the ends of the partitions are asked for while events wait for their commit."""
+
+_NEW_PARTITIONS_EVERY_S = 10.0
+"""How often the cluster is asked for new topics and partitions."""
+
+_MAX_PAUSE_S = 30.0
+_MAX_OUTAGE_S = 900.0
+"""How long a stream tries again before the cause of an outage ends it."""
+
+_MAX_MOVES = 20
+"""So many times in a row another writer may be faster before that ends the stream."""
+
+
+class StreamRun:
+    """One run of a stream, with the processes of its job."""
+
+    def __init__(
+        self,
+        job: JobRun,
+        settings: StreamSettings,
+        stopping: threading.Event,
+        progress: StreamProgress,
+    ) -> None:
+        """``stopping`` is set when the stream is to stop after the batch that runs."""
+        self._job = job
+        self._settings = settings
+        self._stopping = stopping
+        self._progress = progress
+        self._batches = BatchJobs(job, settings)
+        self._size = EventSize()
+        self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
+        self._sink: Sink | None = None
+        self._ends: Position | None = None
+        """The ends at which a bounded stream stops."""
+        self._refreshed_at = time.monotonic()
+        self._moves = 0
+
+    def run(self) -> None:
+        """Run until the stream is caught up or told to stop.
+
+        Raises JobError for what is wrong with the job or its input, and JobFailedError for an
+        outage that lasts. What is committed stays, and nothing else is left.
+        """
+        spec, name = self._job.spec, self._settings.input
+        cluster = KafkaCluster(client_settings(name, spec.inputs[name]))
+        self._positions = TopicPositions(name, spec.inputs[name], cluster)
+        outage = _Outage()
+        with ExitStack() as stack:
+            self._committer = stack.enter_context(
+                Committer(self._settings, self._positions, self._dead_letters(), self._committed)
+            )
+            while True:
+                try:
+                    self._run()
+                    return
+                except StreamMovedError as error:
+                    self._check_moves(error)
+                except MrflightError as error:
+                    pause_s = outage.pause(error)
+                    self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
+                    if self._stopping.wait(pause_s):
+                        return
+                self._sink = None
+
+    def _dead_letters(self) -> DeadLetters | None:
+        if self._settings.dead_letter is None:
+            return None
+        job = self._job
+        table = locate(self._settings.dead_letter, job.folder, job.spec.storage)
+        return DeadLetters(table, self._settings.name)
+
+    def _run(self) -> None:
+        """Go on from what the table has recorded."""
+        self._sink = sink = self._open_sink(new_job_id())
+        recorded = sink.recorded_offsets(self._settings.name)
+        self._committer.recorded = dict(recorded)
+        position = self._positions.position(recorded)
+        position = self._positions.check_kept(
+            position, takes_earliest=self._settings.takes_earliest
+        )
+        if self._settings.is_bounded and self._ends is None:
+            self._ends = self._positions.ends()
+        while (ranges := self._next_batch(position)) is not None:
+            self._run_batch(ranges)
+            position = after(position, ranges)
+        self._committer.wait()
+        self._progress.lag = waiting(position, self._positions.ends())
+
+    def _run_batch(self, ranges: tuple[OffsetRange, ...]) -> None:
+        job_id = new_job_id()
+        sink = self._next_sink(job_id)
+        batch = self._batches.write(ranges, sink, job_id)
+        self._size.seen(ranges, batch)
+        self._committer.submit(batch)
+        self._sink = sink
+
+    def _next_sink(self, job_id: str) -> Sink:
+        """Return the sink of the next batch, which may be written before the last is committed.
+
+        The first commit may create the table, which decides how later rows are stored.
+        """
+        assert self._sink is not None, "a run opens it"
+        if not self._committer.recorded:
+            self._committer.wait()
+            return self._open_sink(job_id)
+        return self._sink.following(job_id) or self._open_sink(job_id)
+
+    def _open_sink(self, job_id: str) -> Sink:
+        job = self._job
+        return open_sink(job.spec.output, job.folder, job.spec.storage, job_id, None)
+
+    def _next_batch(self, position: Position) -> tuple[OffsetRange, ...] | None:
+        """Return the ranges of the next batch, once it is due; None if the stream is to end."""
+        first_seen: float | None = None
+        while not self._stopping.is_set():
+            ends = self._look_ends(position)
+            count, most = waiting(position, ends), self._limits.events(self._size.bytes)
+            self._progress.lag = count
+            is_due = first_seen is not None and self._is_due(first_seen)
+            if count and (count >= most or is_due or self._ends is not None):
+                return cut_batch(position, ends, most)
+            if self._ends is not None:
+                return None
+            if count and first_seen is None:
+                first_seen = time.monotonic()
+            self._pause(first_seen)
+        return None
+
+    def _is_due(self, first_seen: float) -> bool:
+        return time.monotonic() - first_seen >= self._settings.commit_s
+
+    def _pause(self, first_seen: float | None) -> None:
+        """Wait for events, or for the time of a commit."""
+        pause_s = min(_LOOK_EVERY_S, self._settings.commit_s)
+        if first_seen is not None:
+            left_s = first_seen + self._settings.commit_s - time.monotonic()
+            pause_s = min(pause_s, max(0.0, left_s))
+        self._stopping.wait(pause_s)
+
+    def _look_ends(self, position: Position) -> Position:
+        """Return up to where events can be read, and add new partitions to the position."""
+        if self._ends is not None:
+            return self._ends
+        if time.monotonic() - self._refreshed_at >= _NEW_PARTITIONS_EVERY_S:
+            self._positions.refresh()
+            self._refreshed_at = time.monotonic()
+            known = set(position)
+            found = self._positions.position(
+                {self._positions.name(each): offset for each, offset in position.items()}
+            )
+            position |= {each: offset for each, offset in found.items() if each not in known}
+        return {each: end for each, end in self._positions.ends().items() if each in position}
+
+    def _committed(self, batch: CommittedBatch) -> None:
+        self._moves = 0
+        self._progress.committed(batch)
+
+    def _check_moves(self, error: StreamMovedError) -> None:
+        """Go on from where the other writer has come to, unless it is always faster."""
+        self._moves += 1
+        if self._moves >= _MAX_MOVES:
+            error.add_note(
+                f"another ingester of stream {self._settings.name!r} was faster "
+                f"{self._moves} times in a row: let only one of them run"
+            )
+            raise error
+        self._progress.say(f"{error}; the stream goes on from there")
+
+
+class _Outage:
+    """How long to wait before a batch is tried again."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._tries = 0
+        self._last = 0.0
+
+    def pause(self, error: MrflightError) -> float:
+        """Return for how long to wait after an error; raise it if waiting does not help."""
+        if not error.retryable:
+            raise error
+        now = time.monotonic()
+        if self._began is None or now - self._last > 2 * _MAX_PAUSE_S:
+            self._began, self._tries = now, 0
+        if now - self._began > _MAX_OUTAGE_S:
+            raise error
+        self._last = now
+        self._tries += 1
+        return min(_MAX_PAUSE_S, 0.5 * 2 ** min(self._tries, 10))
+
+

@@ -1,0 +1,157 @@
+"""Where a stream is in its topics: what the table has recorded, and what the cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from mrflight.config.kafka_input import parse_start_time
+from mrflight.config.spec import InputSpec
+from mrflight.errors import InputError, LostOffsetsError
+from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition, Topics
+
+Position = dict[Partition, int]
+"""The next offset of each partition."""
+
+
+class TopicPositions:
+    """The partitions of a stream's topics, and the names under which tables record their offsets.
+
+    A name is ``<cluster>/<topic>/<topic id>/<partition>``.
+    """
+
+    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster) -> None:
+        self._key = f"inputs.{name}"
+        self._spec = spec
+        self._cluster = cluster
+        self._topics = self._look()
+
+    @property
+    def topics(self) -> Topics:
+        """The topics as they were when they were looked at last."""
+        return self._topics
+
+    def _look(self) -> Topics:
+        spec = self._spec
+        names = [spec.topic] if spec.topic is not None else spec.topics or []
+        return self._cluster.topics(names, spec.topic_pattern)
+
+    def refresh(self) -> None:
+        """Look for new partitions and topics.
+
+        Raises InputError if a topic was made anew, or another cluster answers.
+        """
+        before, self._topics = self._topics, self._look()
+        self._check_names({_name(before, each): 0 for each in before.partitions})
+
+    def name(self, partition: Partition) -> str:
+        """Return the name under which tables record the offset of a partition."""
+        return _name(self._topics, partition)
+
+    def ends(self) -> Position:
+        """Return the end of the committed events of each partition."""
+        offsets = self._cluster.offsets(self._topics.partitions)
+        return {partition: each.latest for partition, each in offsets.items()}
+
+    def position(self, recorded: Mapping[str, int]) -> Position:
+        """Return where to go on from what a table has recorded.
+
+        Partitions that it does not know begin at ``start`` if it knows none, and otherwise, as
+        they are new, at their first event. Raises InputError if the recorded offsets are those of
+        another cluster or of a topic that was made anew.
+        """
+        self._check_names(recorded)
+        known = {
+            each: recorded[name]
+            for each in self._topics.partitions
+            if (name := self.name(each)) in recorded
+        }
+        unknown = [each for each in self._topics.partitions if each not in known]
+        if known or not unknown:
+            first = self._cluster.offsets(unknown) if unknown else {}
+            return {**known, **{each: offsets.earliest for each, offsets in first.items()}}
+        return self._start(unknown)
+
+    def check_kept(self, position: Position, *, takes_earliest: bool) -> Position:
+        """Return the position, of which Kafka must still have all events.
+
+        ``takes_earliest``: go on from the first event that is there. Otherwise LostOffsetsError is
+        raised for events that were deleted before they were read.
+        """
+        offsets = self._cluster.offsets(position)
+        kept = dict(position)
+        for partition, each in offsets.items():
+            wanted = position[partition]
+            if each.earliest > wanted:
+                if not takes_earliest:
+                    raise lost_offsets(self._key, partition, wanted, each.earliest)
+                kept[partition] = each.earliest
+            elif wanted > each.latest:
+                raise InputError(
+                    f"{self._key}: partition {partition[1]} of {partition[0]} ends at offset "
+                    f"{each.latest}, and the table has recorded {wanted} as the next one: the "
+                    "topic has lost events that were committed to the table; restore it, or begin "
+                    "anew under another stream.name"
+                )
+        return kept
+
+    def _start(self, partitions: list[Partition]) -> Position:
+        start = self._spec.start
+        offsets = self._cluster.offsets(partitions)
+        if isinstance(start, dict):
+            (topic,) = {topic for topic, _ in partitions}
+            wanted = {(topic, int(number)): offset for number, offset in start.items()}
+            if foreign := sorted(set(wanted) - set(partitions)):
+                raise InputError(
+                    f"{self._key}.start: {topic} has no partition {foreign[0][1]}; it has "
+                    f"{len(partitions)}"
+                )
+            return {each: wanted.get(each, offsets[each].earliest) for each in partitions}
+        if start == "earliest":
+            return {each: found.earliest for each, found in offsets.items()}
+        if start == "latest":
+            return {each: found.latest for each, found in offsets.items()}
+        return self._cluster.offsets_at(partitions, self._start_time(start))
+
+    def _start_time(self, text: str) -> datetime:
+        return parse_start_time(text, self._key)
+
+    def _check_names(self, recorded: Mapping[str, int]) -> None:
+        """Raise InputError if a recorded topic has another id now, or another cluster answers."""
+        ids = {topic.name: topic.id for topic in self._topics.topics}
+        for name in recorded:
+            cluster, topic, topic_id, _ = name.split("/")
+            if topic not in ids:
+                continue  # it was removed from the input
+            if cluster != self._topics.cluster_id:
+                raise InputError(
+                    f"{self._key}.kafka: the table has offsets of {topic} in cluster {cluster}, "
+                    f"and {self._spec.kafka} is cluster {self._topics.cluster_id}; name the "
+                    "brokers of that cluster, or begin anew under another stream.name"
+                )
+            if topic_id != ids[topic]:
+                raise InputError(
+                    f"{self._key}.topic: {topic} was made anew since the table recorded its "
+                    f"offsets (its id was {topic_id} and is {ids[topic]}), so that the offsets "
+                    "mean other events now; begin anew under another stream.name, or write to "
+                    "another table"
+                )
+
+
+def _name(topics: Topics, partition: Partition) -> str:
+    topic, number = partition
+    return f"{topics.cluster_id}/{topic}/{topics.topic(topic).id}/{number}"
+
+
+def lost_offsets(key: str, partition: Partition, wanted: int, earliest: int) -> LostOffsetsError:
+    """Return the error for events that Kafka has deleted before they were read."""
+    topic, number = partition
+    return LostOffsetsError(
+        f"{key}: the events {wanted} to {earliest - 1} of partition {number} of {topic} are not in "
+        "Kafka any more, and were never read: its retention was shorter than the stream was away; "
+        'set stream.on_lost_offsets = "earliest" to go on without them',
+        topic,
+        number,
+        wanted,
+        earliest,
+    )
