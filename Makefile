@@ -11,6 +11,7 @@ installed := $(venv)/.installed
 link := $(venv)/editable/mrflight
 minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
+kafka := .services/kafka.classpath
 hopsfs := .services/hopsfs/.installed
 spark := .services/spark/.installed
 validators := .services/validators/.installed
@@ -32,7 +33,7 @@ install: $(installed) $(link)
 $(installed): pyproject.toml setup.py constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
 	test -x $(python) || $(PYTHON) -m venv $(venv)
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,tls,sql,bench,dev,docs]'
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,kafka,protobuf,ray-data,s3,tls,sql,bench,dev,docs]'
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
 
@@ -51,9 +52,10 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs spark chromium promtool validators
+SERVICES ?= minio hdfs hopsfs kafka spark chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
+kafka_file := $(if $(maven),$(kafka))
 hopsfs_file := $(hopsfs)
 spark_file := $(if $(java),$(spark))
 validators_file := $(if $(go),$(kuberay))
@@ -70,6 +72,8 @@ $(minio): tests/services/minio.txt
 	@touch $@
 
 $(hdfs): tests/services/pom.xml
+$(kafka): tests/services/kafka-pom.xml
+$(hdfs) $(kafka):
 	mkdir -p $(@D)
 	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
 	mv $@.new $@
@@ -110,7 +114,7 @@ apt-chromium apt-prometheus: apt-%: | apt-update
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(chromium_file) $(promtool_file))
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(kafka_file) $(chromium_file) $(promtool_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else
@@ -170,7 +174,7 @@ constraints:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
-		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra ray --extra ray-data --extra s3 --extra tls --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra kafka --extra protobuf --extra ray --extra ray-data --extra s3 --extra tls --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt

@@ -5,6 +5,7 @@
     │   ├── JobFileError
     │   ├── InputError
     │   │   ├── BadRowError
+    │   │   ├── LostOffsetsError
     │   │   └── SchemaMismatchError
     │   ├── ColumnNotFoundError
     │   ├── KeyTypeError
@@ -15,6 +16,7 @@
     │   ├── WorkerLostError
     │   ├── DeadlineExceededError
     │   ├── StoreError
+    │   ├── BrokerUnavailableError
     │   ├── CommitError
     │   │   ├── StreamMovedError
     │   │   └── StreamRestoredError
@@ -74,6 +76,23 @@ class InputError(JobError):
 
 class BadRowError(InputError):
     """A row cannot be parsed; the message names its file and line."""
+
+
+class LostOffsetsError(InputError):
+    """A partition of Kafka no longer has messages that were not read yet."""
+
+    def __init__(self, message: str, topic: str, partition: int, wanted: int, earliest: int):
+        super().__init__(message)
+        self.topic = topic
+        self.kafka_partition = partition
+        self.wanted = wanted
+        """The offset that was to be read."""
+        self.earliest = earliest
+        """The first offset that is there."""
+
+    def __reduce__(self) -> tuple[type[LostOffsetsError], tuple[object, ...]]:
+        values = (self.topic, self.kafka_partition, self.wanted, self.earliest)
+        return type(self), (str(self), *values)
 
 
 class SchemaMismatchError(InputError):
@@ -145,6 +164,10 @@ class DeadlineExceededError(JobFailedError):
 
 class StoreError(JobFailedError):
     """A store or a disk failed during a read; the file itself may be intact."""
+
+
+class BrokerUnavailableError(JobFailedError):
+    """No broker of a Kafka cluster answers, or none has a partition that is read."""
 
 
 class CommitError(JobFailedError):

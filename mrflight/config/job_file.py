@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mrflight.config.document_check import STORAGE, check_type, has_64_bits
+from mrflight.config.kafka_input import check_input_keys, with_client_texts
 from mrflight.config.overrides import set_key
 from mrflight.config.spec import InputSpec, JobSection, JobSpec, StageSpec
 from mrflight.errors import JobFileError
@@ -53,7 +54,7 @@ def _similar_name(path: Path) -> str:
 
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
     """Return the job that a parsed document describes; JobFileError as for `load_job`."""
-    document = _with_storage_texts(document)
+    document = with_client_texts(_with_storage_texts(document))
     check_type(document, JobSpec, "")
     spec = msgspec.convert(document, JobSpec)
     for name, stage in spec.stages.items():
@@ -103,6 +104,10 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str, query: str | None) -
         raise JobFileError(f"{at} must have at least one input; write [{at}.NAME]")
     for name, section in inputs.items():
         key = f"{at}.{name}"
+        check_input_keys(key, section)
+        if section.kafka is not None:
+            _check_maps(key, section)
+            continue
         if section.path is None and section.stage is None and section.frame is None:
             raise JobFileError(
                 f'{key}.path is missing; write path = "..." in [{key}], or stage = "..." '
@@ -117,12 +122,16 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str, query: str | None) -
                 f"{key}.{file_key} only applies to files, and {key} is {rows}; remove it, and "
                 "select or cast columns in sql or a map"
             )
-        if section.map is not None and section.sql is not None:
-            raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
-        if section.sql_table is not None and section.sql is None and section.filter is None:
-            raise JobFileError(
-                f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
-            )
+        _check_maps(key, section)
+
+
+def _check_maps(key: str, section: InputSpec) -> None:
+    if section.map is not None and section.sql is not None:
+        raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
+    if section.sql_table is not None and section.sql is None and section.filter is None:
+        raise JobFileError(
+            f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
+        )
 
 
 def _check_functions(section: JobSection | StageSpec, at: str) -> None:

@@ -18,7 +18,7 @@ from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "avro", "protobuf", "raw"]
 OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
@@ -52,9 +52,31 @@ class InputSpec(_Section, frozen=True):
     """``[inputs.NAME]``: one input table."""
 
     path: str | list[str] | None = None
-    """The path of its files, or several. An input has either this, ``stage`` or ``frame``."""
+    """The path of its files, or several. An input has either this, ``kafka``, ``stage`` or
+    ``frame``."""
     stage: str | None = None
     """The stage whose result it is."""
+    kafka: str | None = None
+    """The brokers of a Kafka cluster, ``host:port`` with commas between them."""
+    topic: str | None = None
+    """The topic whose messages are read. An input from Kafka has either this, ``topics`` or
+    ``topic_pattern``."""
+    topics: list[str] | None = None
+    topic_pattern: str | None = None
+    """A regular expression that the whole names of topics match."""
+    start: str | dict[str, int] = "earliest"
+    """Where to begin: ``earliest``, ``latest``, a time, or the offset of each partition."""
+    registry: str | None = None
+    """The URL of the schema registry that has the schemas of avro messages."""
+    message: str | None = None
+    """The full name of the messages' type in a file of protobuf descriptors, ``schema``."""
+    envelope: Literal["none", "debezium"] = "none"
+    """What is around the rows in the messages."""
+    metadata: bool = False
+    """True if the topic, partition, offset, timestamp, key and headers of a message are columns:
+    ``_topic`` and so on."""
+    client: dict[str, str] = {}
+    """Settings of librdkafka, which may be references to secrets."""
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
     format: InputFormat | None = None
@@ -82,8 +104,9 @@ class InputSpec(_Section, frozen=True):
     bad_rows: str = "fail"
     """What to do with rows of csv and json that cannot be read: ``fail``, ``skip``, or the folder
     to which they are written."""
-    schema: Literal["strict", "union"] = "strict"
-    """``union``: a column that a file lacks is null, and one of several types has the widest."""
+    schema: str = "strict"
+    """``strict`` or ``union``: then a column that a file lacks is null, and one of several types
+    has the widest. For messages of Kafka, the file of their schema, relative to the job file."""
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None

@@ -43,10 +43,14 @@ def open_source(
         from mrflight.sources.frame_source import open_frame
 
         return open_frame(name, spec)
-    from mrflight.sources.discovery import find_input
-
     _check_sample(name, spec)
     _check_bad_rows(name, spec)
+    if spec.kafka is not None:
+        from mrflight.sources.kafka.kafka_source import open_available
+
+        return _select_filtered(open_available(name, before_filter(spec), base), name, spec)
+    from mrflight.sources.discovery import find_input
+
     needed = _needed_folders(name, spec, base, options)
     found = find_input(name, before_filter(spec), base, options, needed)
     if spec.version is not None or spec.timestamp is not None:
@@ -61,18 +65,26 @@ def open_source(
         )
     if spec.schema == "union":
         source = _leave_out_unneeded(source, found, spec)
-    if source.reader.schema is not None:
-        source = source.select(filtered_columns(name, spec, source.reader.schema))
+    source = _select_filtered(source, name, spec)
     from mrflight.sources.packed_reader import read_packs
-    from mrflight.sources.schema_check import check_column_types
 
-    if source.reader.schema is not None:
-        check_column_types(source.reader.schema, f"inputs.{name}")
     if spec.sample < 1:
         from mrflight.sources.sampling import take_sample
 
         source = take_sample(source, spec.sample)
     return read_packs(source)
+
+
+def _select_filtered(source: Source, name: str, spec: InputSpec) -> Source:
+    """Return the source with the columns that the input gives or that its filter needs."""
+    if source.reader.schema is None:
+        return source
+    from mrflight.sources.schema_check import check_column_types
+
+    source = source.select(filtered_columns(name, spec, source.reader.schema))
+    if source.reader.schema is not None:
+        check_column_types(source.reader.schema, f"inputs.{name}")
+    return source
 
 
 def _needed_folders(

@@ -14,7 +14,7 @@ import pytest
 
 from tests.services.built import CACHE
 
-SERVICES = ("minio", "hdfs", "hopsfs", "spark", "validators")
+SERVICES = ("minio", "hdfs", "hopsfs", "kafka", "spark", "validators")
 NEEDS = {
     **{f"needs_{service}": service for service in SERVICES},
     **{program: program for program in ("chromium", "promtool")},

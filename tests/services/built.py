@@ -8,6 +8,7 @@ from shutil import which
 CACHE = Path(__file__).parents[2] / ".services"
 MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
+KAFKA_CLASS_PATH = CACHE / "kafka.classpath"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
 VALIDATORS = CACHE / "validators"
@@ -25,16 +26,13 @@ def minio_program() -> Path:
 
 
 def hdfs_class_path() -> str:
-    """All jars of it; they lie in Maven's own cache."""
-    if which("java") is None:
-        _ask_for("HDFS", "Java 17 and Maven")
-    if not HDFS_CLASS_PATH.exists():
-        _ask_for("HDFS", "Maven" if which("mvn") is None else "")
-    jars = HDFS_CLASS_PATH.read_text().strip()
-    gone = [jar for jar in jars.split(":") if not Path(jar).exists()]
-    if gone:
-        raise NotBuiltError(f"of HDFS {len(gone)} jars are gone: make -B services")
-    return jars
+    """Return all its jars, which lie in Maven's own cache."""
+    return _class_path("HDFS", HDFS_CLASS_PATH)
+
+
+def kafka_class_path() -> str:
+    """Return all jars of Apache Kafka, which lie in Maven's own cache."""
+    return _class_path("Kafka", KAFKA_CLASS_PATH)
 
 
 def hopsfs_python() -> Path:
@@ -66,6 +64,18 @@ def debian_program(name: str, package: str) -> str:
     if path is None:
         raise NotBuiltError(f"{name} is not installed: apt-get install {package}, or make services")
     return path
+
+
+def _class_path(server: str, file: Path) -> str:
+    if which("java") is None:
+        _ask_for(server, "Java 17 and Maven")
+    if not file.exists():
+        _ask_for(server, "Maven" if which("mvn") is None else "")
+    jars = file.read_text().strip()
+    gone = [jar for jar in jars.split(":") if not Path(jar).exists()]
+    if gone:
+        raise NotBuiltError(f"of {server} {len(gone)} jars are gone: make -B services")
+    return jars
 
 
 def _ask_for(server: str, tools: str) -> None:

@@ -16,11 +16,13 @@ from tests.services.built import (
     debian_program,
     hdfs_class_path,
     hopsfs_python,
+    kafka_class_path,
     minio_program,
     spark_python,
     validators,
 )
 from tests.services.hdfs import Hdfs, running_hdfs
+from tests.services.kafka import Kafka, running_kafka
 from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
 from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
 
@@ -112,6 +114,30 @@ def name_node(needs_hopsfs: None, hdfs: Hdfs) -> Iterator[NameNodeProxy]:
     """The HDFS, where HopsFS's client finds it."""
     with name_node_proxy(hdfs.port) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def needs_kafka() -> None:
+    """Skip the test if Apache Kafka is not installed; fail it in CI."""
+    pytest.importorskip("confluent_kafka", reason="install mrflight[kafka]")
+    try:
+        kafka_class_path()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(needs_kafka: None) -> Iterator[Kafka]:
+    """For tests that leave it running, each with topics of its own."""
+    with running_kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_kafka(needs_kafka: None) -> Iterator[Kafka]:
+    """For one test, which may kill it and start it again."""
+    with running_kafka() as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,38 @@
+"""The interface of every format: how the values of messages become rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+class DecodedRows(NamedTuple):
+    """The rows of some values."""
+
+    batch: pa.RecordBatch
+    counts: npt.NDArray[np.int64] | None = None
+    """The number of rows of each value; None if each is one row."""
+
+
+class MessageFormat(Protocol):
+    """Decodes values to rows of ``schema``. It is frozen and picklable."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+
+    @property
+    def reads_nulls(self) -> bool:
+        """True if a message without a value is a row by itself."""
+
+    def decode(self, values: pa.BinaryArray) -> DecodedRows:
+        """Return the rows of values, in their order; raise ValueError if one is bad.
+
+        They are null only if the format reads nulls.
+        """
+
+    def explain(self, value: bytes, reason: str) -> str:
+        """Return why a value is bad, and what to do; ``reason`` is what `decode` raised."""

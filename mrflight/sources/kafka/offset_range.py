@@ -1,0 +1,40 @@
+"""A range of offsets of one partition, and the split that reads it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mrflight.sources.base import Split
+
+_SCHEME = "kafka://"
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    """The offsets from ``start`` to ``stop``, without ``stop``, of a partition of a topic."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """The number of offsets, which may be more than that of messages."""
+        return self.stop - self.start
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """Return what messages and splits call a partition: ``kafka://trips/3``."""
+    return f"{_SCHEME}{topic}/{partition}"
+
+
+def split_of(range: OffsetRange, message_bytes: int) -> Split:
+    """Return the split that reads a range of messages of about so many bytes each."""
+    path = partition_path(range.topic, range.partition)
+    return Split(path, range.start, range.stop, range.count * message_bytes)
+
+
+def range_of(split: Split) -> OffsetRange:
+    """Return the range that a split reads."""
+    topic, _, partition = split.path.removeprefix(_SCHEME).rpartition("/")
+    return OffsetRange(topic, int(partition), split.start, split.stop)
