@@ -16,12 +16,11 @@ class KafkaBatch:
         self,
         ranges: Mapping[tuple[str, int], tuple[int, int]],
         schema: pa.Schema | None,
-        *,
-        keeps_bad_rows: bool,
+        splits: int,
     ) -> None:
         self.ranges = ranges
         """The first offset, and the one after the last, of each partition of a topic."""
         self.schema = schema
         """The schema of the events, if an earlier batch has found it out."""
-        self.keeps_bad_rows = keeps_bad_rows
-        """True if events that cannot be decoded are left out and returned to the driver."""
+        self.splits = splits
+        """The most tasks that read it side by side."""

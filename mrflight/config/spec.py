@@ -12,6 +12,7 @@ import msgspec
 
 from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
+from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import holds_secret
 from mrflight.config.stream_section import StreamSection
@@ -77,6 +78,8 @@ class InputSpec(_Section, frozen=True):
     ``_topic`` and so on."""
     client: dict[str, str] = {}
     """Settings of librdkafka, which may be references to secrets."""
+    batch: KafkaBatch | None = None
+    """What one batch of a stream reads of the topic. A job file cannot have it."""
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
     format: InputFormat | None = None

@@ -20,6 +20,7 @@ from mrflight.frontend import (
     clean,
     completion,
     explain,
+    ingest,
     maintain,
     page,
     sql,
@@ -99,6 +100,7 @@ _SERVE = Command(
 _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (driver.COMMAND, _run),
     (sql.COMMAND, sql.run),
+    (ingest.COMMAND, ingest.run),
     (explain.COMMAND, explain.run),
     (tune.COMMAND, tune.run),
     (_SERVE, _serve),

@@ -199,7 +199,8 @@ def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
         return source
     path = section.bad_rows_folder
     written = None if path is None else locate(path, folder, stage.spec.storage)
-    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written))
+    keeps_rows = section.batch is not None
+    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written, keeps_rows))
 
 
 def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:

@@ -26,6 +26,7 @@ class MapCounts:
         """Add the maps of an input, which sent ``size_bytes`` to a shuffle."""
         self.add_read(results)
         self._bytes_shuffled += size_bytes
+        self._metrics.input_bytes = sum(result.input_bytes for result in results)
         self._metrics.bytes_shuffled = self._bytes_shuffled
         self._add_bad_rows(tasks, results)
 

@@ -63,6 +63,8 @@ class JobMetrics:
     """``rows_in`` and ``bytes_shuffled`` are 0 until the first maps are done."""
     bad_rows: dict[str, int] = field(default_factory=dict)
     """The skipped rows of inputs that skip bad rows and whose maps are done."""
+    input_bytes: int = 0
+    """The bytes of the events that were read of a stream."""
     kept_bad_rows: dict[str, list[BadRow]] = field(default_factory=dict)
     """The rows themselves, of inputs whose bad rows the driver is to have."""
     rows_out: int = 0

@@ -46,9 +46,10 @@ def open_source(
     _check_sample(name, spec)
     _check_bad_rows(name, spec)
     if spec.kafka is not None:
-        from mrflight.sources.kafka.kafka_source import open_available
+        from mrflight.sources.kafka.kafka_source import open_available, open_batch
 
-        return _select_filtered(open_available(name, before_filter(spec), base), name, spec)
+        opened = open_available if spec.batch is None else open_batch
+        return _select_filtered(opened(name, before_filter(spec), base), name, spec)
     from mrflight.sources.discovery import find_input
 
     needed = _needed_folders(name, spec, base, options)

@@ -15,12 +15,14 @@ from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.spec import JobSpec
 from mrflight.events.recorder import Recorder
 from mrflight.planner.analyze import plan_inputs
+from mrflight.planner.job_plan import JobPlan
 from mrflight.scheduler.job_commit import JobCommit
 from mrflight.scheduler.job_run import JobRun
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.sinks.commit.base import Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sources.bad_rows import BadRow
+from mrflight.sources.kafka.kafka_reader import KafkaReader
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.tasks.part_files import ReduceResult
@@ -47,6 +49,11 @@ class WrittenBatch:
     def rows_in(self) -> int:
         """The events that were decoded."""
         return self.job.metrics.rows_in
+
+    @property
+    def input_bytes(self) -> int:
+        """The bytes of the events."""
+        return self.job.metrics.input_bytes
 
     @property
     def rows_out(self) -> int:
@@ -106,7 +113,7 @@ class BatchJobs:
             partial(plan_inputs, spec, job.folder, job.metrics.job_id, job.runner.workers, memory),
             "the inputs of a batch were analyzed, with nothing committed",
         )
-        self._schema = plan.sources[plan.stages[-1].name][self._settings.input].reader.schema
+        self._remember_schema(plan)
         if (schema := plan.last.result_schema) is not None:
             sink.check_rows(schema)
         with ExitStack() as stack:
@@ -116,14 +123,22 @@ class BatchJobs:
             shuffles.drop()
         return reduced
 
+    def _remember_schema(self, plan: JobPlan) -> None:
+        """Let later batches have the columns that were inferred from this one's events."""
+        for stage in plan.stages:
+            source = plan.sources.get(stage.name, {}).get(self._settings.input)
+            if source is not None and isinstance(source.reader, KafkaReader):
+                self._schema = source.reader.format.schema
+
     def _batch_spec(self, ranges: tuple[OffsetRange, ...]) -> JobSpec:
         spec, name = self._job.spec, self._settings.input
         batch = KafkaBatch(
             {(each.topic, each.partition): (each.start, each.stop) for each in ranges},
             self._schema,
-            keeps_bad_rows=self._settings.on_bad_row != "stop",
+            self._job.runner.workers,
         )
-        section = replace(spec.inputs[name], batch=batch)
+        bad_rows = "fail" if self._settings.on_bad_row == "stop" else "skip"
+        section = replace(spec.inputs[name], batch=batch, bad_rows=bad_rows)
         # Attempts that lose against a speculative one would go on writing beside the next batch.
         job = replace(spec.job, speculation=False)
         return replace(spec, job=job, inputs={**spec.inputs, name: section})

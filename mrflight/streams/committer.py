@@ -133,4 +133,3 @@ class Committer(Closeable):
             return
         names = {each: self._positions.name(each) for each in self._positions.topics.partitions}
         self._dead_letters.commit(new_job_id(), batch.bad_rows, offsets.after, names)
-

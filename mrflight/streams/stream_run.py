@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -124,7 +123,7 @@ class StreamRun:
         job_id = new_job_id()
         sink = self._next_sink(job_id)
         batch = self._batches.write(ranges, sink, job_id)
-        self._size.seen(ranges, batch)
+        self._size.seen(ranges, batch.input_bytes)
         self._committer.submit(batch)
         self._sink = sink
 
@@ -221,5 +220,3 @@ class _Outage:
         self._last = now
         self._tries += 1
         return min(_MAX_PAUSE_S, 0.5 * 2 ** min(self._tries, 10))
-
-

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from mrflight.events.attempt_counts import COUNTS
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Reader, Split
 from mrflight.sources.kafka.client_settings import ClientSettings
@@ -33,6 +34,8 @@ class KafkaReader(Reader):
     bad_rows: BadRowLog | None = None
     """Takes the messages that cannot be decoded; None if these are errors."""
     timeout_s: float = SILENCE_TIMEOUT_S
+    is_cut: bool = False
+    """True if the splits are as large as they should be."""
 
     @property
     def reads_packs(self) -> bool:
@@ -45,6 +48,9 @@ class KafkaReader(Reader):
         selected = pa.schema([self.schema.field(name) for name in columns])
         return replace(self, schema=selected)
 
+    def divide(self, split: Split, count: int) -> list[Split]:
+        return [split] if self.is_cut else split.divide(count)
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         return join_batches(self._batches(split))
 
@@ -54,6 +60,7 @@ class KafkaReader(Reader):
         for piece in split.pieces:
             found = read_range(self.settings, range_of(piece), with_headers, self.timeout_s)
             for messages in found:
+                COUNTS.input_bytes += messages.size_bytes
                 batch = decoder.decode(messages, self.bad_rows)
                 if batch.num_rows:
                     yield batch

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import structs
 
 from mrflight.config.kafka_input import parse_start_time
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, LostOffsetsError
 from mrflight.sources.bad_rows import BadRowLog
-from mrflight.sources.base import Source, Split
+from mrflight.sources.base import Source, Split, pack_splits
 from mrflight.sources.kafka.client_settings import DEFAULT_MEMORY_BYTES, client_settings
 from mrflight.sources.kafka.formats.opening import open_format
 from mrflight.sources.kafka.kafka_reader import KafkaReader
 from mrflight.sources.kafka.messages import METADATA, Messages
-from mrflight.sources.kafka.offset_range import OffsetRange, partition_path, split_of
+from mrflight.sources.kafka.offset_range import (
+    OffsetRange,
+    divide_evenly,
+    partition_path,
+    split_of,
+)
 from mrflight.sources.kafka.sampled_messages import (
     DEFAULT_MESSAGE_BYTES,
     mean_bytes,
@@ -75,6 +82,22 @@ def open_available(name: str, spec: InputSpec, folder: Path) -> Source:
         for (topic, number), end in ends.items()
     ]
     return open_kafka(name, spec, ranges, folder)
+
+
+def open_batch(name: str, spec: InputSpec, folder: Path) -> Source:
+    """Return the source of a batch of a stream, whose splits are not cut again."""
+    assert spec.batch is not None, name
+    ranges = [OffsetRange(*place, *range) for place, range in spec.batch.ranges.items()]
+    source = open_kafka(name, spec, ranges, folder, schema=spec.batch.schema)
+    if not source.size_bytes:
+        return source
+    assert isinstance(source.reader, KafkaReader)
+    event_bytes = max(1, source.size_bytes // sum(each.count for each in ranges))
+    splits = [
+        pack_splits([split_of(each, event_bytes) for each in group])
+        for group in divide_evenly(ranges, spec.batch.splits)
+    ]
+    return structs.replace(source, reader=replace(source.reader, is_cut=True), splits=tuple(splits))
 
 
 def find_topics(cluster: KafkaCluster, spec: InputSpec) -> Topics:
