@@ -64,6 +64,8 @@ class ClientSettings(msgspec.Struct, frozen=True):
             "queued.max.messages.kbytes": str(max(1, self.memory_bytes // 2 >> 10)),
             "fetch.message.max.bytes": str(fetch_bytes),
             "fetch.max.bytes": str(max(fetch_bytes, _receive_bytes(dict(self.client)))),
+            # A new partition is fetched once the request for the one before is answered.
+            "fetch.wait.max.ms": "50",
             "fetch.queue.backoff.ms": "10",
         }
 

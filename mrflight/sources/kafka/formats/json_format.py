@@ -40,9 +40,12 @@ class JsonFormat:
     def decode(self, values: pa.BinaryArray) -> DecodedRows:
         if not len(values):
             return DecodedRows(empty_batch(self.schema))
+        # With each message from { to }, as many objects as messages are one in each. And pyarrow
+        # (26) ends the process if all that it reads is a null.
+        if not _are_braced(values):
+            raise ValueError("a message is not an object")
         batch = self._decoder.decode(joined_lines(values))
-        # With each message from { to }, as many objects as messages are one in each.
-        if batch.num_rows != len(values) or not _are_braced(values):
+        if batch.num_rows != len(values):
             raise ValueError("a message is not one object")
         return DecodedRows(batch)
 
