@@ -149,7 +149,7 @@ class JobRun:
         self._options = options
         self._runtime = runtime
         self._scratch = options.scratch
-        self._ends_workers = True
+        self._is_batch = False
 
     @property
     def metadata(self) -> str:
@@ -168,7 +168,7 @@ class JobRun:
         ``spec`` is that of the stream with the input of the batch.
         """
         batch = JobRun(replace(self._options, spec=spec, events=events), self._runtime, metrics)
-        batch._ends_workers = False
+        batch._is_batch = True
         return batch
 
     def begin_reading(self, stack: ExitStack, plan: JobPlan) -> StageScheduler:
@@ -209,7 +209,7 @@ class JobRun:
         self._log_plan(plan)
         self.bad_row_files = BadRowFiles(plan.bad_row_policies, self.metrics.job_id)
         stack.callback(self.interrupts.clean_up, self.bad_row_files.clean_up)
-        if self._ends_workers:
+        if not self._is_batch:
             stack.callback(self._runtime.executor.close)  # once no worker writes any more
         shuffles = stack.enter_context(self._shuffles())
         stack.callback(self._end)
@@ -253,6 +253,8 @@ class JobRun:
     def _end(self) -> None:
         """Stop the timer and bound the clean-up: a store that timed out may still not answer."""
         self.metrics.timer.stop()
+        if self._is_batch:
+            return  # the stream goes on, and can be interrupted
         self.interrupts.job_ends()
         if self.deadline.expired():
             self.interrupts.bound_clean_up()

@@ -118,7 +118,7 @@ class TopicPositions:
 
     def _check_names(self, recorded: Mapping[str, int]) -> None:
         """Raise InputError if a recorded topic has another id now, or another cluster answers."""
-        ids = {topic.name: topic.id for topic in self._topics.topics}
+        ids = {topic.name: _url_safe(topic.id) for topic in self._topics.topics}
         for name in recorded:
             cluster, topic, topic_id, _ = name.split("/")
             if topic not in ids:
@@ -140,7 +140,12 @@ class TopicPositions:
 
 def _name(topics: Topics, partition: Partition) -> str:
     topic, number = partition
-    return f"{topics.cluster_id}/{topic}/{topics.topic(topic).id}/{number}"
+    return f"{topics.cluster_id}/{topic}/{_url_safe(topics.topic(topic).id)}/{number}"
+
+
+def _url_safe(topic_id: str) -> str:
+    """Return the id of a topic as Kafka's own tools write it; librdkafka's may have slashes."""
+    return topic_id.replace("/", "_").replace("+", "-")
 
 
 def lost_offsets(key: str, partition: Partition, wanted: int, earliest: int) -> LostOffsetsError:
