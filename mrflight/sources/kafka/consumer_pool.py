@@ -10,8 +10,10 @@ from threading import Lock
 
 import msgspec
 
+from mrflight.sources.kafka.client_errors import import_confluent_kafka
 from mrflight.sources.kafka.client_settings import ClientSettings
 from mrflight.sources.kafka.consumer import PartitionConsumer, PlainConsumer
+from mrflight.sources.kafka.drain import DrainConsumer, drain_library
 from mrflight.sources.kafka.offset_range import OffsetRange
 
 MAX_IDLE = 4
@@ -48,6 +50,7 @@ def borrow_consumer(
     One that has just read what comes before it goes on with what it has fetched already. It is
     closed if the block raises, and otherwise kept for the next task.
     """
+    import_confluent_kafka(settings.key)
     kind = _Kind(settings, with_headers)
     start = range.topic, range.partition, range.start
     borrowed = _take(kind, start) or BorrowedConsumer(kind, _new_consumer(kind))
@@ -76,7 +79,10 @@ def close_idle() -> None:
 
 
 def _new_consumer(kind: _Kind) -> PartitionConsumer:
-    return PlainConsumer(kind.settings, kind.with_headers)
+    library = drain_library()
+    if library is None:
+        return PlainConsumer(kind.settings, kind.with_headers)
+    return DrainConsumer(kind.settings, kind.with_headers, library)
 
 
 def _take(kind: _Kind, start: tuple[str, int, int]) -> BorrowedConsumer | None:
