@@ -40,6 +40,16 @@ def open_format(
             schema = schema_of_file(name, spec, folder)
         needed = schema is None and needs_sample(spec)
         return open_json_format(name, spec, schema, sample() if needed else ())
+    if spec.format == "csv":
+        from mrflight.sources.kafka.formats.csv_format import open_csv_format
+
+        if schema is None and spec.schema != "strict":
+            schema = schema_of_file(name, spec, folder)
+        return open_csv_format(name, spec, schema, sample() if schema is None else ())
+    if spec.format == "arrow":
+        from mrflight.sources.kafka.formats.arrow_format import open_arrow_format
+
+        return open_arrow_format(name, spec, schema, sample() if schema is None else ())
     raise JobFileError(f"inputs.{name}.format: {spec.format} is not there yet")
 
 
