@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +18,7 @@ import pytest
 
 from mrflight.config.spec import InputSpec
 from mrflight.config.text_options import CsvOptions
-from mrflight.errors import BadRowError, InputError
+from mrflight.errors import BadRowError, BrokerUnavailableError, InputError
 from mrflight.sources import open_source
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Source
@@ -144,6 +149,127 @@ def test_a_schema_file_that_is_wrong_is_refused(
     topic = produced(kafka, [b"{}"])
     with pytest.raises(InputError, match=message):
         opened(kafka, topic, tmp_path, format="json", schema="trip.avsc")
+
+
+def avro(row: dict[str, Any], schema: dict[str, Any] = AVRO) -> bytes:
+    from fastavro import parse_schema, schemaless_writer
+
+    stream = io.BytesIO()
+    schemaless_writer(stream, parse_schema(schema), row)
+    return stream.getvalue()
+
+
+def trip(number: int) -> dict[str, Any]:
+    name = None if number % 2 else f"n{number}"
+    place = {"zones": list(range(number))}
+    return {"id": number, "name": name, "day": NOON.date(), "at": NOON, "place": place}
+
+
+def test_avro_records_of_a_schema_file(kafka: Kafka, tmp_path: Path) -> None:
+    (tmp_path / "trip.avsc").write_text(json.dumps(AVRO))
+    good = [avro(trip(n)) for n in range(3)]
+    topic = produced(kafka, [*good, b"", good[2] + b"x", good[2][:-1], b"\xff" * 20, None])
+    keys = {"format": "avro", "schema": "trip.avsc"}
+    source = opened(kafka, topic, tmp_path, **keys, bad_rows="skip")
+    log = BadRowLog()
+    assert rows_of(source, log) == [trip(n) for n in range(3)]
+    assert log.rows == 5
+    some = opened(kafka, topic, tmp_path, **keys, columns=["name", "id"], bad_rows="skip")
+    assert rows_of(some)[1:] == [{"name": None, "id": 1}, {"name": "n2", "id": 2}]
+
+
+def test_avro_records_of_a_registry(kafka: Kafka) -> None:
+    newer = {**AVRO, "fields": [*FIELDS, {"name": "tip", "type": "double", "default": 0.0}]}
+    schemas = {3: json.dumps(AVRO), 8: json.dumps(newer)}
+    with schema_registry(schemas) as (url, asked):
+        values = [
+            b"\0" + (3).to_bytes(4, "big") + avro(trip(1)),
+            b"\0" + (8).to_bytes(4, "big") + avro({**trip(2), "tip": 0.5}, newer),
+            b"\0" + (99).to_bytes(4, "big") + avro(trip(1)),
+            avro(trip(1)),
+        ]
+        topic = produced(kafka, values)
+        source = opened(kafka, topic, format="avro", registry=url, bad_rows="skip")
+        log = BadRowLog()
+        assert rows_of(source, log) == [{**trip(1), "tip": None}, {**trip(2), "tip": 0.5}]
+        assert log.rows == 2
+        with pytest.raises(BadRowError, match=r"offset 2: .*has no schema 99"):
+            rows_of(opened(kafka, topic, format="avro", registry=url))
+        assert asked.count("/schemas/ids/3") == asked.count("/schemas/ids/8") == 1
+    with pytest.raises(BrokerUnavailableError, match=r"registry: http://.* does not answer"):
+        opened(kafka, topic, format="avro", registry=f"{url}/gone")
+
+
+@contextmanager
+def schema_registry(schemas: Mapping[int, str]) -> Iterator[tuple[str, list[str]]]:
+    """Serve the one request of Confluent's protocol that is used, as its own server is not there.
+
+    It takes the user ``me`` with the password ``p@ss``, and notes what it is asked for.
+    """
+    login = base64.b64encode(b"me:p@ss").decode()
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            number = int(self.path.rpartition("/")[2])
+            code = 200 if number in schemas else 404
+            if self.headers["Authorization"] != f"Basic {login}":
+                code = 401
+            body = {"schema": schemas.get(number)} if code == 200 else {"error_code": code}
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://me:p%40ss@127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_protobuf_messages_are_rows(kafka: Kafka, tmp_path: Path) -> None:
+    from google.protobuf import timestamp_pb2
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    files = FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    depends = ["google/protobuf/timestamp.proto"]
+    file = FileDescriptorProto(name="t.proto", package="taxi", syntax="proto3", dependency=depends)
+    type = file.message_type.add(name="Trip")
+    type.field.add(name="id", number=1, type=3, label=1)
+    type.field.add(name="name", number=2, type=9, label=1)
+    type.field.add(name="at", number=3, type=11, label=1, type_name=".google.protobuf.Timestamp")
+    type.field.add(name="zones", number=4, type=5, label=3)
+    files.file.append(file)
+    (tmp_path / "trip.desc").write_bytes(files.SerializeToString())
+    pool = DescriptorPool()
+    for each in files.file:
+        pool.Add(each)
+    message = GetMessageClass(pool.FindMessageTypeByName("taxi.Trip"))
+    one = message(id=1, name="x", at=NOON, zones=[1, 2]).SerializeToString()
+    topic = produced(kafka, [one, b"", b"\xff", None])
+    keys = {"format": "protobuf", "schema": "trip.desc", "message": "taxi.Trip"}
+    source = opened(kafka, topic, tmp_path, **keys, bad_rows="skip")
+    log = BadRowLog()
+    assert rows_of(source, log) == [
+        {"id": 1, "name": "x", "at": NOON, "zones": [1, 2]},
+        {"id": 0, "name": "", "at": None, "zones": []},
+    ]
+    assert log.rows == 2
+    with pytest.raises(InputError, match=r"message: trip.desc has no type 'Trip'"):
+        opened(kafka, topic, tmp_path, **{**keys, "message": "Trip"})
+    (tmp_path / "trip.desc").write_bytes(b"junk")
+    with pytest.raises(InputError, match="is not a set of file descriptors"):
+        opened(kafka, topic, tmp_path, **keys)
 
 
 @pytest.mark.parametrize("is_drained", [True, False])

@@ -50,7 +50,20 @@ def open_format(
         from mrflight.sources.kafka.formats.arrow_format import open_arrow_format
 
         return open_arrow_format(name, spec, schema, sample() if schema is None else ())
-    raise JobFileError(f"inputs.{name}.format: {spec.format} is not there yet")
+    if spec.format == "avro":
+        from mrflight.sources.kafka.formats.avro_format import open_avro_format
+
+        writer = None
+        if spec.schema != "strict":
+            writer = read_schema_file(name, spec.schema, folder).decode(errors="replace")
+        needed = schema is None and writer is None
+        return open_avro_format(name, spec, schema, writer, sample() if needed else ())
+    if spec.format == "protobuf":
+        from mrflight.sources.kafka.formats.protobuf_format import open_protobuf_format
+
+        descriptors = read_schema_file(name, spec.schema, folder)
+        return open_protobuf_format(name, spec, schema, descriptors)
+    raise JobFileError(f"inputs.{name}.format: {spec.format} is not one of messages")
 
 
 def schema_of_file(name: str, spec: InputSpec, folder: Path) -> pa.Schema:
