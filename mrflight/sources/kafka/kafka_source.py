@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from mrflight.config.kafka_input import parse_start_time
+from mrflight.config.kafka_input import METADATA_COLUMNS, parse_start_time
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, LostOffsetsError
 from mrflight.sources.bad_rows import BadRowLog
@@ -43,6 +44,7 @@ def open_kafka(
     and BrokerUnavailableError.
     """
     settings = client_settings(name, spec, memory_bytes)
+    spec = _without_metadata_columns(spec)
     sampled: list[Messages] = []
 
     def sample() -> list[Messages]:
@@ -139,13 +141,21 @@ def _columns(name: str, spec: InputSpec, schema: pa.Schema) -> pa.Schema:
                     f"inputs.{name}.metadata: the messages have a field {column!r} of their own; "
                     f"leave it out with inputs.{name}.columns"
                 )
-    selected = [each for each in spec.columns or schema.names if each not in METADATA.names]
+    selected = spec.columns or schema.names
     for column in selected:
         if column not in schema.names:
             where = f"inputs.{name}.columns: the schema of the messages"
             raise ColumnNotFoundError.among(column, list(schema.names), where)
     fields = [schema.field(column) for column in selected]
     return pa.schema([*fields, *(METADATA if spec.metadata else ())])
+
+
+def _without_metadata_columns(spec: InputSpec) -> InputSpec:
+    """Return the input whose ``columns`` are only those of the messages' values."""
+    if not spec.metadata or spec.columns is None:
+        return spec
+    columns = [each for each in spec.columns if each not in METADATA_COLUMNS]
+    return replace(spec, columns=columns or None)
 
 
 def _empty_split(ranges: Sequence[OffsetRange]) -> Split:
