@@ -337,6 +337,23 @@ def test_what_is_wrong_is_refused(
         rows_of(open_topic(kafka, **{"topic": topic, **keys}))
 
 
+def test_a_read_goes_on_after_the_broker_was_killed(own_kafka: Kafka) -> None:
+    topic = own_kafka.topic()
+    padding = b" " * 1000
+    send(own_kafka, topic, [value + padding for value in numbers(*range(20_000))])
+    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="json", metadata=True)
+    wanted = [OffsetRange(topic, 0, 0, 20_000)]
+    source = open_kafka("trips", spec, wanted, HERE, memory_bytes=1 << 20)
+    consumer_pool.close_idle()
+    batches = source.reader.read(source.splits[0])
+    found = next(batches).column("_offset").to_pylist()
+    assert len(found) < 10_000  # the rest is still to be fetched
+    own_kafka.server.kill()
+    own_kafka.restart()
+    found += [offset for batch in batches for offset in batch.column("_offset").to_pylist()]
+    assert found == list(range(20_000))
+
+
 def test_a_broker_that_comes_back_is_waited_for(own_kafka: Kafka) -> None:
     topic = own_kafka.topic()
     send(own_kafka, topic, numbers(*range(100)))
