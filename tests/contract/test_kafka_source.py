@@ -341,7 +341,7 @@ def test_a_read_goes_on_after_the_broker_was_killed(own_kafka: Kafka) -> None:
     topic = own_kafka.topic()
     padding = b" " * 1000
     send(own_kafka, topic, [value + padding for value in numbers(*range(20_000))])
-    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="json", metadata=True)
+    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="raw", metadata=True)
     wanted = [OffsetRange(topic, 0, 0, 20_000)]
     source = open_kafka("trips", spec, wanted, HERE, memory_bytes=1 << 20)
     consumer_pool.close_idle()
