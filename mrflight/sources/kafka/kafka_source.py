@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from msgspec.structs import replace
+from msgspec import structs
 
-from mrflight.config.kafka_input import METADATA_COLUMNS, parse_start_time
+from mrflight.config.kafka_input import parse_start_time
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, LostOffsetsError
 from mrflight.sources.bad_rows import BadRowLog
@@ -154,8 +154,8 @@ def _without_metadata_columns(spec: InputSpec) -> InputSpec:
     """Return the input whose ``columns`` are only those of the messages' values."""
     if not spec.metadata or spec.columns is None:
         return spec
-    columns = [each for each in spec.columns if each not in METADATA_COLUMNS]
-    return replace(spec, columns=columns or None)
+    columns = [each for each in spec.columns if each not in METADATA.names]
+    return structs.replace(spec, columns=columns or None)
 
 
 def _empty_split(ranges: Sequence[OffsetRange]) -> Split:
