@@ -155,6 +155,22 @@ def test_a_consumer_goes_on_with_the_next_range(kafka: Kafka) -> None:
     assert idle.next == (topic, 0, 3000)
 
 
+def test_consumers_of_several_partitions_are_kept(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=6)
+    for partition in range(6):
+        send(kafka, topic, numbers(*range(30)), partition=partition)
+    spec = InputSpec(kafka=kafka.brokers, topic=topic, format="json")
+    schema = pa.schema([("n", pa.int64())])
+    consumer_pool.close_idle()
+    for start in (0, 10, 20):
+        wanted = [OffsetRange(topic, partition, start, start + 10) for partition in range(6)]
+        source = open_kafka("trips", spec, wanted, HERE, schema=schema)
+        assert [row["n"] for row in rows_of(source)] == [*range(start, start + 10)] * 6
+    assert len(consumer_pool._idle) == consumer_pool.MAX_IDLE
+    consumer_pool.close_idle()
+    assert not consumer_pool._idle
+
+
 def test_a_read_goes_on_after_the_broker_was_killed(own_kafka: Kafka) -> None:
     topic = own_kafka.topic()
     padding = b" " * 1000

@@ -40,8 +40,8 @@ def open_kafka(
     ``folder`` is the job file's. ``schema`` are the columns without the metadata, as
     ``source.reader.format.schema`` of an earlier source has them; without it they are those of the
     job file, and else inferred from the first messages of the ranges, which are fetched for that.
-    A consumer holds at most ``memory_bytes``. Raises JobFileError, ColumnNotFoundError, InputError
-    and BrokerUnavailableError.
+    The consumers of a process hold at most ``memory_bytes``. Raises JobFileError,
+    ColumnNotFoundError, InputError and BrokerUnavailableError.
     """
     settings = client_settings(name, spec, memory_bytes)
     spec = _without_metadata_columns(spec)
