@@ -33,7 +33,7 @@ install: $(installed) $(link)
 $(installed): pyproject.toml setup.py constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
 	test -x $(python) || $(PYTHON) -m venv $(venv)
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,kafka,protobuf,ray-data,s3,tls,sql,bench,dev,docs]'
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[avro,delta,hdfs,kafka,protobuf,ray-data,s3,tls,sql,bench,dev,docs]'
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
 
@@ -174,7 +174,7 @@ constraints:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
-		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra kafka --extra protobuf --extra ray --extra ray-data --extra s3 --extra tls --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra avro --extra delta --extra hdfs --extra kafka --extra protobuf --extra ray --extra ray-data --extra s3 --extra tls --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt

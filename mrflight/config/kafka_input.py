@@ -26,6 +26,9 @@ KAFKA_KEYS = (
 )
 """The keys of an input that only apply to Kafka."""
 
+METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers")
+"""The columns that ``metadata = true`` adds, also to those that ``columns`` selects."""
+
 _FILE_SCHEMAS = ("strict", "union")
 _KEYS_OF_FILES = ("path", "stage", "frame", "hive", "version", "timestamp", "sample")
 _SUBJECTS = ("topic", "topics", "topic_pattern")
@@ -51,7 +54,10 @@ _SCHEMA_FORMATS = ("json", "csv", "avro", "protobuf")
 
 
 def with_client_texts(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the document with times of ``start`` and values of ``client`` as text."""
+    """Return the document with times of ``start`` and values of ``client`` as text.
+
+    If ``columns`` selects some and there is metadata, its columns are added.
+    """
     changed = dict(document)
     if isinstance(inputs := document.get("inputs"), Mapping):
         changed["inputs"] = {name: _with_texts(section) for name, section in inputs.items()}
@@ -71,6 +77,8 @@ def _with_texts(section: Any) -> Any:
         changed["start"] = start.isoformat()
     if isinstance(client := section.get("client"), Mapping):
         changed["client"] = {name: _text(value) for name, value in client.items()}
+    if section.get("metadata") is True and isinstance(columns := section.get("columns"), list):
+        changed["columns"] = [*columns, *(c for c in METADATA_COLUMNS if c not in columns)]
     return changed
 
 

@@ -19,7 +19,10 @@ from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "avro", "protobuf", "raw"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
+MessageFormat = Literal["avro", "protobuf", "raw"]
+"""The formats that only messages have; they may have some of files, too."""
+
 OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
@@ -82,7 +85,7 @@ class InputSpec(_Section, frozen=True):
     """What one batch of a stream reads of the topic. A job file cannot have it."""
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
-    format: InputFormat | None = None
+    format: InputFormat | MessageFormat | None = None
     filter: str | None = None
     """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
     ``sql``, and files that have no others are not read."""

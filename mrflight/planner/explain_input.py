@@ -56,6 +56,12 @@ class InputExplanation(msgspec.Struct, frozen=True):
                 yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
             return
         assert source is not None, name
+        if section.kafka is not None:
+            offsets = sum(split.stop - split.start for split in source.splits)
+            partitions = format_count(len(source.files), "partition")
+            yield f"input {name}", f"kafka, {section.format}, {partitions}, {offsets:,} offsets"
+            yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
+            return
         kind = section.format or _format_of(source)
         version = "" if source.version is None else f"version {source.version}"
         size = format_bytes(source.size_bytes)

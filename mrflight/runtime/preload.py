@@ -80,11 +80,11 @@ def driver_modules(spec: JobSpec) -> list[str]:
 
 def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
     """Return the modules that the workers need; ``is_direct``: without a shuffle."""
-    inputs = [format for section in spec.all_inputs for format in _formats_of(section)]
+    inputs = [module for section in spec.all_inputs for module in _readers_of(section)]
     modules = [
         "mrflight.runtime.worker",
         *(f"mrflight.tasks.{name}" for name in (_DIRECT_TASKS if is_direct else _TASKS)),
-        *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
+        *(f"mrflight.sources.{module}" for module in dict.fromkeys(inputs)),
         "mrflight.sources.packed_reader",
     ]
     if spec.has_output:
@@ -143,11 +143,14 @@ def _functions(spec: JobSpec) -> Iterator[str]:
     yield from spec.query_functions
 
 
-def _formats_of(section: InputSpec) -> Iterator[str]:
-    """Yield the formats of an input, as far as its paths tell."""
-    if section.format is not None:
-        yield section.format
+def _readers_of(section: InputSpec) -> Iterator[str]:
+    """Yield the modules that read an input, as far as its paths tell."""
+    if section.kafka is not None:
+        yield "kafka.kafka_reader"
+        yield f"kafka.formats.{section.format}_format"
+    elif section.format is not None:
+        yield f"{section.format}_source"
     elif section.frame is not None:
-        yield "arrow"  # see `mrflight.sources.frame_source`
+        yield "arrow_source"  # see `mrflight.sources.frame_source`
     else:
-        yield from filter(None, map(format_of, section.paths))
+        yield from (f"{format}_source" for format in filter(None, map(format_of, section.paths)))

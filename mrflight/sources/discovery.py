@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -252,7 +252,7 @@ def _common_format(
 ) -> InputFormat:
     """Return the format of all files, which are in the store of ``root``."""
     if spec.format is not None:
-        return spec.format
+        return cast(InputFormat, spec.format)  # `check_input_keys` refuses those of messages
     paths: dict[InputFormat | None, str] = {}
     for file in files:
         paths.setdefault(format_of(file.path), file.path)

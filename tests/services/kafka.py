@@ -113,6 +113,7 @@ def _settings(folder: Path, port: int, controller_port: int) -> dict[str, object
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": folder / "log",
         "auto.create.topics.enable": "false",
+        "log.retention.ms": -1,  # tests give messages old times
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.replication.factor": 1,

@@ -20,7 +20,7 @@ import pytest
 
 HERE = Path(__file__).parents[1]
 DURATIONS = HERE / "durations.json"
-SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "ray_head": "ray"}
+SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "kafka": "kafka", "ray_head": "ray"}
 """Fixtures of servers that a session has once, with the groups of their tests."""
 SLOWER = 2.0
 MIN_SLOWER_S = 10.0

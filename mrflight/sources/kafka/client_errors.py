@@ -47,7 +47,11 @@ def kafka_errors(settings: ClientSettings, what: str) -> Iterator[None]:
 
 def translate(error: KafkaError, settings: ClientSettings, what: str) -> MrflightError:
     """Return the error to raise for one of librdkafka."""
-    name, text = error.name(), error.str()
+    return translate_failure(error.name(), error.str(), settings, what)
+
+
+def translate_failure(name: str, text: str, settings: ClientSettings, what: str) -> MrflightError:
+    """Return the error to raise for one of librdkafka, given its name and text."""
     if name in _REFUSED:
         return InputError(
             f"{settings.key}: {what}: the brokers {settings.brokers} refuse it: {text}; check the "

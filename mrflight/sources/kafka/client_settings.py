@@ -9,7 +9,10 @@ from mrflight.config.spec import InputSpec
 from mrflight.units import format_bytes
 
 DEFAULT_MEMORY_BYTES = 32 << 20
-"""What a consumer may hold by default: librdkafka's queue, and the messages of one batch."""
+"""What consumers of an input may hold in a process by default."""
+
+MAX_KEPT = 4
+"""The consumers that a process keeps for one input; see `mrflight.sources.kafka.consumer_pool`."""
 
 _MIN_FETCH_BYTES = 256 << 10
 _MAX_FETCH_BYTES = 8 << 20
@@ -33,7 +36,7 @@ class ClientSettings(msgspec.Struct, frozen=True):
     client: tuple[tuple[str, str], ...] = ()
     """The settings of ``[inputs.NAME.client]``."""
     memory_bytes: int = DEFAULT_MEMORY_BYTES
-    """What a consumer may hold."""
+    """What the consumers of a process may hold."""
 
     @property
     def key(self) -> str:
@@ -47,8 +50,8 @@ class ClientSettings(msgspec.Struct, frozen=True):
     def of_consumer(self) -> dict[str, str]:
         """Return the settings of a consumer; raises JobFileError for a secret.
 
-        It holds at most about ``memory_bytes``: half of them in librdkafka's queue, which one more
-        fetch may exceed, and the rest in the batch that is made of it.
+        The queues of librdkafka of all consumers that a process keeps hold at most about
+        ``memory_bytes``; one more fetch may exceed each of them.
         """
         fetch_bytes = min(max(self.memory_bytes // 8, _MIN_FETCH_BYTES), _MAX_FETCH_BYTES)
         return {
@@ -61,7 +64,7 @@ class ClientSettings(msgspec.Struct, frozen=True):
             "isolation.level": "read_committed",
             "enable.partition.eof": "true",
             "queued.min.messages": "10000000",  # only the bytes limit the queue
-            "queued.max.messages.kbytes": str(max(1, self.memory_bytes // 2 >> 10)),
+            "queued.max.messages.kbytes": str(max(1, self.memory_bytes // MAX_KEPT >> 10)),
             "fetch.message.max.bytes": str(fetch_bytes),
             "fetch.max.bytes": str(max(fetch_bytes, _receive_bytes(dict(self.client)))),
             # A new partition is fetched once the request for the one before is answered.

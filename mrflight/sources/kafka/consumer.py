@@ -113,14 +113,15 @@ class PlainConsumer:
             pa.array([each.timestamp()[1] for each in found], pa.int64()),
             pa.array([each.key() for each in found], pa.binary()),
             pa.array([each.value() for each in found], pa.binary()),
-            _headers([each.headers() for each in found]) if self._with_headers else None,
+            headers_array([each.headers() for each in found]) if self._with_headers else None,
         )
 
     def _note_error(self, error: Any) -> None:
         self._last_error = error.str()
 
 
-def _headers(found: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.ListArray:
+def headers_array(found: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.ListArray:
+    """Return the headers of each message, which are null if it has none."""
     rows = [
         None if each is None else [{"key": key, "value": value} for key, value in each]
         for each in found

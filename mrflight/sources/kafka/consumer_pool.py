@@ -10,12 +10,18 @@ from threading import Lock
 
 import msgspec
 
-from mrflight.sources.kafka.client_settings import ClientSettings
+from mrflight.sources.kafka.client_errors import import_confluent_kafka
+from mrflight.sources.kafka.client_settings import MAX_KEPT, ClientSettings
 from mrflight.sources.kafka.consumer import PartitionConsumer, PlainConsumer
+from mrflight.sources.kafka.drain import DrainConsumer, drain_library
 from mrflight.sources.kafka.offset_range import OffsetRange
 
-MAX_IDLE = 4
-"""The consumers that a process keeps. Each holds up to half of its memory in fetched messages."""
+MAX_IDLE = MAX_KEPT
+"""The consumers that a process keeps, for as many partitions that it reads in turns.
+
+To go on with a partition takes a millisecond; one that another partition is assigned to waits 50 ms
+for the request for the one before.
+"""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -48,6 +54,7 @@ def borrow_consumer(
     One that has just read what comes before it goes on with what it has fetched already. It is
     closed if the block raises, and otherwise kept for the next task.
     """
+    import_confluent_kafka(settings.key)
     kind = _Kind(settings, with_headers)
     start = range.topic, range.partition, range.start
     borrowed = _take(kind, start) or BorrowedConsumer(kind, _new_consumer(kind))
@@ -76,7 +83,10 @@ def close_idle() -> None:
 
 
 def _new_consumer(kind: _Kind) -> PartitionConsumer:
-    return PlainConsumer(kind.settings, kind.with_headers)
+    library = drain_library()
+    if library is None:
+        return PlainConsumer(kind.settings, kind.with_headers)
+    return DrainConsumer(kind.settings, kind.with_headers, library)
 
 
 def _take(kind: _Kind, start: tuple[str, int, int]) -> BorrowedConsumer | None:
@@ -84,7 +94,10 @@ def _take(kind: _Kind, start: tuple[str, int, int]) -> BorrowedConsumer | None:
     with _lock:
         fitting = [each for each in _idle if each.kind == kind]
         found = next((each for each in fitting if each.next == start), None)
-        if found is None and fitting:
+        if found is None:
+            of_it = (each for each in fitting if each.next and each.next[:2] == start[:2])
+            found = next(of_it, None)
+        if found is None and len(fitting) == MAX_IDLE:
             found = fitting[0]  # that was used the longest ago
         if found is not None:
             _idle.remove(found)

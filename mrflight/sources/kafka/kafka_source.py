@@ -46,10 +46,11 @@ def open_kafka(
     ``folder`` is the job file's. ``schema`` are the columns without the metadata, as
     ``source.reader.format.schema`` of an earlier source has them; without it they are those of the
     job file, and else inferred from the first messages of the ranges, which are fetched for that.
-    A consumer holds at most ``memory_bytes``. Raises JobFileError, ColumnNotFoundError, InputError
-    and BrokerUnavailableError.
+    The consumers of a process hold at most ``memory_bytes``. Raises JobFileError,
+    ColumnNotFoundError, InputError and BrokerUnavailableError.
     """
     settings = client_settings(name, spec, memory_bytes)
+    spec = _without_metadata_columns(spec)
     sampled: list[Messages] = []
 
     def sample() -> list[Messages]:
@@ -162,13 +163,21 @@ def _columns(name: str, spec: InputSpec, schema: pa.Schema) -> pa.Schema:
                     f"inputs.{name}.metadata: the messages have a field {column!r} of their own; "
                     f"leave it out with inputs.{name}.columns"
                 )
-    selected = [each for each in spec.columns or schema.names if each not in METADATA.names]
+    selected = spec.columns or schema.names
     for column in selected:
         if column not in schema.names:
             where = f"inputs.{name}.columns: the schema of the messages"
             raise ColumnNotFoundError.among(column, list(schema.names), where)
     fields = [schema.field(column) for column in selected]
     return pa.schema([*fields, *(METADATA if spec.metadata else ())])
+
+
+def _without_metadata_columns(spec: InputSpec) -> InputSpec:
+    """Return the input whose ``columns`` are only those of the messages' values."""
+    if not spec.metadata or spec.columns is None:
+        return spec
+    columns = [each for each in spec.columns if each not in METADATA.names]
+    return structs.replace(spec, columns=columns or None)
 
 
 def _empty_split(ranges: Sequence[OffsetRange]) -> Split:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from mrflight.compute.kernel_choice import kernel_language
 from mrflight.sources.chunk import Chunk
 from mrflight.sources.kafka.messages import value_bytes
 
@@ -19,6 +20,13 @@ def joined_lines(values: pa.BinaryArray) -> Chunk:
     Line ends within a value become spaces: valid json has them only between tokens.
     """
     data, offsets = value_bytes(values)
+    if kernel_language() == "rust":
+        from mrflight import _kernel
+
+        if hasattr(_kernel, "join_lines"):
+            window = bytearray(data.size + len(values))
+            _kernel.join_lines(data, offsets.view(np.uint32), window)
+            return Chunk((), window, len(window))
     source = np.frombuffer(data, np.uint8)
     window = bytearray(len(source) + len(values))
     lines = np.frombuffer(window, np.uint8)

@@ -39,8 +39,48 @@ def open_format(
         if schema is None and spec.schema != "strict":
             schema = schema_of_file(name, spec, folder)
         needed = schema is None and needs_sample(spec)
-        return open_json_format(name, spec, schema, sample() if needed else ())
-    raise JobFileError(f"inputs.{name}.format: {spec.format} is not there yet")
+        opened = open_json_format(name, spec, schema, sample() if needed else ())
+        _check_types(name, opened, b"{}")
+        return opened
+    if spec.format == "csv":
+        from mrflight.sources.kafka.formats.csv_format import open_csv_format
+
+        if schema is None and spec.schema != "strict":
+            schema = schema_of_file(name, spec, folder)
+        records = open_csv_format(name, spec, schema, sample() if schema is None else ())
+        _check_types(name, records, spec.csv.delimiter.encode() * (len(records.names) - 1))
+        return records
+    if spec.format == "arrow":
+        from mrflight.sources.kafka.formats.arrow_format import open_arrow_format
+
+        return open_arrow_format(name, spec, schema, sample() if schema is None else ())
+    if spec.format == "avro":
+        from mrflight.sources.kafka.formats.avro_format import open_avro_format
+
+        writer = None
+        if spec.schema != "strict":
+            writer = read_schema_file(name, spec.schema, folder).decode(errors="replace")
+        needed = schema is None and writer is None
+        return open_avro_format(name, spec, schema, writer, sample() if needed else ())
+    if spec.format == "protobuf":
+        from mrflight.sources.kafka.formats.protobuf_format import open_protobuf_format
+
+        descriptors = read_schema_file(name, spec.schema, folder)
+        return open_protobuf_format(name, spec, schema, descriptors)
+    raise JobFileError(f"inputs.{name}.format: {spec.format} is not one of messages")
+
+
+def _check_types(name: str, format: MessageFormat, value: bytes) -> None:
+    """Raise JobFileError for a column of a type that the text of a value cannot be read as."""
+    try:
+        format.decode(pa.array([value], pa.binary()))
+    except pa.ArrowNotImplementedError as error:
+        raise JobFileError(
+            f"inputs.{name}: text cannot be read as one of the columns: {error}; give the column "
+            "another type, or leave it out with columns"
+        ) from error
+    except ValueError:
+        pass  # the value is no message
 
 
 def schema_of_file(name: str, spec: InputSpec, folder: Path) -> pa.Schema:
