@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from contextlib import ExitStack
@@ -40,8 +41,8 @@ _MAX_PAUSE_S = 30.0
 _MAX_OUTAGE_S = 900.0
 """How long a stream tries again before the cause of an outage ends it."""
 
-_MAX_MOVES = 20
-"""So many times in a row another writer may be faster before that ends the stream."""
+_MAX_STANDBY_S = 5.0
+"""How long a stream waits, at most, while another ingester of the same stream is faster."""
 
 
 class StreamRun:
@@ -87,7 +88,7 @@ class StreamRun:
                     self._run()
                     return
                 except StreamMovedError as error:
-                    self._check_moves(error)
+                    self._stand_by(error)
                 except MrflightError as error:
                     pause_s = outage.pause(error)
                     self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
@@ -188,16 +189,16 @@ class StreamRun:
         self._moves = 0
         self._progress.committed(batch)
 
-    def _check_moves(self, error: StreamMovedError) -> None:
-        """Go on from where the other writer has come to, unless it is always faster."""
+    def _stand_by(self, error: StreamMovedError) -> None:
+        """Wait a moment, and go on from where another ingester of this stream has come to.
+
+        The longer the other one is faster, the longer this one waits. It takes over if that ends.
+        """
         self._moves += 1
-        if self._moves >= _MAX_MOVES:
-            error.add_note(
-                f"another ingester of stream {self._settings.name!r} was faster "
-                f"{self._moves} times in a row: let only one of them run"
-            )
-            raise error
-        self._progress.say(f"{error}; the stream goes on from there")
+        if self._moves == 1:
+            self._progress.say(f"{error}; this one goes on from there, and stands by meanwhile")
+        longest_s = min(_MAX_STANDBY_S, 0.1 * 2 ** min(self._moves, 10))
+        self._stopping.wait(random.uniform(0, longest_s))
 
 
 class _Outage:
