@@ -16,6 +16,7 @@
     │   ├── DeadlineExceededError
     │   ├── StoreError
     │   ├── CommitError
+    │   │   └── StreamMovedError
     │   └── CommitOverwrittenError
     └── ShuffleError
         ├── AccessDeniedError
@@ -147,6 +148,12 @@ class StoreError(JobFailedError):
 
 class CommitError(JobFailedError):
     """The table's log did not accept the commit."""
+
+
+class StreamMovedError(CommitError):
+    """Another writer has moved a stream on, so that its offsets are not those of the commit."""
+
+    retryable = False
 
 
 class CommitOverwrittenError(JobFailedError):

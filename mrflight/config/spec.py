@@ -17,8 +17,10 @@ from mrflight.config.secret_options import holds_secret
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
-OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg"]
+OutputFormat = Literal["delta", "parquet", "csv", "arrow", "iceberg"]
+CATALOG_FORMATS = ("iceberg",)
+"""The formats whose tables have a name in a catalog, and not a path."""
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -51,7 +53,8 @@ class InputSpec(_Section, frozen=True):
     """``[inputs.NAME]``: one input table."""
 
     path: str | list[str] | None = None
-    """The path of its files, or several. An input has either this, ``stage`` or ``frame``."""
+    """The path of its files, or several. An input has either this, ``stage`` or ``frame``. Of an
+    Iceberg table it is the name, ``namespace.name``."""
     stage: str | None = None
     """The stage whose result it is."""
     frame: InputFrame | None = None
@@ -86,16 +89,23 @@ class InputSpec(_Section, frozen=True):
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None
-    """The version of a Delta table to read; by default the newest."""
+    """The version of a Delta table, or the snapshot of an Iceberg table, to read; by default the
+    newest."""
     timestamp: datetime | None = None
-    """Reads the version of a Delta table that was the newest at this time."""
+    """Reads the version of a Delta or Iceberg table that was the newest at this time."""
+    catalog: str | None = None
+    """The URI of the catalog of an Iceberg table, or a reference to a secret that has it."""
+    warehouse: str | None = None
+    """The warehouse of the catalog, if it needs one."""
+    catalog_options: dict[str, str] = {}
+    """Further properties of the catalog. Values may be references to secrets."""
     sample: float = 1.0
     """The fraction of the files' bytes that is read."""
 
     @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files."""
-        if self.path is None:
+        """The paths of its files; none if it has no files, or if a catalog knows them."""
+        if self.path is None or self.format in CATALOG_FORMATS:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -210,10 +220,21 @@ class OutputSection(_Section, frozen=True):
     """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
     which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
-    """``evolve`` adds new columns of the result to a Delta table that is appended to."""
+    """``evolve`` adds new columns of the result to a table that is appended to."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
+    catalog: str | None = None
+    """The URI of the catalog of an Iceberg table, or a reference to a secret that has it."""
+    warehouse: str | None = None
+    """The warehouse of the catalog, if it needs one: a path or a URL."""
+    catalog_options: dict[str, str] = {}
+    """Further properties of the catalog. Values may be references to secrets."""
+
+    @property
+    def folder(self) -> str | None:
+        """The path or URL of the table's folder; None if only a catalog knows it."""
+        return None if self.format in CATALOG_FORMATS else self.table
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -351,8 +372,9 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        written = [*filter(None, folders), *([self.output.table] if self.has_output else [])]
-        return [*read, *written]
+        output = (self.output.folder or self.output.warehouse) if self.has_output else None
+        warehouses = (each.warehouse for each in self.all_inputs)
+        return [*read, *filter(None, (*warehouses, *folders, output))]
 
     @property
     def has_output(self) -> bool:

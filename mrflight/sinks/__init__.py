@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.spec import CATALOG_FORMATS, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate
+
+TABLE_FORMATS = ("delta", *CATALOG_FORMATS)
+"""The formats of tables with a schema of their own, which columns can be added to."""
+PARQUET_FORMATS = (*TABLE_FORMATS, "parquet")
+"""The formats whose part files are Parquet."""
 
 
 def open_sink(
@@ -26,8 +31,12 @@ def open_sink(
     ``app_id`` stands for the job's ``run_id``, under which one commit counts. This looks at the
     output and raises OutputError for what cannot work, before anything is written.
     """
-    location = locate(spec.table, base, options)
     _check(spec)
+    if spec.format == "iceberg":
+        from mrflight.sinks.iceberg.sink import IcebergSink
+
+        return IcebergSink(spec, base, options, job_id, app_id)
+    location = locate(spec.table, base, options)
     if spec.mode == "merge":
         from mrflight.sinks.delta.merge_sink import MergeSink
 
@@ -48,23 +57,28 @@ def _check(spec: OutputSection) -> None:
             raise OutputError(
                 f"output.partition_by must not name {column!r} more than once; remove one"
             )
-    if spec.compression is not None and spec.format not in ("delta", "parquet"):
+    if spec.compression is not None and spec.format not in PARQUET_FORMATS:
         raise OutputError(
             f"output.compression: {spec.format} files are not compressed; leave it out, or use "
-            "delta or parquet"
+            "delta, iceberg or parquet"
+        )
+    if spec.format not in CATALOG_FORMATS and (spec.catalog or spec.catalog_options):
+        raise OutputError(
+            f"output.catalog: a table of format {spec.format} is a folder, which needs no catalog; "
+            'leave it out, or set format = "iceberg"'
         )
     _check_evolution(spec)
 
 
 def _check_evolution(spec: OutputSection) -> None:
-    if spec.schema == "fixed" or (spec.format, spec.mode) == ("delta", "append"):
+    if spec.schema == "fixed" or (spec.format in TABLE_FORMATS and spec.mode == "append"):
         return
-    if spec.format != "delta":
+    if spec.format not in TABLE_FORMATS:
         reason = f"a folder of {spec.format} files has no schema that columns are added to"
     elif spec.mode == "overwrite":
         reason = "overwrite takes the schema of the result anyway"
     else:
         reason = f"the mode is {spec.mode}"
     raise OutputError(
-        f"output.schema: evolve is for mode append on Delta tables, and {reason}; leave it out"
+        f"output.schema: evolve is for mode append on Delta and Iceberg tables, and {reason}; leave it out"
     )

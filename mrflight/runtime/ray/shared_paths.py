@@ -210,8 +210,12 @@ def _written(spec: JobSpec) -> Iterator[tuple[str, str]]:
     for key, each in _inputs(spec):
         if each.bad_rows_folder is not None:
             yield f"{key}.bad_rows", each.bad_rows_folder
-    if spec.has_output:
-        yield "output.table", spec.output.table
+    if not spec.has_output:
+        return
+    if spec.output.folder is not None:
+        yield "output.table", spec.output.folder
+    elif spec.output.warehouse is not None:
+        yield "output.warehouse", spec.output.warehouse
 
 
 def _inputs(spec: JobSpec) -> Iterator[tuple[str, InputSpec]]:

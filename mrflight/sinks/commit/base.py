@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import pyarrow as pa
 
+from mrflight.errors import OutputError
 from mrflight.result import MergeCounts
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
@@ -66,6 +68,8 @@ class Commit(msgspec.Struct, frozen=True):
     tasks: SinkTasks = LOCAL_TASKS
     lock: CommitLock | None = None
     """The lock that a sink with `needs_lock` acquires."""
+    offsets: StreamOffsets | None = None
+    """The offsets of a stream that are committed with the parts."""
 
 
 class Sink(ABC):
@@ -117,6 +121,13 @@ class Sink(ABC):
         In the main thread an interrupt may end this at any time. A call that is running then may
         still commit, so `abort` leaves the parts alone.
         """
+
+    def recorded_offsets(self, stream: str) -> dict[str, int]:
+        """Return the next offset of each source partition of a stream, as the table is now.
+
+        Raises CommitError if the table cannot be read, and OutputError if it records no offsets.
+        """
+        raise OutputError("output.format: a table of this format records no offsets of streams")
 
     @property
     @abstractmethod
