@@ -13,14 +13,12 @@ import msgspec
 from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
-from mrflight.config.secret_options import holds_secret
+from mrflight.config.secret_options import USERINFO, holds_secret
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg"]
 OutputFormat = Literal["delta", "parquet", "csv", "arrow", "iceberg"]
-CATALOG_FORMATS = ("iceberg",)
-"""The formats whose tables have a name in a catalog, and not a path."""
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -28,6 +26,13 @@ _HIDDEN = "..."
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
+
+
+def _without_userinfo(section: msgspec.Struct) -> str:
+    """Return the text of a section, in which URLs have neither user nor password."""
+    values = ((name, getattr(section, name)) for name in section.__struct_fields__)
+    fields = ", ".join(f"{name}={value!r}" for name, value in values)
+    return USERINFO.sub(f"{_HIDDEN}@", f"{type(section).__name__}({fields})")
 
 
 class JobSection(_Section, frozen=True):
@@ -102,10 +107,18 @@ class InputSpec(_Section, frozen=True):
     sample: float = 1.0
     """The fraction of the files' bytes that is read."""
 
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if its path is the name of a table in a catalog."""
+        return self.format == "iceberg"
+
     @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files, or if a catalog knows them."""
-        if self.path is None or self.format in CATALOG_FORMATS:
+        """The paths of its files; none if it has no files, or if a catalog tells them."""
+        if self.path is None or self.in_catalog:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -231,10 +244,20 @@ class OutputSection(_Section, frozen=True):
     catalog_options: dict[str, str] = {}
     """Further properties of the catalog. Values may be references to secrets."""
 
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
     @property
-    def folder(self) -> str | None:
-        """The path or URL of the table's folder; None if only a catalog knows it."""
-        return None if self.format in CATALOG_FORMATS else self.table
+    def in_catalog(self) -> bool:
+        """True if ``table`` is the name of a table in a catalog, and not a path."""
+        return self.format == "iceberg"
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are written, as far as the job file names them."""
+        if self.in_catalog:
+            return [] if self.warehouse is None else [self.warehouse]
+        return [self.table]
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -372,9 +395,9 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        output = (self.output.folder or self.output.warehouse) if self.has_output else None
-        warehouses = (each.warehouse for each in self.all_inputs)
-        return [*read, *filter(None, (*warehouses, *folders, output))]
+        warehouses = [each.warehouse for each in self.all_inputs]
+        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
+        return [*read, *filter(None, warehouses), *written]
 
     @property
     def has_output(self) -> bool:

@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mrflight.config.spec import CATALOG_FORMATS, OutputSection
+from mrflight.config.secret_options import USERINFO
+from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate
-
-TABLE_FORMATS = ("delta", *CATALOG_FORMATS)
-"""The formats of tables with a schema of their own, which columns can be added to."""
-PARQUET_FORMATS = (*TABLE_FORMATS, "parquet")
-"""The formats whose part files are Parquet."""
 
 
 def open_sink(
@@ -50,6 +46,13 @@ def open_sink(
     return FolderSink(location, spec, job_id, app_id)
 
 
+def output_url(spec: OutputSection, base: Path, options: Mapping[str, str]) -> str:
+    """Return the URL of the output for messages, without secrets."""
+    if not spec.in_catalog:
+        return locate(spec.table, base, options).url
+    return f"{spec.table} in {USERINFO.sub('', spec.catalog or '')}"
+
+
 def _check(spec: OutputSection) -> None:
     """Raise OutputError for keys of ``[output]`` that do not go together."""
     for column in spec.partition_by:
@@ -57,28 +60,41 @@ def _check(spec: OutputSection) -> None:
             raise OutputError(
                 f"output.partition_by must not name {column!r} more than once; remove one"
             )
-    if spec.compression is not None and spec.format not in PARQUET_FORMATS:
+    if spec.compression is not None and spec.format not in ("delta", "parquet", "iceberg"):
         raise OutputError(
             f"output.compression: {spec.format} files are not compressed; leave it out, or use "
             "delta, iceberg or parquet"
         )
-    if spec.format not in CATALOG_FORMATS and (spec.catalog or spec.catalog_options):
-        raise OutputError(
-            f"output.catalog: a table of format {spec.format} is a folder, which needs no catalog; "
-            'leave it out, or set format = "iceberg"'
-        )
+    _check_catalog(spec)
     _check_evolution(spec)
 
 
+def _check_catalog(spec: OutputSection) -> None:
+    if spec.in_catalog and spec.mode == "merge":
+        raise OutputError(
+            f"output.mode: merge is for Delta tables, and the format is {spec.format}; use append "
+            "or overwrite"
+        )
+    keys = {"catalog": spec.catalog, "warehouse": spec.warehouse}
+    for key, value in {**keys, "catalog_options": spec.catalog_options or None}.items():
+        if value is not None and not spec.in_catalog:
+            raise OutputError(
+                f"output.{key} is for tables in a catalog, and the format is {spec.format}; leave "
+                'it out, or set output.format to "iceberg"'
+            )
+
+
 def _check_evolution(spec: OutputSection) -> None:
-    if spec.schema == "fixed" or (spec.format in TABLE_FORMATS and spec.mode == "append"):
+    has_schema = spec.format == "delta" or spec.in_catalog
+    if spec.schema == "fixed" or (has_schema and spec.mode == "append"):
         return
-    if spec.format not in TABLE_FORMATS:
+    if not has_schema:
         reason = f"a folder of {spec.format} files has no schema that columns are added to"
     elif spec.mode == "overwrite":
         reason = "overwrite takes the schema of the result anyway"
     else:
         reason = f"the mode is {spec.mode}"
     raise OutputError(
-        f"output.schema: evolve is for mode append on Delta and Iceberg tables, and {reason}; leave it out"
+        f"output.schema: evolve is for mode append on Delta and Iceberg tables, and {reason}; "
+        "leave it out"
     )

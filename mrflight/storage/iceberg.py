@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from mrflight.config.secret_options import USERINFO
 from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
 from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import CommitError, JobFileError, MrflightError
@@ -83,8 +84,7 @@ class CatalogAddress(msgspec.Struct, frozen=True):
         """The URI for messages, without a user and a password."""
         if is_reference(self.uri):
             return self.uri
-        scheme, _, rest = self.uri.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}"
+        return USERINFO.sub("", self.uri)
 
     @property
     def is_in_process(self) -> bool:
@@ -154,8 +154,11 @@ class CatalogAddress(msgspec.Struct, frozen=True):
         password = properties.pop("password", None)
         if password is not None:
             user, at, host = rest.rpartition("@")
-            if not at:
-                raise JobFileError(f"{self.key}.catalog: a password needs a user: user@host")
+            if not at or ":" in user:
+                raise JobFileError(
+                    f"{self.key}.catalog must have a user and no password (postgresql://user@host)"
+                    ", as catalog_options has a password"
+                )
             rest = f"{user}:{quote(password, safe='')}@{host}"
         return f"postgresql+psycopg://{rest}"
 
@@ -234,15 +237,8 @@ def _scheme(uri: str) -> str:
 
 
 def _check_uri(uri: str, key: str) -> None:
-    """Raise JobFileError, which does not show it, for a URI with a password."""
+    """Raise JobFileError for a URI that no catalog has."""
     _check_scheme(_scheme(uri), key)
-    user, at, _ = uri.partition("://")[2].rpartition("@")
-    if at and ":" in user:
-        raise JobFileError(
-            f"{key}: the URI has a password, which others may read in a job file; put the whole "
-            f'URI elsewhere ({key} = "env:NAME"), or only the password '
-            '(catalog_options.password = "env:NAME")'
-        )
     if _scheme(uri) in _REST and not urlsplit(uri).hostname:
         raise JobFileError(f"{key}: {uri} has no host; write https://host/...")
 

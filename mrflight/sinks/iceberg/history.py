@@ -56,10 +56,8 @@ def history(metadata: TableMetadata) -> Iterator[Snapshot]:
 
 def is_complete(metadata: TableMetadata) -> bool:
     """Return whether no snapshot of the branch has expired."""
-    last = None
-    for last in history(metadata):
-        pass
-    return last is None or last.parent_snapshot_id is None
+    snapshots = list(history(metadata))
+    return not snapshots or snapshots[-1].parent_snapshot_id is None
 
 
 def find_commit(metadata: TableMetadata, app_id: str) -> int | None:

@@ -112,8 +112,8 @@ def _begun(output: IcebergOutput, commit: Commit, table: Table) -> Transaction:
     transaction._apply(
         (),
         (
-            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
-            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
         ),
     )
     schema = _next_schema(output, commit, metadata)
@@ -130,7 +130,7 @@ def _next_schema(output: IcebergOutput, commit: Commit, metadata: TableMetadata)
 
     known, new = metadata.schema(), iceberg_schema(commit.schema, output.ids)
     if output.mode == "append":
-        added = [field for field in new.fields if field.name not in commit_names(known)]
+        added = [field for field in new.fields if field.name not in _names(known)]
         fields = (*known.fields, *added)
     else:
         fields = new.fields
@@ -142,7 +142,7 @@ def _next_schema(output: IcebergOutput, commit: Commit, metadata: TableMetadata)
     return Schema(*fields, schema_id=number, identifier_field_ids=identifiers)
 
 
-def commit_names(schema: Schema) -> set[str]:
+def _names(schema: Schema) -> set[str]:
     """Return the names of the columns of a schema."""
     return {field.name for field in schema.fields}
 
@@ -159,8 +159,8 @@ def _change_schema(transaction: Transaction, schema: Schema) -> None:
     add = () if known else (AddSchemaUpdate(schema=schema),)
     number = known[0].schema_id if known else -1
     transaction._apply(
-        (*add, SetCurrentSchemaUpdate(schema_id=number)),
-        (AssertLastAssignedFieldId(last_assigned_field_id=last),),
+        (*add, SetCurrentSchemaUpdate.model_validate({"schema-id": number})),
+        (AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": last}),),
     )
 
 
@@ -178,8 +178,12 @@ def _change_partitioning(transaction: Transaction, columns: tuple[str, ...]) -> 
     known = [each for each in metadata.partition_specs if each.compatible_with(spec)]
     add = () if known else (AddPartitionSpecUpdate(spec=spec),)
     transaction._apply(
-        (*add, SetDefaultSpecUpdate(spec_id=known[0].spec_id if known else -1)),
-        (AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),),
+        (*add, SetDefaultSpecUpdate.model_validate({"spec-id": known[0].spec_id if known else -1})),
+        (
+            AssertLastAssignedPartitionId.model_validate(
+                {"last-assigned-partition-id": metadata.last_partition_id}
+            ),
+        ),
     )
 
 
