@@ -8,6 +8,7 @@ from shutil import which
 CACHE = Path(__file__).parents[2] / ".services"
 MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
+ICEBERG_CLASS_PATH = CACHE / "iceberg.classpath"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
 VALIDATORS = CACHE / "validators"
@@ -26,15 +27,31 @@ def minio_program() -> Path:
 
 def hdfs_class_path() -> str:
     """All jars of it; they lie in Maven's own cache."""
+    return _class_path("HDFS", HDFS_CLASS_PATH)
+
+
+def iceberg_class_path() -> str:
+    """All jars of Iceberg's REST catalog."""
+    return _class_path("Iceberg's REST catalog", ICEBERG_CLASS_PATH)
+
+
+def _class_path(server: str, file: Path) -> str:
     if which("java") is None:
-        _ask_for("HDFS", "Java 17 and Maven")
-    if not HDFS_CLASS_PATH.exists():
-        _ask_for("HDFS", "Maven" if which("mvn") is None else "")
-    jars = HDFS_CLASS_PATH.read_text().strip()
+        _ask_for(server, "Java 17 and Maven")
+    if not file.exists():
+        _ask_for(server, "Maven" if which("mvn") is None else "")
+    jars = file.read_text().strip()
     gone = [jar for jar in jars.split(":") if not Path(jar).exists()]
     if gone:
-        raise NotBuiltError(f"of HDFS {len(gone)} jars are gone: make -B services")
+        raise NotBuiltError(f"of {server} {len(gone)} jars are gone: make -B services")
     return jars
+
+
+def postgres_folder() -> Path:
+    """The folder of PostgreSQL's programs, which Debian does not put onto the path."""
+    folders = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    found = sorted(folders, key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else Path(debian_program("initdb", "postgresql")).parent
 
 
 def hopsfs_python() -> Path:
