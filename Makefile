@@ -13,6 +13,7 @@ minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
 hopsfs := .services/hopsfs/.installed
 iceberg := .services/iceberg.classpath
+duckdb := .services/duckdb/.installed
 spark := .services/spark/.installed
 validators := .services/validators/.installed
 kuberay := .services/validators/rayjobs.yaml
@@ -52,10 +53,11 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs iceberg postgres spark chromium promtool validators
+SERVICES ?= minio hdfs hopsfs duckdb iceberg postgres spark chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
 hopsfs_file := $(hopsfs)
+duckdb_file := $(duckdb)
 iceberg_file := $(if $(maven),$(iceberg))
 spark_file := $(if $(java),$(spark))
 validators_file := $(if $(go),$(kuberay))
@@ -76,6 +78,13 @@ $(hdfs): tests/services/pom.xml
 	mkdir -p $(@D)
 	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
 	mv $@.new $@
+
+# DuckDB's extension for Iceberg is not on PyPI for the newest DuckDB.
+$(duckdb): tests/services/duckdb.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 $(iceberg): tests/services/iceberg_pom.xml
 	mkdir -p $(@D)
@@ -118,7 +127,7 @@ apt-chromium apt-postgresql apt-prometheus: apt-%: | apt-update
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(iceberg_file) $(postgres_file) $(chromium_file) $(promtool_file))
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(duckdb_file) $(iceberg_file) $(postgres_file) $(chromium_file) $(promtool_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else

@@ -201,6 +201,35 @@ def test_jobs_from_and_to_a_table(
     assert f"iceberg, version {run.result['version']}" in explained
 
 
+def test_a_column_of_another_type_is_another_column(lake: Lake) -> None:
+    first = finish(lake.open(), OLD)
+    other = pa.schema([("n", pa.string()), ("k", pa.string())])
+    rows = [(f"n{n}", k) for n, k in NEW]
+    finish(lake.open("overwrite", "over"), rows, other)
+    ids = {field.name: field.field_id for field in lake.load().schema().fields}
+    assert ids == {"k": 1, "n": 3}
+    assert lake.rows("n", "k") == rows_in(opened(lake)) == sorted(rows, key=repr)
+    assert rows_in(opened(lake, version=first)) == sorted(OLD, key=repr)
+    assert first is not None
+    old = lake.load().scan(snapshot_id=first).to_arrow()
+    assert rows_of(old, ["n", "k"]) == sorted(OLD, key=repr)
+
+
+def test_read_table(sqlite_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sqlite_lake.base)
+    first = finish(sqlite_lake.open(), OLD)
+    finish(sqlite_lake.open("append", "second"), NEW)
+    where: dict[str, Any] = {"catalog": sqlite_lake.catalog}
+    found = mrflight.read_table(sqlite_lake.table, filter=mrflight.col("n") > 2, **where)
+    assert rows_of(found, ["n", "k"]) == sorted([OLD[2], *NEW], key=repr)
+    old = mrflight.read_table(sqlite_lake.table, ["n"], version=first, **where)
+    assert rows_of(old, ["n"]) == [(n,) for n, _ in OLD]
+    scanned = mrflight.scan_table(sqlite_lake.table, "n", version=first, **where)
+    assert rows_of(scanned.to_arrow(), ["n"]) == [(n,) for n, _ in OLD]
+    with pytest.raises(InputError, match=r"^there is no table no\.table in the catalog sqlite"):
+        mrflight.read_table("no.table", **where)
+
+
 def shown(lake: Lake) -> str:
     """The table in messages, without the password of its catalog."""
     scheme, _, rest = lake.catalog.partition("://")

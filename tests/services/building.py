@@ -14,7 +14,7 @@ import pytest
 
 from tests.services.built import CACHE
 
-SERVICES = ("minio", "hdfs", "hopsfs", "iceberg", "postgres", "spark", "validators")
+SERVICES = ("minio", "hdfs", "hopsfs", "duckdb", "iceberg", "postgres", "spark", "validators")
 NEEDS = {
     **{f"needs_{service}": service for service in SERVICES},
     **{program: program for program in ("chromium", "promtool")},

@@ -9,6 +9,7 @@ CACHE = Path(__file__).parents[2] / ".services"
 MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
 ICEBERG_CLASS_PATH = CACHE / "iceberg.classpath"
+DUCKDB_PYTHON = CACHE / "duckdb" / "bin" / "python"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
 VALIDATORS = CACHE / "validators"
@@ -59,6 +60,13 @@ def hopsfs_python() -> Path:
     if not (CACHE / "hopsfs" / ".installed").exists():
         _ask_for("the environment of mrflight[hopsfs]", "")
     return HOPSFS_PYTHON
+
+
+def duckdb_python() -> Path:
+    """Return the Python of the environment that has DuckDB and its extension for Iceberg."""
+    if not (CACHE / "duckdb" / ".installed").exists():
+        _ask_for("DuckDB's extension for Iceberg", "")
+    return DUCKDB_PYTHON
 
 
 def spark_python() -> Path:

@@ -14,6 +14,7 @@ import pytest
 from tests.services.built import (
     NotBuiltError,
     debian_program,
+    duckdb_python,
     hdfs_class_path,
     hopsfs_python,
     iceberg_class_path,
@@ -123,6 +124,15 @@ def needs_spark() -> Path:
     """Return the Python that has PySpark; skip the test without it, and fail it in CI."""
     try:
         return spark_python()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def needs_duckdb() -> Path:
+    """Return the Python that has DuckDB's extension for Iceberg; skip the test without it."""
+    try:
+        return duckdb_python()
     except NotBuiltError as error:
         pytest.skip(str(error))
 

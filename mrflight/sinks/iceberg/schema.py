@@ -10,7 +10,7 @@ from pyarrow import types
 from mrflight.compute.types import canonical_type
 from mrflight.errors import OutputError
 from mrflight.sinks.parts.stored_schema import TableSchema
-from mrflight.sinks.parts.stored_type import UnstorableTypeError, same_type
+from mrflight.sinks.parts.stored_type import UnstorableTypeError
 
 MAX_DECIMAL_DIGITS = 38
 
@@ -40,6 +40,22 @@ _KEPT = {
 class IcebergSchema(TableSchema, frozen=True):
     """The requirements of an Iceberg table on the schema of its rows. Picklable."""
 
+    partitioned: pa.Schema | None = None
+    """The columns by which files of the table are partitioned that an overwrite replaces."""
+
+    def to_stored(self, schema: pa.Schema) -> pa.Schema:
+        stored = super().to_stored(schema)
+        for field in self.partitioned or ():
+            kind = stored.field(field.name).type if field.name in stored.names else None
+            if kind != field.type:
+                found = "missing" if kind is None else kind
+                raise OutputError(
+                    f"{self.url} cannot be overwritten: its files are partitioned by column "
+                    f"{field.name!r} ({field.type}), which pyiceberg needs to remove them, and in "
+                    f"the result it is {found}; add it in the map, or write to another table"
+                )
+        return stored
+
     def _check_names(self, names: Sequence[str]) -> None:
         seen: dict[str, str] = {}
         for name in names:
@@ -65,17 +81,6 @@ def iceberg_type(kind: pa.DataType) -> pa.DataType:
     UnstorableTypeError.
     """
     return canonical_type(kind, _leaf, keep_fixed_size=False)
-
-
-def unchanged_columns(schema: pa.Schema, stored: pa.Schema) -> pa.Schema:
-    """Return those fields of a table's schema that ``stored`` has with the same type."""
-    return pa.schema(
-        [
-            field
-            for field in schema
-            if field.name in stored.names and same_type(field.type, stored.field(field.name).type)
-        ]
-    )
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:

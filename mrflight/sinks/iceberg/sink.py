@@ -24,6 +24,7 @@ from mrflight.sinks.iceberg.table import (
     check_writable,
     data_folder,
     field_ids,
+    partitioned_columns,
 )
 from mrflight.sinks.parts import preflight
 from mrflight.sinks.parts.base import PartWriter
@@ -156,9 +157,14 @@ class IcebergSink(Sink):
 
 
 def _target_schema(url: str, spec: OutputSection, metadata: TableMetadata | None) -> IcebergSchema:
-    keeps_rows = metadata is not None and spec.mode == "append"
-    existing = arrow_schema(metadata) if metadata is not None and keeps_rows else None
-    return IcebergSchema(url, False, tuple(spec.partition_by), existing, spec.schema == "evolve")
+    target = IcebergSchema(
+        url, False, tuple(spec.partition_by), evolves=spec.schema == "evolve", partitioned=None
+    )
+    if metadata is None:
+        return target
+    if spec.mode == "append":
+        return replace(target, existing=arrow_schema(metadata))
+    return replace(target, partitioned=partitioned_columns(metadata))
 
 
 def _check_mode(metadata: TableMetadata, spec: OutputSection, url: str) -> None:

@@ -116,11 +116,14 @@ def _begun(output: IcebergOutput, commit: Commit, table: Table) -> Transaction:
             AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
         ),
     )
-    schema = _next_schema(output, commit, metadata)
+    schema, columns = _next_schema(output, commit, metadata), output.target.partition_by
+    is_other = output.mode == "overwrite" and partition_columns(metadata) != columns
+    if is_other:  # a column is dropped only once the table is not partitioned by it
+        _change_partitioning(transaction, ())
     if schema is not None:
         _change_schema(transaction, schema)
-    if output.mode == "overwrite" and partition_columns(metadata) != output.target.partition_by:
-        _change_partitioning(transaction, output.target.partition_by)
+    if is_other and columns:
+        _change_partitioning(transaction, columns)
     return transaction
 
 

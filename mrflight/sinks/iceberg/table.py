@@ -77,7 +77,7 @@ class TableInCatalog:
         def stage() -> Table:
             from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-            self.catalog.create_namespace_if_not_exists(self.name[:-1])
+            self._create_namespace()
             probe = pyarrow_to_schema(_PROBE)
             try:
                 creation = self.catalog.create_table_transaction(
@@ -92,6 +92,13 @@ class TableInCatalog:
 
         with catalog_errors(f"the Iceberg table {self.url} cannot be created"):
             return run_interruptibly(stage)
+
+    def _create_namespace(self) -> None:
+        """Create the namespace; another job may do so in the same moment."""
+        try:
+            self.catalog.create_namespace_if_not_exists(self.name[:-1])
+        except Exception:
+            self.catalog.create_namespace_if_not_exists(self.name[:-1])
 
 
 def data_folder(metadata: TableMetadata) -> str:
@@ -110,7 +117,8 @@ def arrow_schema(metadata: TableMetadata) -> pa.Schema:
 
 def field_ids(metadata: TableMetadata) -> FieldIds:
     """Return the ids of the table's columns, and the last id that it has ever given."""
-    return FieldIds.of(_marked_schema(metadata), metadata.last_column_id)
+    marked = _marked_schema(metadata)
+    return FieldIds.of(marked, metadata.last_column_id, arrow_schema(metadata))
 
 
 def partition_columns(metadata: TableMetadata) -> tuple[str, ...] | None:
@@ -124,6 +132,13 @@ def partition_columns(metadata: TableMetadata) -> tuple[str, ...] | None:
             return None
         columns.append(name)
     return tuple(columns)
+
+
+def partitioned_columns(metadata: TableMetadata) -> pa.Schema:
+    """Return the columns from which any partitioning of the table takes its values."""
+    sources = {field.source_id for spec in metadata.partition_specs for field in spec.fields}
+    names = {field.name for field in metadata.schema().fields if field.field_id in sources}
+    return pa.schema([field for field in arrow_schema(metadata) if field.name in names])
 
 
 def check_writable(metadata: TableMetadata, url: str) -> None:

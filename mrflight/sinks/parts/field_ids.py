@@ -26,6 +26,8 @@ class FieldIds(msgspec.Struct, frozen=True):
     items: tuple[tuple[str, int], ...]
     """By path: ``a``, ``a.b`` in a struct, ``a.element``, ``a.key`` and ``a.value``."""
     last: int
+    kinds: tuple[tuple[str, str], ...] = ()
+    """The types of columns as text. A column that gets another type is another column."""
 
     @property
     def known(self) -> dict[str, int]:
@@ -33,19 +35,32 @@ class FieldIds(msgspec.Struct, frozen=True):
         return dict(self.items)
 
     @classmethod
-    def of(cls, marked: pa.Schema, last: int) -> FieldIds:
-        """Return the ids that the fields of a schema have in their metadata."""
+    def of(cls, marked: pa.Schema, last: int, stored: pa.Schema | None = None) -> FieldIds:
+        """Return the ids that the fields of a schema have in their metadata.
+
+        ``stored`` are the types in which rows are stored.
+        """
         known = tuple(
             (path, int(field.metadata[FIELD_ID]))
             for top in marked
             for path, field in _fields(top.name, top)
             if field.metadata and FIELD_ID in field.metadata
         )
-        return cls(known, last)
+        kinds = tuple((field.name, _text(field.type)) for field in stored or ())
+        return cls(known, last, kinds)
 
     def mark(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema with the id of every field in its metadata."""
-        ids = self.known
+        changed = {
+            name
+            for name, kind in self.kinds
+            if name in schema.names and _text(schema.field(name).type) != kind
+        }
+        ids = {
+            path: number
+            for path, number in self.items
+            if path not in changed and path.partition(".")[0] not in changed
+        }
         paths = (
             path
             for name in sorted(schema.names)
@@ -58,6 +73,10 @@ class FieldIds(msgspec.Struct, frozen=True):
 
 NO_IDS = FieldIds((), 0)
 """Those of a table that does not exist yet."""
+
+
+def _text(kind: pa.DataType) -> str:
+    return str(kind.value_type if types.is_dictionary(kind) else kind)
 
 
 def _fields(path: str, field: pa.Field) -> Iterator[tuple[str, pa.Field]]:
