@@ -199,6 +199,21 @@ def test_a_rollback_is_noticed(lake: Lake) -> None:
     assert not lake.open("append", "d", "mrflight/x/a").was_committed()
 
 
+def test_expired_snapshots_are_remembered_by_properties(lake: Lake) -> None:
+    finish_stream(lake.open("append", "a", "mrflight/x/a"), OLD, StreamOffsets("s", {}, {P0: 7}))
+    run(lake, NEW, "append", "b")
+    table = lake.load()
+    first, _ = table.snapshots()
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    assert len(lake.load().snapshots()) == 1
+    again = lake.open("append", "c", "mrflight/x/a")
+    assert (again.was_committed(), again.committed_version()) == (True, first.snapshot_id)
+    assert again.recorded_offsets("s") == {P0: 7}
+    finish_stream(lake.open("append", "d"), OLD, StreamOffsets("s", {P0: 7}, {P0: 9}))
+    assert again.recorded_offsets("s") == {P0: 9}
+    assert lake.rows() == sorted([*OLD, *OLD, *NEW], key=repr)
+
+
 def finish_stream(sink: Sink, rows: Rows, offsets: StreamOffsets) -> None:
     try:
         commit_and_cleanup(sink, Commit(tuple(written(sink, rows)), SCHEMA, offsets=offsets))

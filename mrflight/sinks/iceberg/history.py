@@ -55,9 +55,14 @@ def history(metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def is_complete(metadata: TableMetadata) -> bool:
-    """Return whether no snapshot of the branch has expired."""
+    """Return whether it is known that no snapshot of the branch has expired.
+
+    The first snapshot of a table has the sequence number 1. That it has no parent proves nothing:
+    pyiceberg (0.12) removes the parent from a snapshot when that expires. Tables of format version
+    1 have no sequence numbers.
+    """
     snapshots = list(history(metadata))
-    return not snapshots or snapshots[-1].parent_snapshot_id is None
+    return not snapshots or snapshots[-1].sequence_number == 1
 
 
 def find_commit(metadata: TableMetadata, app_id: str) -> int | None:

@@ -37,6 +37,8 @@ from mrflight.storage.iceberg import CatalogAddress, parse_table_name
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+    from mrflight.storage import Location
+
 
 class IcebergSink(Sink):
     """Part files in the folder of a table, then one snapshot that names them."""
@@ -54,37 +56,17 @@ class IcebergSink(Sink):
         table = TableInCatalog(address, parse_table_name(spec.table, "output.table"))
         handle = table.load()
         metadata = (table.stage() if handle is None else handle).metadata
-        exists = handle is not None
-        self._committed: int | None = None
-        if exists and app_id is not None:  # a new id cannot be committed yet
-            self._committed = find_commit(metadata, app_id)
+        existing = None if handle is None else metadata
         location = address.location(data_folder(metadata))
-        check_is_folder(location)
+        self._committed: int | None = None
+        if existing is not None and app_id is not None:  # a new id cannot be committed yet
+            self._committed = find_commit(existing, app_id)
         if self._committed is None:  # a job with nothing to do needs no permission for it
-            if exists:
-                _check_mode(metadata, spec, table.url)
-            preflight.check_writable(location)
-        self._output = IcebergOutput(
-            table,
-            metadata.location,
-            data_folder(metadata),
-            spec.mode,
-            _target_schema(table.url, spec, metadata if exists else None),
-            field_ids(metadata) if exists else NO_IDS,
-            app_id or f"mrflight-{job_id}",
-            app_id is not None,
-            job_id,
-            CommitGuard(table.url),
-            SeenTable.of(metadata) if exists else None,
-        )
-        self._part_writer = FilePartWriter(
-            location,
-            job_id,
-            self._output.target,
-            FileFormat(
-                "iceberg", codec=spec.compression or DEFAULT_CODEC, field_ids=self._output.ids
-            ),
-        )
+            _check(existing, location, spec, table.url)
+        self._output = _output(table, metadata, existing, spec, job_id, app_id)
+        codec = spec.compression or DEFAULT_CODEC
+        format = FileFormat("iceberg", codec=codec, field_ids=self._output.ids)
+        self._part_writer = FilePartWriter(location, job_id, self._output.target, format)
         self._job_files = JobFiles.of(location, job_id, bool(spec.partition_by))
         self._has_stale_files = True
         self._may_be_late = False
@@ -165,6 +147,40 @@ def _target_schema(url: str, spec: OutputSection, metadata: TableMetadata | None
     if spec.mode == "append":
         return replace(target, existing=arrow_schema(metadata))
     return replace(target, partitioned=partitioned_columns(metadata))
+
+
+def _output(
+    table: TableInCatalog,
+    metadata: TableMetadata,
+    existing: TableMetadata | None,
+    spec: OutputSection,
+    job_id: str,
+    app_id: str | None,
+) -> IcebergOutput:
+    """Return the output; ``metadata`` is that of the table, or of one that is to be created."""
+    return IcebergOutput(
+        table=table,
+        table_location=metadata.location,
+        data_folder=data_folder(metadata),
+        mode=spec.mode,
+        target=_target_schema(table.url, spec, existing),
+        ids=NO_IDS if existing is None else field_ids(existing),
+        app_id=app_id or f"mrflight-{job_id}",
+        is_run=app_id is not None,
+        job_id=job_id,
+        guard=CommitGuard(table.url),
+        seen=None if existing is None else SeenTable.of(existing),
+    )
+
+
+def _check(
+    metadata: TableMetadata | None, location: Location, spec: OutputSection, url: str
+) -> None:
+    """Raise OutputError if the job cannot write to the table; None stands for a new one."""
+    check_is_folder(location)
+    if metadata is not None:
+        _check_mode(metadata, spec, url)
+    preflight.check_writable(location)
 
 
 def _check_mode(metadata: TableMetadata, spec: OutputSection, url: str) -> None:
