@@ -101,7 +101,7 @@ def test_a_lost_answer_is_found_out(
     loses_answers(sink, monkeypatch, lands=lands, failures=failures)
     parts = tuple(written(sink, NEW))
     is_remote = not lake.catalog.startswith("sqlite")
-    if lands or (is_remote and failures == 1):
+    if lands or failures == 1:
         commit_and_cleanup(sink, Commit(parts, SCHEMA))
         assert lake.rows() == sorted([*OLD, *NEW], key=repr)
         assert lake.files() == lake.named_files()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mrflight.errors import CommitError, StreamMovedError
+from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, random_backoff
 from mrflight.sinks.iceberg.history import (
@@ -62,7 +62,9 @@ class IcebergCommit:
         catalog or the store fails, if other writers were faster each time, or if their changes
         conflict with an overwrite.
         """
-        output, failure, before, unanswered = self._output, None, None, 0
+        output, unanswered = self._output, 0
+        failure: CommitError | None = None
+        before: _Place | None = None
         for tries in range(MAX_TRIES):
             if tries:
                 random_backoff()
@@ -71,13 +73,11 @@ class IcebergCommit:
                 self.outcome_unknown = False
                 return done
             if failure is not None and _place(table) == before:
-                if not self.outcome_unknown:
-                    raise translate_refusal(failure) from failure.__cause__
                 unanswered += 1
-                if unanswered >= MAX_UNANSWERED:
-                    raise self._unknown(failure) from failure.__cause__
-            else:  # a try that was made on another snapshot cannot take effect any more
-                self.outcome_unknown = False
+                if is_refusal(failure) or unanswered >= MAX_UNANSWERED:
+                    raise self._last(failure) from failure.__cause__
+            elif before is None or _place(table).snapshot != before.snapshot:
+                self.outcome_unknown = False  # a try on an older snapshot cannot take effect now
             output.check(None if table is None else table.metadata, self._commit.schema)
             try:
                 return CommittedSnapshot(self._commit_to(table), is_ours=True)
@@ -105,9 +105,12 @@ class IcebergCommit:
             except CommitError:
                 random_backoff()
         self.outcome_unknown = self.outcome_unknown or not is_refusal(failure)
-        raise self._unknown(failure) if self.outcome_unknown else failure
+        raise self._last(failure)
 
-    def _unknown(self, failure: CommitError) -> CommitError:
+    def _last(self, failure: CommitError) -> CommitError | OutputError:
+        """Return the error for the last try, which says if its outcome is not known."""
+        if not self.outcome_unknown:
+            return translate_refusal(failure)
         return CommitError(
             f"{failure}; whether the commit takes effect is not known: look for "
             f"{self._output.job_id} in the table's snapshots before the job is run again (with a "
@@ -168,6 +171,14 @@ def _call(commit: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def _place(table: Table | None) -> str | None:
-    """Return what is different after any commit to a table."""
-    return None if table is None else table.metadata_location
+class _Place(NamedTuple):
+    """Tells a version of a table from another; both are None if there is no table."""
+
+    snapshot: int | None
+    metadata_location: str | None
+
+
+def _place(table: Table | None) -> _Place:
+    if table is None:
+        return _Place(None, None)
+    return _Place(table.metadata.current_snapshot_id, table.metadata_location)
