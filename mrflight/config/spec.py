@@ -14,16 +14,16 @@ from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.row_steps import Call, RowStep
-from mrflight.config.secret_options import holds_secret
+from mrflight.config.secret_options import USERINFO, holds_secret
 from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg"]
 MessageFormat = Literal["avro", "protobuf", "raw"]
 """The formats that only messages have; they may have some of files, too."""
 
-OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
+OutputFormat = Literal["delta", "parquet", "csv", "arrow", "iceberg"]
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -31,6 +31,13 @@ _HIDDEN = "..."
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
+
+
+def _without_userinfo(section: msgspec.Struct) -> str:
+    """Return the text of a section, in which URLs have neither user nor password."""
+    values = ((name, getattr(section, name)) for name in section.__struct_fields__)
+    fields = ", ".join(f"{name}={value!r}" for name, value in values)
+    return USERINFO.sub(f"{_HIDDEN}@", f"{type(section).__name__}({fields})")
 
 
 class JobSection(_Section, frozen=True):
@@ -57,7 +64,7 @@ class InputSpec(_Section, frozen=True):
 
     path: str | list[str] | None = None
     """The path of its files, or several. An input has either this, ``kafka``, ``stage`` or
-    ``frame``."""
+    ``frame``. Of an Iceberg table it is the name, ``namespace.name``."""
     stage: str | None = None
     """The stage whose result it is."""
     kafka: str | None = None
@@ -116,16 +123,31 @@ class InputSpec(_Section, frozen=True):
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None
-    """The version of a Delta table to read; by default the newest."""
+    """The version of a Delta table, or the snapshot of an Iceberg table, to read; by default the
+    newest."""
     timestamp: datetime | None = None
-    """Reads the version of a Delta table that was the newest at this time."""
+    """Reads the version of a Delta or Iceberg table that was the newest at this time."""
+    catalog: str | None = None
+    """The URI of the catalog of an Iceberg table, or a reference to a secret that has it."""
+    warehouse: str | None = None
+    """The warehouse of the catalog, if it needs one."""
+    catalog_options: dict[str, str] = {}
+    """Further properties of the catalog. Values may be references to secrets."""
     sample: float = 1.0
     """The fraction of the files' bytes that is read."""
 
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if its path is the name of a table in a catalog."""
+        return self.format == "iceberg"
+
     @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files."""
-        if self.path is None:
+        """The paths of its files; none if it has no files, or if a catalog tells them."""
+        if self.path is None or self.in_catalog:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -240,10 +262,31 @@ class OutputSection(_Section, frozen=True):
     """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
     which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
-    """``evolve`` adds new columns of the result to a Delta table that is appended to."""
+    """``evolve`` adds new columns of the result to a table that is appended to."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
+    catalog: str | None = None
+    """The URI of the catalog of an Iceberg table, or a reference to a secret that has it."""
+    warehouse: str | None = None
+    """The warehouse of the catalog, if it needs one: a path or a URL."""
+    catalog_options: dict[str, str] = {}
+    """Further properties of the catalog. Values may be references to secrets."""
+
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if ``table`` is the name of a table in a catalog, and not a path."""
+        return self.format == "iceberg"
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are written, as far as the job file names them."""
+        if self.in_catalog:
+            return [] if self.warehouse is None else [self.warehouse]
+        return [self.table]
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -383,8 +426,9 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        written = [*filter(None, folders), *([self.output.table] if self.has_output else [])]
-        return [*read, *written]
+        warehouses = [each.warehouse for each in self.all_inputs]
+        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
+        return [*read, *filter(None, warehouses), *written]
 
     @property
     def has_output(self) -> bool:

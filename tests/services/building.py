@@ -14,7 +14,17 @@ import pytest
 
 from tests.services.built import CACHE
 
-SERVICES = ("minio", "hdfs", "hopsfs", "kafka", "spark", "validators")
+SERVICES = (
+    "minio",
+    "hdfs",
+    "hopsfs",
+    "kafka",
+    "duckdb",
+    "iceberg",
+    "postgres",
+    "spark",
+    "validators",
+)
 NEEDS = {
     **{f"needs_{service}": service for service in SERVICES},
     **{program: program for program in ("chromium", "promtool")},
@@ -23,6 +33,9 @@ NEEDS = {
 
 PLACES = {"s3": "minio", "hdfs": "hdfs"}
 """The parameters of the fixture `place`, which finds its server only when it runs."""
+
+LAKES = {"postgres": "postgres", "rest": "iceberg", "s3": "minio"}
+"""The parameters of the fixture `lake`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +62,8 @@ def services_of(items: Iterable[pytest.Item]) -> list[str]:
         spec = getattr(item, "callspec", None)
         if spec is not None and spec.params.get("place") in PLACES:
             needed.add(PLACES[spec.params["place"]])
+        if spec is not None and spec.params.get("lake") in LAKES:
+            needed.add(LAKES[spec.params["lake"]])
     return sorted(needed)
 
 

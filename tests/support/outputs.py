@@ -24,7 +24,8 @@ from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId
 from tests.support.commits import commit_and_cleanup
 
-FORMATS = get_args(OutputFormat)
+FORMATS = [format for format in get_args(OutputFormat) if format != "iceberg"]
+"""The formats whose table is a folder. For Iceberg see `tests.support.lakes`."""
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]
 MODES = ("error", "append", "overwrite")
 Mode = Literal["error", "append", "overwrite"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 RUN = [
     "contract/test_credentials.py",
+    "contract/test_iceberg_inputs.py",
     "contract/test_jobs_on_stores.py",
     "contract/test_merge_jobs.py",
     "fault/test_draining_data_server.py",
+    "fault/test_iceberg_commits.py",
     "fault/test_unstable_result_types.py",
     "fault/test_damaged_skewed_partition.py",
     "fault/test_lost_skewed_partition.py",

@@ -115,6 +115,10 @@ class DeltaSink(Sink):
         sink._new_version = None
         return sink
 
+    @property
+    def _is_stream(self) -> bool:
+        return isinstance(self._output.identity, StreamIdentity)
+
     def _identify(self, commit: Commit) -> None:
         """Let the commit be that of a stream's batch if it has offsets."""
         if commit.offsets is None:
@@ -143,8 +147,10 @@ class DeltaSink(Sink):
 
     def cleanup(self) -> None:
         paths = None if self._new_version is None else self._new_version.paths
-        # A disk is always listed, for its folders. On other stores a listing is a request.
-        if paths is not None and (self._has_stale_files or self._output.location.store.is_disk):
+        # A disk is always listed, for its folders. On other stores a listing is a request, and a
+        # stream's table has more and more files.
+        is_listed = self._output.location.store.is_disk and not self._is_stream
+        if paths is not None and (self._has_stale_files or is_listed):
             self._job_files.delete_except(paths)
 
     def _check_parts(self, commit: Commit) -> None:
