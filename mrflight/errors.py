@@ -16,6 +16,7 @@
     │   ├── DeadlineExceededError
     │   ├── StoreError
     │   ├── CommitError
+    │   │   └── StreamMovedError
     │   └── CommitOverwrittenError
     └── ShuffleError
         ├── AccessDeniedError
@@ -147,6 +148,10 @@ class StoreError(JobFailedError):
 
 class CommitError(JobFailedError):
     """The table's log did not accept the commit."""
+
+
+class StreamMovedError(CommitError):
+    """Another writer has moved the offsets of the stream on, so this batch is not committed."""
 
 
 class CommitOverwrittenError(JobFailedError):

@@ -13,12 +13,12 @@ import msgspec
 from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
-from mrflight.config.secret_options import holds_secret
+from mrflight.config.secret_options import USERINFO, holds_secret
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
-OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "ducklake"]
+OutputFormat = Literal["delta", "parquet", "csv", "arrow", "ducklake"]
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -26,6 +26,13 @@ _HIDDEN = "..."
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
+
+
+def _without_userinfo(section: msgspec.Struct) -> str:
+    """Return the text of a section, in which URLs have neither user nor password."""
+    values = ((name, getattr(section, name)) for name in section.__struct_fields__)
+    fields = ", ".join(f"{name}={value!r}" for name, value in values)
+    return USERINFO.sub(f"{_HIDDEN}@", f"{type(section).__name__}({fields})")
 
 
 class JobSection(_Section, frozen=True):
@@ -86,16 +93,27 @@ class InputSpec(_Section, frozen=True):
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None
-    """The version of a Delta table to read; by default the newest."""
+    """The version of a Delta table to read, or the snapshot of a DuckLake; by default the
+    newest."""
     timestamp: datetime | None = None
-    """Reads the version of a Delta table that was the newest at this time."""
+    """Reads the version, or the snapshot, that was the newest at this time."""
     sample: float = 1.0
     """The fraction of the files' bytes that is read."""
+    catalog: str | None = None
+    """The URL of the catalog in which a DuckLake table is."""
+
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if its path is the name of a table in a catalog."""
+        return self.format == "ducklake"
 
     @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files."""
-        if self.path is None:
+        """The paths of its files; none if it has no files, or if a catalog tells them."""
+        if self.path is None or self.in_catalog:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -214,6 +232,25 @@ class OutputSection(_Section, frozen=True):
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
+    catalog: str | None = None
+    """The URL of the catalog in which ``table`` is, for DuckLake."""
+    data_path: str | None = None
+    """The folder of the files of a new DuckLake."""
+
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if ``table`` is the name of a table in a catalog, and not a path."""
+        return self.format == "ducklake"
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are written, as far as the job file names them."""
+        if self.in_catalog:
+            return [] if self.data_path is None else [self.data_path]
+        return [self.table]
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -351,7 +388,7 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        written = [*filter(None, folders), *([self.output.table] if self.has_output else [])]
+        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
         return [*read, *written]
 
     @property

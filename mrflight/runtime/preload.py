@@ -125,11 +125,13 @@ def _only_sums(spec: JobSpec) -> bool:
 
 
 def _sink(spec: JobSpec) -> str:
-    return "delta" if spec.output.format == "delta" else "folder"
+    return spec.output.format if spec.output.format in ("delta", "ducklake") else "folder"
 
 
 def _encoder(spec: JobSpec) -> str:
-    return "parquet_encoder" if spec.output.format in ("delta", "parquet") else "encoders"
+    return (
+        "parquet_encoder" if spec.output.format in ("delta", "parquet", "ducklake") else "encoders"
+    )
 
 
 def _functions(spec: JobSpec) -> Iterator[str]:

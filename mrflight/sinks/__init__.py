@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mrflight.config.secret_options import USERINFO
 from mrflight.config.spec import OutputSection
 from mrflight.errors import OutputError
-from mrflight.sinks.commit.base import Sink
+from mrflight.sinks.commit.base import JobIds, Sink
 from mrflight.storage import locate
 
 
@@ -26,8 +27,12 @@ def open_sink(
     ``app_id`` stands for the job's ``run_id``, under which one commit counts. This looks at the
     output and raises OutputError for what cannot work, before anything is written.
     """
-    location = locate(spec.table, base, options)
     _check(spec)
+    if spec.format == "ducklake":
+        from mrflight.sinks.ducklake.sink import DuckLakeSink
+
+        return DuckLakeSink(spec, base, options, JobIds(job_id, app_id))
+    location = locate(spec.table, base, options)
     if spec.mode == "merge":
         from mrflight.sinks.delta.merge_sink import MergeSink
 
@@ -41,6 +46,13 @@ def open_sink(
     return FolderSink(location, spec, job_id, app_id)
 
 
+def output_url(spec: OutputSection, base: Path, options: Mapping[str, str]) -> str:
+    """Return the URL of the output for messages, without secrets."""
+    if not spec.in_catalog:
+        return locate(spec.table, base, options).url
+    return f"{spec.table} in {USERINFO.sub('', spec.catalog or '')}"
+
+
 def _check(spec: OutputSection) -> None:
     """Raise OutputError for keys of ``[output]`` that do not go together."""
     for column in spec.partition_by:
@@ -48,23 +60,46 @@ def _check(spec: OutputSection) -> None:
             raise OutputError(
                 f"output.partition_by must not name {column!r} more than once; remove one"
             )
-    if spec.compression is not None and spec.format not in ("delta", "parquet"):
+    if spec.compression is not None and spec.format not in ("delta", "parquet", "ducklake"):
         raise OutputError(
             f"output.compression: {spec.format} files are not compressed; leave it out, or use "
             "delta or parquet"
         )
+    _check_catalog(spec)
     _check_evolution(spec)
 
 
+def _check_catalog(spec: OutputSection) -> None:
+    if spec.in_catalog and spec.catalog is None:
+        raise OutputError(
+            f"output.catalog is missing; a {spec.format} table is in a catalog: write catalog = "
+            '"duckdb:///lake.db", or the URL of another one'
+        )
+    if spec.in_catalog and spec.mode == "merge":
+        raise OutputError(
+            f"output.mode: merge is for Delta tables, and the format is {spec.format}; use append "
+            "or overwrite"
+        )
+    keys = {"catalog": spec.catalog, "data_path": spec.data_path}
+    for key, value in keys.items():
+        if value is not None and not spec.in_catalog:
+            raise OutputError(
+                f"output.{key} is for tables in a catalog, and the format is {spec.format}; leave "
+                'it out, or set output.format to "ducklake"'
+            )
+
+
 def _check_evolution(spec: OutputSection) -> None:
-    if spec.schema == "fixed" or (spec.format, spec.mode) == ("delta", "append"):
+    has_schema = spec.format == "delta" or spec.in_catalog
+    if spec.schema == "fixed" or (has_schema and spec.mode == "append"):
         return
-    if spec.format != "delta":
+    if not has_schema:
         reason = f"a folder of {spec.format} files has no schema that columns are added to"
     elif spec.mode == "overwrite":
         reason = "overwrite takes the schema of the result anyway"
     else:
         reason = f"the mode is {spec.mode}"
     raise OutputError(
-        f"output.schema: evolve is for mode append on Delta tables, and {reason}; leave it out"
+        f"output.schema: evolve is for mode append on Delta and DuckLake tables, and {reason}; "
+        "leave it out"
     )

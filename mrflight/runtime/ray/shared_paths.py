@@ -211,7 +211,8 @@ def _written(spec: JobSpec) -> Iterator[tuple[str, str]]:
         if each.bad_rows_folder is not None:
             yield f"{key}.bad_rows", each.bad_rows_folder
     if spec.has_output:
-        yield "output.table", spec.output.table
+        key = "output.data_path" if spec.output.in_catalog else "output.table"
+        yield from ((key, path) for path in spec.output.paths)
 
 
 def _inputs(spec: JobSpec) -> Iterator[tuple[str, InputSpec]]:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import pyarrow as pa
 
+from mrflight.errors import OutputError
 from mrflight.result import MergeCounts
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
@@ -66,6 +68,16 @@ class Commit(msgspec.Struct, frozen=True):
     tasks: SinkTasks = LOCAL_TASKS
     lock: CommitLock | None = None
     """The lock that a sink with `needs_lock` acquires."""
+    offsets: StreamOffsets | None = None
+    """The offsets of a stream, which are compared and moved on in the same commit."""
+
+
+class JobIds(msgspec.Struct, frozen=True):
+    """The ids under which a job commits."""
+
+    job_id: str
+    app_id: str | None
+    """Stands for the job's ``run_id``, which is committed once; None without one."""
 
 
 class Sink(ABC):
@@ -92,6 +104,16 @@ class Sink(ABC):
     def check_rows(self, schema: pa.Schema) -> None:
         """Raise JobError if rows of this schema, which a job will write, cannot be accepted."""
         self.part_writer.check(schema)
+
+    def recorded_offsets(self, stream: str) -> dict[str, int]:
+        """Return the next offset of each partition of a stream, as the table has it now.
+
+        Raises OutputError if an output of this format records none.
+        """
+        raise OutputError(
+            f"output.format: this output cannot record the offsets of the stream {stream!r}; "
+            "choose another format"
+        )
 
     def setup(self, commit: Commit) -> None:
         """Do what takes long, before `commit` is called with the same parts.
