@@ -151,7 +151,9 @@ class CommitError(JobFailedError):
 
 
 class StreamMovedError(CommitError):
-    """Another writer has moved the offsets of the stream on, so this batch is not committed."""
+    """Another writer has moved a stream on, so that its offsets are not those of the commit."""
+
+    retryable = False
 
 
 class CommitOverwrittenError(JobFailedError):

@@ -31,6 +31,7 @@ class ReadOptions(TypedDict, total=False):
     hive: bool
     version: int | None
     timestamp: datetime | None
+    catalog: str | None
 
 
 FILE_KEYS = (*ReadOptions.__annotations__, "sample")
@@ -53,3 +54,5 @@ class OutputOptions(DeltaOptions, total=False):
 
     format: OutputFormat | None
     mode: Mode | Literal["merge"] | None
+    catalog: str | None
+    data_path: str | None

@@ -19,6 +19,8 @@ from mrflight.config.transport import Transport
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "ducklake"]
 OutputFormat = Literal["delta", "parquet", "csv", "arrow", "ducklake"]
+CATALOG_FORMATS = ("ducklake",)
+"""The formats whose tables have a name in a catalog, and not a path."""
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -106,14 +108,9 @@ class InputSpec(_Section, frozen=True):
         return _without_userinfo(self)
 
     @property
-    def in_catalog(self) -> bool:
-        """True if its path is the name of a table in a catalog."""
-        return self.format == "ducklake"
-
-    @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files, or if a catalog tells them."""
-        if self.path is None or self.in_catalog:
+        """The paths of its files; none if it has no files, or if a catalog knows them."""
+        if self.path is None or self.format in CATALOG_FORMATS:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -228,7 +225,7 @@ class OutputSection(_Section, frozen=True):
     """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
     which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
-    """``evolve`` adds new columns of the result to a Delta table that is appended to."""
+    """``evolve`` adds new columns of the result to a table that is appended to."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
@@ -241,16 +238,9 @@ class OutputSection(_Section, frozen=True):
         return _without_userinfo(self)
 
     @property
-    def in_catalog(self) -> bool:
-        """True if ``table`` is the name of a table in a catalog, and not a path."""
-        return self.format == "ducklake"
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths that are written, as far as the job file names them."""
-        if self.in_catalog:
-            return [] if self.data_path is None else [self.data_path]
-        return [self.table]
+    def folder(self) -> str | None:
+        """The path or URL of the table's folder; None if only a catalog knows it."""
+        return None if self.format in CATALOG_FORMATS else self.table
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -388,8 +378,8 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
-        return [*read, *written]
+        output = (self.output.folder or self.output.data_path) if self.has_output else None
+        return [*read, *filter(None, (*folders, output))]
 
     @property
     def has_output(self) -> bool:

@@ -129,9 +129,8 @@ def _sink(spec: JobSpec) -> str:
 
 
 def _encoder(spec: JobSpec) -> str:
-    return (
-        "parquet_encoder" if spec.output.format in ("delta", "parquet", "ducklake") else "encoders"
-    )
+    is_parquet = spec.output.format in ("delta", "parquet", "ducklake")
+    return "parquet_encoder" if is_parquet else "encoders"
 
 
 def _functions(spec: JobSpec) -> Iterator[str]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mrflight.config.secret_options import USERINFO
-from mrflight.config.spec import OutputSection
+from mrflight.config.spec import CATALOG_FORMATS, OutputSection
 from mrflight.errors import OutputError
-from mrflight.sinks.commit.base import JobIds, Sink
+from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate
+
+TABLE_FORMATS = ("delta", *CATALOG_FORMATS)
+"""The formats of tables with a schema of their own, which columns can be added to."""
+PARQUET_FORMATS = (*TABLE_FORMATS, "parquet")
+"""The formats whose part files are Parquet."""
 
 
 def open_sink(
@@ -31,7 +35,7 @@ def open_sink(
     if spec.format == "ducklake":
         from mrflight.sinks.ducklake.sink import DuckLakeSink
 
-        return DuckLakeSink(spec, base, options, JobIds(job_id, app_id))
+        return DuckLakeSink(spec, base, options, job_id, app_id)
     location = locate(spec.table, base, options)
     if spec.mode == "merge":
         from mrflight.sinks.delta.merge_sink import MergeSink
@@ -46,13 +50,6 @@ def open_sink(
     return FolderSink(location, spec, job_id, app_id)
 
 
-def output_url(spec: OutputSection, base: Path, options: Mapping[str, str]) -> str:
-    """Return the URL of the output for messages, without secrets."""
-    if not spec.in_catalog:
-        return locate(spec.table, base, options).url
-    return f"{spec.table} in {USERINFO.sub('', spec.catalog or '')}"
-
-
 def _check(spec: OutputSection) -> None:
     """Raise OutputError for keys of ``[output]`` that do not go together."""
     for column in spec.partition_by:
@@ -60,40 +57,44 @@ def _check(spec: OutputSection) -> None:
             raise OutputError(
                 f"output.partition_by must not name {column!r} more than once; remove one"
             )
-    if spec.compression is not None and spec.format not in ("delta", "parquet", "ducklake"):
+    if spec.compression is not None and spec.format not in PARQUET_FORMATS:
         raise OutputError(
             f"output.compression: {spec.format} files are not compressed; leave it out, or use "
-            "delta or parquet"
+            "delta, ducklake or parquet"
         )
-    _check_catalog(spec)
+    if spec.format not in CATALOG_FORMATS and spec.catalog:
+        raise OutputError(
+            f"output.catalog: a table of format {spec.format} is a folder, which needs no catalog; "
+            'leave it out, or set format = "ducklake"'
+        )
+    _check_ducklake(spec)
     _check_evolution(spec)
 
 
-def _check_catalog(spec: OutputSection) -> None:
-    if spec.in_catalog and spec.catalog is None:
+def _check_ducklake(spec: OutputSection) -> None:
+    if spec.format != "ducklake":
+        if spec.data_path is not None:
+            raise OutputError(
+                f"output.data_path is for a new DuckLake, and the format is {spec.format}; leave "
+                "it out"
+            )
+        return
+    if not spec.catalog:
         raise OutputError(
-            f"output.catalog is missing; a {spec.format} table is in a catalog: write catalog = "
+            "output.catalog is missing; a DuckLake table is in a catalog: write catalog = "
             '"duckdb:///lake.db", or the URL of another one'
         )
-    if spec.in_catalog and spec.mode == "merge":
+    if spec.mode == "merge":
         raise OutputError(
-            f"output.mode: merge is for Delta tables, and the format is {spec.format}; use append "
-            "or overwrite"
+            "output.mode: merge is for Delta tables, and the format is ducklake; use append or "
+            "overwrite"
         )
-    keys = {"catalog": spec.catalog, "data_path": spec.data_path}
-    for key, value in keys.items():
-        if value is not None and not spec.in_catalog:
-            raise OutputError(
-                f"output.{key} is for tables in a catalog, and the format is {spec.format}; leave "
-                'it out, or set output.format to "ducklake"'
-            )
 
 
 def _check_evolution(spec: OutputSection) -> None:
-    has_schema = spec.format == "delta" or spec.in_catalog
-    if spec.schema == "fixed" or (has_schema and spec.mode == "append"):
+    if spec.schema == "fixed" or (spec.format in TABLE_FORMATS and spec.mode == "append"):
         return
-    if not has_schema:
+    if spec.format not in TABLE_FORMATS:
         reason = f"a folder of {spec.format} files has no schema that columns are added to"
     elif spec.mode == "overwrite":
         reason = "overwrite takes the schema of the result anyway"

@@ -43,10 +43,17 @@ def open_source(
         from mrflight.sources.frame_source import open_frame
 
         return open_frame(name, spec)
-    from mrflight.sources.discovery import find_input
-
     _check_sample(name, spec)
     _check_bad_rows(name, spec)
+    if spec.format == "ducklake":
+        from mrflight.sources.ducklake_source import open_ducklake
+
+        _check_only_for_files(name, spec)
+        source = open_ducklake(name, before_filter(spec), base, options, split_bytes)
+        return _as_selected(source, spec)
+    from mrflight.sources.discovery import find_input
+
+    _check_no_catalog(name, spec)
     needed = _needed_folders(name, spec, base, options)
     found = find_input(name, before_filter(spec), base, options, needed)
     if spec.version is not None or spec.timestamp is not None:
@@ -61,6 +68,12 @@ def open_source(
         )
     if spec.schema == "union":
         source = _leave_out_unneeded(source, found, spec)
+    return _as_selected(source, spec)
+
+
+def _as_selected(source: Source, spec: InputSpec) -> Source:
+    """Return the source with the columns that are read, and the sample, small files packed."""
+    name = source.name
     if source.reader.schema is not None:
         source = source.select(filtered_columns(name, spec, source.reader.schema))
     from mrflight.sources.packed_reader import read_packs
@@ -185,6 +198,25 @@ def _check_sections(found: FoundInput) -> None:
                 f"{found.key(format)} is only for {format} files, and {found.place} has the "
                 f"format {found.format}; remove the section"
             )
+
+
+def _check_only_for_files(name: str, spec: InputSpec) -> None:
+    """Raise JobFileError for settings of a DuckLake table that only files have."""
+    unset = InputSpec()
+    for key in ("types", "csv", "json", "bad_rows", "schema", "hive"):
+        if getattr(spec, key) != getattr(unset, key):
+            raise JobFileError(
+                f"inputs.{name}.{key} is only for files, and a DuckLake table has columns of its "
+                "own; leave it out"
+            )
+
+
+def _check_no_catalog(name: str, spec: InputSpec) -> None:
+    if spec.catalog is not None:
+        raise JobFileError(
+            f"inputs.{name}.catalog is only for DuckLake tables; set inputs.{name}.format to "
+            "'ducklake', or leave it out"
+        )
 
 
 def _check_columns(name: str, spec: InputSpec) -> None:

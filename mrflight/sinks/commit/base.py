@@ -69,15 +69,7 @@ class Commit(msgspec.Struct, frozen=True):
     lock: CommitLock | None = None
     """The lock that a sink with `needs_lock` acquires."""
     offsets: StreamOffsets | None = None
-    """The offsets of a stream, which are compared and moved on in the same commit."""
-
-
-class JobIds(msgspec.Struct, frozen=True):
-    """The ids under which a job commits."""
-
-    job_id: str
-    app_id: str | None
-    """Stands for the job's ``run_id``, which is committed once; None without one."""
+    """The offsets of a stream that are committed with the parts."""
 
 
 class Sink(ABC):
@@ -105,16 +97,6 @@ class Sink(ABC):
         """Raise JobError if rows of this schema, which a job will write, cannot be accepted."""
         self.part_writer.check(schema)
 
-    def recorded_offsets(self, stream: str) -> dict[str, int]:
-        """Return the next offset of each partition of a stream, as the table has it now.
-
-        Raises OutputError if an output of this format records none.
-        """
-        raise OutputError(
-            f"output.format: this output cannot record the offsets of the stream {stream!r}; "
-            "choose another format"
-        )
-
     def setup(self, commit: Commit) -> None:
         """Do what takes long, before `commit` is called with the same parts.
 
@@ -139,6 +121,13 @@ class Sink(ABC):
         In the main thread an interrupt may end this at any time. A call that is running then may
         still commit, so `abort` leaves the parts alone.
         """
+
+    def recorded_offsets(self, stream: str) -> dict[str, int]:
+        """Return the next offset of each source partition of a stream, as the table is now.
+
+        Raises CommitError if the table cannot be read, and OutputError if it records no offsets.
+        """
+        raise OutputError("output.format: a table of this format records no offsets of streams")
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The offsets of a stream that a commit moves on, together with the rows that it adds."""
+"""The offsets of a stream that a commit records in its table, by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import msgspec
 
 
 class StreamOffsets(msgspec.Struct, frozen=True):
-    """The offsets of a batch of a stream, by source partition: cluster, topic id and partition."""
+    """The offsets of one stream, before and after a commit.
+
+    The commit is made only if the table, on the snapshot that the commit is conditional on, has
+    recorded ``before`` for every partition of ``after``.
+    """
 
     stream: str
     """The name of the stream."""
     before: Mapping[str, int]
-    """The next offset of each partition, which the table must have recorded; a partition that it
-    does not know is absent."""
+    """The next offset by source partition, ``<cluster>/<topic id>/<partition>``, which the table
+    must have recorded. A partition that it does not know is absent."""
     after: Mapping[str, int]
-    """What the table has recorded once this is committed."""
+    """The offsets that the table has recorded once the commit is made."""

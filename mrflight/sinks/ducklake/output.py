@@ -7,12 +7,19 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.base import JobIds
 from mrflight.sinks.ducklake.lake_schema import LakeSchema
 from mrflight.storage import Location
 from mrflight.storage.ducklake.lake import Lake, LakeSession
 from mrflight.storage.ducklake.table import LakeTable, TableName, changes_between, find_commit
 from mrflight.storage.ducklake.types import UnknownLakeTypeError
+
+
+class JobIds(msgspec.Struct, frozen=True):
+    """The ids under which a job commits."""
+
+    job_id: str
+    app_id: str | None
+    """Stands for the job's ``run_id``, which is committed once; None without one."""
 
 
 class LakeOutput(msgspec.Struct, frozen=True):

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.base import Commit, JobIds, Sink
+from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import JobFiles, check_is_folder
 from mrflight.sinks.ducklake import records
 from mrflight.sinks.ducklake.commit import CommittedSnapshot, LakeCommit
 from mrflight.sinks.ducklake.lake_schema import LakeSchema
-from mrflight.sinks.ducklake.output import LakeOutput, check_partition_by, existing_schema
+from mrflight.sinks.ducklake.output import JobIds, LakeOutput, check_partition_by, existing_schema
 from mrflight.sinks.parts.base import PartWriter
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.part_schemas import common_schema
@@ -52,10 +52,16 @@ class DuckLakeSink(Sink):
     """Part files in the folder of a table, then one transaction that registers them."""
 
     def __init__(
-        self, spec: OutputSection, base: Path, options: Mapping[str, str], ids: JobIds
+        self,
+        spec: OutputSection,
+        base: Path,
+        options: Mapping[str, str],
+        job_id: str,
+        app_id: str | None,
     ) -> None:
         """Look at the lake; raise OutputError if the job cannot write to it."""
         assert spec.catalog is not None, "the output was checked"
+        ids = JobIds(job_id, app_id)
         address = parse_address(spec.catalog, base, "output.catalog")
         name = parse_table_name(spec.table, "output.table")
         data_path = _data_path(spec, base, options)
