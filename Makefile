@@ -13,6 +13,7 @@ minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
 hopsfs := .services/hopsfs/.installed
 spark := .services/spark/.installed
+ducklake := .services/ducklake/.installed
 validators := .services/validators/.installed
 kuberay := .services/validators/rayjobs.yaml
 wheels := build/wheels/.installed
@@ -25,7 +26,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints wheels clean \
-	apt-update apt-chromium apt-prometheus
+	apt-update apt-chromium apt-prometheus apt-postgresql
 
 install: $(installed) $(link)
 
@@ -51,16 +52,18 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs spark chromium promtool validators
+SERVICES ?= minio hdfs hopsfs spark ducklake postgres chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
 hopsfs_file := $(hopsfs)
 spark_file := $(if $(java),$(spark))
+ducklake_file := $(ducklake)
 validators_file := $(if $(go),$(kuberay))
 # Programs of Debian, which only root can install; elsewhere tests say which package has them.
 apt := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
 chromium_file := $(if $(shell command -v chromium 2>/dev/null),,$(if $(apt),apt-chromium))
 promtool_file := $(if $(shell command -v promtool 2>/dev/null),,$(if $(apt),apt-prometheus))
+postgres_file := $(if $(wildcard /usr/lib/postgresql/*/bin/initdb),,$(if $(apt),apt-postgresql))
 
 services: $(foreach service,$(SERVICES),$($(service)_file))
 
@@ -88,6 +91,13 @@ $(spark): tests/services/spark.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+# The extensions of DuckDB on PyPI are for an older DuckDB than the one that mrflight is tested with.
+$(ducklake): tests/services/ducklake.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 # Linters and schemas for the files of deploy/. The schema of a RayJob is in the Go module of KubeRay.
 $(validators): tests/services/validators.txt
 	mkdir -p $(@D)
@@ -102,7 +112,7 @@ $(kuberay): tests/services/kuberay.txt $(validators)
 apt-update:
 	apt-get update -qq
 
-apt-chromium apt-prometheus: apt-%: | apt-update
+apt-chromium apt-prometheus apt-postgresql: apt-%: | apt-update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $*
 
 # Tests that kill and stop wait most of the time, so there are more workers than cores.
@@ -110,7 +120,7 @@ apt-chromium apt-prometheus: apt-%: | apt-update
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(chromium_file) $(promtool_file))
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(ducklake_file) $(postgres_file) $(chromium_file) $(promtool_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else

@@ -14,7 +14,7 @@ import pytest
 
 from tests.services.built import CACHE
 
-SERVICES = ("minio", "hdfs", "hopsfs", "spark", "validators")
+SERVICES = ("minio", "hdfs", "hopsfs", "spark", "ducklake", "postgres", "validators")
 NEEDS = {
     **{f"needs_{service}": service for service in SERVICES},
     **{program: program for program in ("chromium", "promtool")},
@@ -23,6 +23,9 @@ NEEDS = {
 
 PLACES = {"s3": "minio", "hdfs": "hdfs"}
 """The parameters of the fixture `place`, which finds its server only when it runs."""
+
+DUCKLAKES = {"postgres": "postgres", "s3": "minio"}
+"""The parameters of the fixture `ducklake`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +52,8 @@ def services_of(items: Iterable[pytest.Item]) -> list[str]:
         spec = getattr(item, "callspec", None)
         if spec is not None and spec.params.get("place") in PLACES:
             needed.add(PLACES[spec.params["place"]])
+        if spec is not None and spec.params.get("ducklake") in DUCKLAKES:
+            needed.add(DUCKLAKES[spec.params["ducklake"]])
     return sorted(needed)
 
 

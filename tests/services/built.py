@@ -10,6 +10,7 @@ MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
+DUCKLAKE_PYTHON = CACHE / "ducklake" / "bin" / "python"
 VALIDATORS = CACHE / "validators"
 
 
@@ -37,6 +38,13 @@ def hdfs_class_path() -> str:
     return jars
 
 
+def postgres_folder() -> Path:
+    """The folder of PostgreSQL's programs, which Debian does not put onto the path."""
+    folders = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    found = sorted(folders, key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else Path(debian_program("initdb", "postgresql")).parent
+
+
 def hopsfs_python() -> Path:
     """Return the Python of the environment that has mrflight[hopsfs]."""
     if not (CACHE / "hopsfs" / ".installed").exists():
@@ -51,6 +59,13 @@ def spark_python() -> Path:
     if not (CACHE / "spark" / ".installed").exists():
         _ask_for("PySpark", "")
     return SPARK_PYTHON
+
+
+def ducklake_python() -> Path:
+    """Return the Python of the environment whose DuckDB has the ducklake extension."""
+    if not (CACHE / "ducklake" / ".installed").exists():
+        _ask_for("the environment of DuckLake", "")
+    return DUCKLAKE_PYTHON
 
 
 def validators() -> Path:

@@ -35,6 +35,7 @@ ROOMS = [
     "sinks.commit",
     "sinks.folder",
     "sinks.delta",
+    "sinks.ducklake",
     "sinks",
     "tasks.operators",
     "tasks",

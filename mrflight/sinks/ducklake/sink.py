@@ -85,7 +85,7 @@ class DuckLakeSink(Sink):
         self._output = LakeOutput(
             lake, name, location, spec.mode, target, ids, found.table, found.newest
         )
-        file_format = FileFormat("parquet", codec=spec.compression or DEFAULT_CODEC)
+        file_format = FileFormat("ducklake", codec=spec.compression or DEFAULT_CODEC)
         self._part_writer = FilePartWriter(location, ids.job_id, target, file_format)
         self._job_files = JobFiles.of(location, ids.job_id, bool(spec.partition_by))
         self._commit: LakeCommit | None = None

@@ -30,7 +30,7 @@ class FileFormat(msgspec.Struct, frozen=True):
 
     @property
     def suffix(self) -> str:
-        return "parquet" if self.format == "delta" else self.format
+        return "parquet" if self.format in ("delta", "ducklake") else self.format
 
     @property
     def has_dictionaries(self) -> bool:

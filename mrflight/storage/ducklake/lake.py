@@ -99,6 +99,7 @@ class Lake(Closeable):
         self.data_path = data_path
         self.is_encrypted = False
         self._options = options
+        self._loads_httpfs = False
         names = ["ducklake", address.extension]
         extensions = [name for name in names if name is not None]
         self._process = LakeProcess(find_interpreter(), extensions)
@@ -146,9 +147,18 @@ class Lake(Closeable):
                 self._read_data_path()
                 return
             except LakeError as error:
+                if error.needs_httpfs and not self._has_httpfs():
+                    continue
                 if not error.is_conflict or time.monotonic() > busy_until:
                     raise LakeError(self.address.hide(str(error)), error.kind) from None
                 time.sleep(random.uniform(0, _MAX_PAUSE_S))
+
+    def _has_httpfs(self) -> bool:
+        """Load the extension that reads buckets; return whether it was loaded before."""
+        before, self._loads_httpfs = self._loads_httpfs, True
+        if not before:
+            self._process.load("httpfs")
+        return before
 
     def _attach_statement(self, create: bool) -> str:
         settings = [f"CREATE_IF_NOT_EXISTS {str(create).lower()}"]

@@ -23,6 +23,8 @@ _CONFLICTS = (
     "database is locked",
     "could not set lock",
     "could not serialize",
+    "duplicate key value",
+    "already exists",
     "deadlock detected",
     "failed to commit ducklake transaction",
 )
@@ -51,6 +53,11 @@ class LakeError(Exception):
         """Whether a failed commit has surely not taken effect."""
         text = str(self).lower()
         return any(part in text for part in _CERTAIN)
+
+    @property
+    def needs_httpfs(self) -> bool:
+        """Whether the files of the lake are in a bucket, which DuckDB cannot read yet."""
+        return "requires the extension httpfs" in str(self)
 
     @property
     def is_missing(self) -> bool:
