@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mrflight import driver
@@ -29,6 +30,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "it if it is killed; make sure that no job will commit them and nobody else needs them",
     )
     parser.add_argument(
+        "--catalog",
+        metavar="URL",
+        help="the catalog of the DuckLake in which the folder is, which names its files; the URL "
+        "may be env:NAME or file:PATH",
+    )
+    parser.add_argument(
         "--older-than",
         default="1 day",
         metavar="TIME",
@@ -47,6 +54,7 @@ COMMAND = Command(
         "%(prog)s out/clicks",
         '%(prog)s s3://bucket/clicks --remove --older-than "2 days"',
         "%(prog)s bad/visits --remove",
+        "%(prog)s lake/data/main/clicks --catalog sqlite:///lake.sqlite",
     ),
     _add_arguments,
 )
@@ -67,7 +75,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         table = table_argument.requested_table(options)
         before = datetime.now(UTC) - age
-        orphans = find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
+        if options.catalog is not None:
+            from mrflight.sinks.ducklake.named_files import files_in_catalog
+
+            orphans = find_orphan_files(table, before, partial(files_in_catalog, options.catalog))
+        else:
+            orphans = find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
         lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
         if lines and (code := print_answer("\n".join(lines))):
             return code  # nothing is removed that was not listed

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -37,6 +37,10 @@ from mrflight.storage.manifest_log import MANIFESTS, UNNUMBERED, ManifestLog
 
 if TYPE_CHECKING:
     from pyarrow import fs
+
+
+NamedFiles = Callable[[Location], set[str] | None]
+"""Returns the names of all files that may be needed in a folder; None if nothing says that."""
 
 
 class OrphanFile(msgspec.Struct, frozen=True):
@@ -65,21 +69,24 @@ class OrphanFiles(msgspec.Struct, frozen=True):
         return sum(file.size_bytes for file in self.files)
 
 
-def find_orphan_files(table: Location, before: datetime) -> OrphanFiles:
+def find_orphan_files(
+    table: Location, before: datetime, named: NamedFiles | None = None
+) -> OrphanFiles:
     """Return the orphan files that were last changed ``before`` then, as were their jobs started.
 
+    ``named`` says which files a catalog names; by default the table's log or manifest does.
     Raises OutputError if ``table`` is neither a Delta table, nor a folder with a manifest, nor a
     folder in which only jobs wrote, and if it cannot be read completely.
     """
     try:
-        return _find(table, before)
+        return _find(table, before, named or _named_files)
     except OSError as error:
         raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
 
 
-def _find(table: Location, before: datetime) -> OrphanFiles:
+def _find(table: Location, before: datetime, names: NamedFiles) -> OrphanFiles:
     found = table.walk()
-    named = _named_files(table)
+    named = names(table)
     if named is None:
         _check_only_job_files(table, found)
     orphans, newer = [], 0
