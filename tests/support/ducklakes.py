@@ -1,26 +1,31 @@
 """A DuckLake of a test, and a stock reader of it: DuckDB with its ducklake extension.
 
-The fixture `ducklake` has one for every kind of catalog with files on disk, and one with files in
-S3. The reader is a process of the environment that ``make services`` builds.
+A plugin of ``tests/conftest.py``: the fixture `ducklake` has one for every kind of catalog with
+files on disk, and one with files in S3. The reader is a process of the environment that
+``make services`` builds.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from mrflight.config.spec import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.storage.ducklake.address import parse_address
+from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.lake import bucket_secret
+from tests.services.minio import Bucket
+from tests.services.postgres import Postgres
 from tests.support.commits import commit_and_cleanup
 from tests.support.outputs import NEW, SCHEMA, Rows, written
 
@@ -127,3 +132,35 @@ def finish(
         return commit_and_cleanup(sink, Commit(parts, schema, offsets=offsets))
     finally:
         sink.abort()
+
+
+@pytest.fixture
+def ducklake_python(needs_ducklake: Path) -> Iterator[Path]:
+    """The Python whose DuckDB has the ducklake extension, as jobs find it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(needs_ducklake))
+        yield needs_ducklake
+
+
+@pytest.fixture(params=KINDS)
+def ducklake(
+    request: pytest.FixtureRequest, ducklake_python: Path, tmp_path: Path
+) -> Iterator[DuckLake]:
+    """A DuckLake for every kind of catalog, and one with files in S3."""
+    python, kind = ducklake_python, request.param
+    if kind == "postgres":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        with postgres.database() as name:
+            yield DuckLake(python, tmp_path, postgres.uri(name), "data")
+    elif kind == "s3":
+        bucket: Bucket = request.getfixturevalue("bucket")
+        place = f"{bucket.url}/data"
+        yield DuckLake(python, tmp_path, "sqlite:///lake.sqlite", place, bucket.options)
+    else:
+        yield DuckLake(python, tmp_path, f"{kind}:///lake.{kind}", "data")
+
+
+@pytest.fixture
+def sqlite_lake(ducklake_python: Path, tmp_path: Path) -> DuckLake:
+    """A DuckLake whose catalog is a file of SQLite."""
+    return DuckLake(ducklake_python, tmp_path, "sqlite:///lake.sqlite", "data")

@@ -17,7 +17,7 @@ import msgspec
 from mrflight.storage.ducklake.lake import LakeSession
 from mrflight.storage.ducklake.process import LakeError
 from mrflight.storage.ducklake.table import LakeTable, is_valid
-from mrflight.storage.ducklake.types import literal
+from mrflight.storage.ducklake.types import identifier, literal
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class LakeScan(msgspec.Struct, frozen=True):
 
     files: tuple[LakeFile, ...]
     has_inlined_rows: bool
-    """Whether there may be rows in the catalog itself."""
+    """Whether there are rows in the catalog itself."""
 
     @property
     def plain(self) -> list[LakeFile]:
@@ -160,9 +160,15 @@ def _partitions(session: LakeSession, table: LakeTable) -> dict[int, dict[str, s
 
 
 def _has_inlined_rows(session: LakeSession, table: LakeTable) -> bool:
-    return bool(
+    """Return whether the catalog has rows of the table; there may be a table for each schema."""
+    tables = session.rows(
+        f"SELECT table_name FROM {session.meta('ducklake_inlined_data_tables')} "
+        f"WHERE table_id = {table.id}"
+    )
+    return any(
         session.rows(
-            f"SELECT 1 FROM {session.meta('ducklake_inlined_data_tables')} "
-            f"WHERE table_id = {table.id} LIMIT 1"
+            f"SELECT 1 FROM {session.meta(identifier(name))} r "
+            f"WHERE {is_valid('r', table.snapshot)} LIMIT 1"
         )
+        for (name,) in tables
     )
