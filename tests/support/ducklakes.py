@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.storage.ducklake.address import parse_address
 from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.lake import bucket_secret
+from mrflight.storage.ducklake.types import literal
 from tests.services.minio import Bucket
 from tests.services.postgres import Postgres
 from tests.support.commits import commit_and_cleanup
@@ -95,15 +96,16 @@ class DuckLake:
     def query(self, *statements: str) -> list[list[Any]]:
         """Run statements in DuckDB, whose name of the lake is ``lake``; return the last rows."""
         address = parse_address(self.catalog, self.base, "catalog")
-        setup = [f"ATTACH 'ducklake:{address.attached}' AS lake".replace("\\'", "''")]
-        if address.file is None:
-            attached = address.attached.replace("'", "''")
-            setup = [f"ATTACH 'ducklake:{attached}' AS lake"]
+        setup = [f"ATTACH {literal(f'ducklake:{address.attached}')} AS lake"]
         if self.options:
             setup.insert(0, bucket_secret(self.data_path, self.options))
+        return self.reader([*setup, *statements])
+
+    def reader(self, statements: Sequence[str]) -> list[list[Any]]:
+        """Run statements in DuckDB; return the last rows."""
         done = subprocess.run(
             [str(self.python), "-I", "-c", READER],
-            input=json.dumps([*setup, *statements]),
+            input=json.dumps(list(statements)),
             capture_output=True,
             text=True,
             timeout=READ_TIMEOUT_S,

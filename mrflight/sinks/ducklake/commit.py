@@ -171,7 +171,7 @@ class LakeCommit(msgspec.Struct):
     def _add_files(self, session: LakeSession) -> None:
         """Register the part files. DuckDB reads their footers, which have the statistics."""
         location, name = self.output.location, self.output.name
-        paths = [_path(location.child(part.path).url) for part in self.commit.parts]
+        paths = [location.child(part.path).url for part in self.commit.parts]
         if not paths:
             return
         hive = str(bool(self.output.target.partition_by)).lower()
@@ -208,10 +208,3 @@ class LakeCommit(msgspec.Struct):
 
 def _column(field: pa.Field) -> str:
     return f"{identifier(field.name)} {sql_type(field.type)}"
-
-
-def _path(url: str) -> str:
-    """Return a file as DuckDB names it: a path on a disk, or the URL of an object."""
-    from urllib.parse import unquote
-
-    return unquote(url.removeprefix("file://")) if url.startswith("file://") else url

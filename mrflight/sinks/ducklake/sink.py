@@ -34,6 +34,7 @@ from mrflight.storage.ducklake.table import (
     newest_snapshot,
     parse_table_name,
 )
+from mrflight.storage.option_names import NAME_NODES, scheme_of
 
 
 class _Found(NamedTuple):
@@ -185,6 +186,11 @@ def _data_path(spec: OutputSection, base: Path, options: Mapping[str, str]) -> s
     """Return the folder of the files of a new lake as DuckLake writes it, with a slash."""
     if spec.data_path is None:
         return None
+    if scheme_of(spec.data_path) in NAME_NODES:
+        raise OutputError(
+            f"output.data_path: {spec.data_path} is in HDFS, which DuckDB cannot read; name a "
+            "folder, or an s3:// URL"
+        )
     location = locate(spec.data_path, base, options)
     path = location.path if location.store.is_disk else location.url.replace("s3a://", "s3://", 1)
     return f"{path.rstrip('/')}/"

@@ -34,6 +34,7 @@ _SECRET_KEYS = {
     "aws_access_key_id": "KEY_ID",
     "aws_secret_access_key": "SECRET",
     "aws_session_token": "SESSION_TOKEN",
+    "aws_token": "SESSION_TOKEN",
     "aws_region": "REGION",
 }
 
@@ -190,7 +191,7 @@ def bucket_secret(url: str, options: Mapping[str, str]) -> str:
     Raises JobFileError if a reference to a secret names none.
     """
     named = with_environment(options, [url], os.environ)
-    given = {canonical(name): value for name, value in resolved(named, "storage").items()}
+    given = {_full_name(name): value for name, value in resolved(named, "storage").items()}
     settings = ["TYPE s3", "URL_STYLE 'path'", f"SCOPE {literal(f's3://{urlsplit(url).netloc}')}"]
     settings += [
         f"{key} {literal(given[name])}" for name, key in _SECRET_KEYS.items() if given.get(name)
@@ -200,3 +201,9 @@ def bucket_secret(url: str, options: Mapping[str, str]) -> str:
         uses_ssl = str(parts.scheme != "http").lower()
         settings += [f"ENDPOINT {literal(parts.netloc)}", f"USE_SSL {uses_ssl}"]
     return f"CREATE OR REPLACE SECRET mrflight ({', '.join(settings)})"
+
+
+def _full_name(option: str) -> str:
+    """Return the name of a bucket's option with the prefix that may be left out."""
+    name = canonical(option)
+    return name if name.startswith("aws_") else f"aws_{name}"
