@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight import driver
-from mrflight.errors import MrflightError
+from mrflight.errors import JobFileError, MrflightError
 from mrflight.frontend import table_argument
 from mrflight.system.command_line import Command
 from mrflight.system.standard_streams import print_answer
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from mrflight.sinks.orphan_files import OrphanFiles
+    from mrflight.storage import Location
+
+
+_DUCKLAKE = "ducklake:"
+"""What a URI of ``--catalog`` begins with that is the catalog of a DuckLake."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     table_argument.add_arguments(
         parser, "folder or URL of a table, or of bad rows, that jobs write to"
+    )
+    parser.add_argument(
+        "--catalog",
+        metavar="URI",
+        help="ducklake: and the catalog of a DuckLake table, which TABLE then is the name of: "
+        "schema.name; ducklake:env:NAME takes the URI from the environment, for one with a "
+        "password",
     )
     parser.add_argument("--remove", action="store_true", help="remove the listed files")
     parser.add_argument(
@@ -28,12 +42,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --remove: also remove files of a folder without a table, as a first job leaves "
         "it if it is killed; make sure that no job will commit them and nobody else needs them",
-    )
-    parser.add_argument(
-        "--catalog",
-        metavar="URL",
-        help="the catalog of the DuckLake in which the folder is, which names its files; the URL "
-        "may be env:NAME or file:PATH",
     )
     parser.add_argument(
         "--older-than",
@@ -54,7 +62,7 @@ COMMAND = Command(
         "%(prog)s out/clicks",
         '%(prog)s s3://bucket/clicks --remove --older-than "2 days"',
         "%(prog)s bad/visits --remove",
-        "%(prog)s lake/data/main/clicks --catalog sqlite:///lake.sqlite",
+        "%(prog)s sales.clicks --catalog ducklake:sqlite:///lake.sqlite",
     ),
     _add_arguments,
 )
@@ -64,8 +72,7 @@ def run(options: argparse.Namespace) -> int:
     """List or remove the files; the exit codes are those of a job."""
     from datetime import UTC, datetime, timedelta
 
-    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
-    from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
+    from mrflight.sinks.orphan_files import remove_orphan_files
 
     try:
         age = timedelta(seconds=parse_seconds(options.older_than))
@@ -73,14 +80,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mrflight: --older-than: {error}\n")
         return driver.EXIT_WRONG_JOB
     try:
-        table = table_argument.requested_table(options)
-        before = datetime.now(UTC) - age
-        if options.catalog is not None:
-            from mrflight.sinks.ducklake.named_files import files_in_catalog
-
-            orphans = find_orphan_files(table, before, partial(files_in_catalog, options.catalog))
-        else:
-            orphans = find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
+        table, orphans = _find(options, datetime.now(UTC) - age)
         lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
         if lines and (code := print_answer("\n".join(lines))):
             return code  # nothing is removed that was not listed
@@ -90,6 +90,26 @@ def run(options: argparse.Namespace) -> int:
         return driver.report_error(error)
     sys.stderr.write(f"{_summary(orphans, table.url, options.remove)}\n")
     return 0
+
+
+def _find(options: argparse.Namespace, before: datetime) -> tuple[Location, OrphanFiles]:
+    """Return the folder that was searched, and the files that are left over in it."""
+    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
+    from mrflight.sinks.orphan_files import find_orphan_files
+
+    if options.catalog is None:
+        table = table_argument.requested_table(options)
+        return table, find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
+    if not options.catalog.startswith(_DUCKLAKE):
+        raise JobFileError(
+            "--catalog must be ducklake: and the catalog's URL: ducklake:sqlite:///lake.sqlite"
+        )
+    from mrflight.sinks.ducklake.named_files import LakeFiles
+
+    storage = table_argument.requested_storage(options)
+    url = options.catalog.removeprefix(_DUCKLAKE)
+    files = LakeFiles.of(options.table, url, Path.cwd(), storage)
+    return files.folder, find_orphan_files(files.folder, before, files.names)
 
 
 def _summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:

@@ -17,6 +17,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -37,10 +38,6 @@ from mrflight.storage.manifest_log import MANIFESTS, UNNUMBERED, ManifestLog
 
 if TYPE_CHECKING:
     from pyarrow import fs
-
-
-NamedFiles = Callable[[Location], set[str] | None]
-"""Returns the names of all files that may be needed in a folder; None if nothing says that."""
 
 
 class OrphanFile(msgspec.Struct, frozen=True):
@@ -70,23 +67,26 @@ class OrphanFiles(msgspec.Struct, frozen=True):
 
 
 def find_orphan_files(
-    table: Location, before: datetime, named: NamedFiles | None = None
+    table: Location, before: datetime, named_files: Callable[[], set[str]] | None = None
 ) -> OrphanFiles:
     """Return the orphan files that were last changed ``before`` then, as were their jobs started.
 
-    ``named`` says which files a catalog names; by default the table's log or manifest does.
-    Raises OutputError if ``table`` is neither a Delta table, nor a folder with a manifest, nor a
-    folder in which only jobs wrote, and if it cannot be read completely.
+    ``named_files`` returns the names of the files that a table in a catalog needs. It is called
+    once the files are listed. Raises OutputError if ``table`` is neither a Delta table, nor a
+    folder with a manifest, nor a folder in which only jobs wrote, and if it cannot be read
+    completely.
     """
     try:
-        return _find(table, before, named or _named_files)
+        return _find(table, before, named_files or partial(_named_files, table))
     except OSError as error:
         raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
 
 
-def _find(table: Location, before: datetime, names: NamedFiles) -> OrphanFiles:
+def _find(
+    table: Location, before: datetime, named_files: Callable[[], set[str] | None]
+) -> OrphanFiles:
     found = table.walk()
-    named = names(table)
+    named = named_files()
     if named is None:
         _check_only_job_files(table, found)
     orphans, newer = [], 0

@@ -86,8 +86,8 @@ def test_a_commit_counts_once_whatever_ends(ducklake: DuckLake, fault: str) -> N
 
 def _check_only_orphans_are_left(lake: DuckLake) -> None:
     orphans = files(lake) - named(lake)
-    options = ["--catalog", _absolute(lake), "--older-than", "0 s"]
-    listed = run_clean(lake.folder, *options, "--remove")
+    options = ["--catalog", f"ducklake:{_absolute(lake)}", "--older-than", "0 s"]
+    listed = run_clean(Path(lake.table), *options, "--remove")
     assert listed.returncode == 0, listed.stderr
     assert listed.files == orphans
     assert files(lake) == named(lake)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from mrflight.errors import OutputError
-from mrflight.storage import Location
-from mrflight.storage.ducklake.address import parse_address
-from mrflight.storage.ducklake.lake import Lake
+from mrflight.storage import Location, locate
+from mrflight.storage.ducklake.address import LakeAddress, parse_address
+from mrflight.storage.ducklake.lake import Lake, LakeSession
 from mrflight.storage.ducklake.process import LakeError
+from mrflight.storage.ducklake.table import (
+    find_table,
+    new_folder,
+    newest_snapshot,
+    parse_table_name,
+)
 
 _TABLES = (
     "ducklake_data_file",
@@ -19,40 +28,48 @@ _TABLES = (
 )
 
 
-def files_in_catalog(url: str, folder: Location) -> set[str]:
-    """Return the names, without folders, of all files in a catalog.
+class LakeFiles(msgspec.Struct, frozen=True):
+    """The folder of one table, and the catalog that names its files."""
 
-    A relative path in ``url`` is below the current folder. Raises JobFileError for a wrong URL,
-    and OutputError if there is no lake that has files in ``folder`` or above it.
-    """
-    with Lake(parse_address(url, Path.cwd(), "--catalog"), folder.options) as lake:
+    address: LakeAddress
+    folder: Location
+
+    @classmethod
+    def of(cls, table: str, url: str, base: Path, options: Mapping[str, str]) -> LakeFiles:
+        """Find the folder of a table, or where it would be if there is none yet.
+
+        Raises JobFileError for a wrong URL or name, and OutputError if there is no DuckLake.
+        """
+        address = parse_address(url, base, "--catalog ducklake:")
+        name = parse_table_name(table, "TABLE")
+        with _session(address, options) as session:
+            found = find_table(session, name, newest_snapshot(session))
+            path = new_folder(session.data_path, name) if found is None else found.path
+        return cls(address, locate(path.rstrip("/"), base, options))
+
+    def names(self) -> set[str]:
+        """Return the names, without folders, of all files in the catalog; raises OutputError."""
+        with _session(self.address, self.folder.options) as session:
+            return {
+                posixpath.basename(path)
+                for table in _TABLES
+                for (path,) in session.rows(f"SELECT path FROM {session.meta(table)}")
+            }
+
+
+@contextmanager
+def _session(address: LakeAddress, options: Mapping[str, str]) -> Iterator[LakeSession]:
+    missing = f"--catalog: there is no DuckLake at {address.shown}; correct the URL"
+    with Lake(address, options) as lake:
         if not lake.may_exist:
-            raise OutputError(f"--catalog: there is no DuckLake at {lake.url}; correct the URL")
+            raise OutputError(missing)
         try:
             with lake.session() as session:
-                _check_holds(lake, folder)
-                names = [
-                    posixpath.basename(path)
-                    for table in _TABLES
-                    for (path,) in session.rows(f"SELECT path FROM {session.meta(table)}")
-                ]
+                yield session
         except LakeError as error:
+            if error.is_missing:
+                raise OutputError(missing) from None
             raise OutputError(
-                f"--catalog: {lake.url} cannot be read, so it is not known which files are "
+                f"--catalog: {address.shown} cannot be read, so it is not known which files are "
                 f"orphans: {error}; nothing was removed"
             ) from error
-    return set(names)
-
-
-def _check_holds(lake: Lake, folder: Location) -> None:
-    """Raise OutputError for a folder that is not in the lake: it may be that of another one."""
-    path = folder.path if folder.store.is_disk else folder.url
-    real = os.path.realpath(path) if folder.store.is_disk else path
-    known = (lake.data_path or "").rstrip("/")
-    known = os.path.realpath(known) if folder.store.is_disk else known
-    if known and f"{real}/".startswith(f"{known}/"):
-        return
-    raise OutputError(
-        f"--catalog: the DuckLake at {lake.url} has its files in {lake.data_path}, and "
-        f"{folder.url} is not in there; name the folder of a table of this lake"
-    )

@@ -31,6 +31,7 @@ from mrflight.storage.ducklake.table import (
     TableName,
     find_commit,
     find_table,
+    new_folder,
     newest_snapshot,
     parse_table_name,
 )
@@ -224,7 +225,7 @@ def _folder(
     lake: Lake, table: LakeTable | None, name: TableName, base: Path, options: Mapping[str, str]
 ) -> Location:
     """Return the folder of the part files: that of the table, or where DuckLake will put it."""
-    path = f"{lake.data_path}{name.schema}/{name.table}" if table is None else table.path
+    path = new_folder(lake.data_path or "", name) if table is None else table.path
     return locate(path.rstrip("/"), base, options)
 
 

@@ -65,6 +65,14 @@ class LakeTable(msgspec.Struct, frozen=True):
         return arrow_schema(self.columns)
 
 
+def new_folder(data_path: str, name: TableName) -> str:
+    """Return the folder where our jobs put the files of a table that does not exist yet.
+
+    DuckLake gives the same folder to a table whose name is an identifier.
+    """
+    return f"{data_path}{name.schema}/{name.table}/"
+
+
 def newest_snapshot(session: LakeSession) -> int:
     """Return the id of the newest snapshot."""
     found: int = session.rows(f"SELECT max(snapshot_id) FROM {session.meta('ducklake_snapshot')}")[
