@@ -14,6 +14,7 @@ import pytest
 from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.ducklake.sink import DuckLakeSink
 from tests.support.commits import commit_and_cleanup
 from tests.support.ducklakes import DuckLake, finish
 from tests.support.outputs import MODES, NEW, OLD, SCHEMA, written
@@ -246,10 +247,14 @@ def _commit_or_note(sink: Sink, offsets: StreamOffsets, moved: list[Sink]) -> No
         moved.append(sink)
 
 
-def test_offsets_write_no_file(sqlite_lake: DuckLake) -> None:
-    for number in range(5):
+def test_batches_that_follow_each_other_write_no_file_for_offsets(sqlite_lake: DuckLake) -> None:
+    first = sqlite_lake.open(job_id="job0")
+    assert isinstance(first, DuckLakeSink)
+    sinks = [first, *(first.following(f"job{number}") for number in range(1, 5))]
+    for number, sink in enumerate(sinks):
         before = {A: number} if number else {}
         offsets = StreamOffsets("trips", before, {A: number + 1})
-        finish(sqlite_lake.open(job_id=f"job{number}"), [(number, "x")], offsets=offsets)
+        finish(sink, [(number, "x")], offsets=offsets)
+    assert sqlite_lake.read("n") == [(0,), (1,), (2,), (3,), (4,)]
     files = sorted((sqlite_lake.base / "data").rglob("*.parquet"))
     assert [path.parent for path in files] == [sqlite_lake.folder] * 5

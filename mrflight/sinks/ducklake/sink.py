@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,6 +92,7 @@ class DuckLakeSink(Sink):
         file_format = FileFormat("ducklake", codec=spec.compression or DEFAULT_CODEC)
         self._part_writer = FilePartWriter(location, ids.job_id, target, file_format)
         self._job_files = JobFiles.of(location, ids.job_id, bool(spec.partition_by))
+        self._closes_lake = True
         self._commit: LakeCommit | None = None
         self._committed: CommittedSnapshot | None = None
 
@@ -117,6 +120,21 @@ class DuckLakeSink(Sink):
                 return {}
             raise CommitError(f"{self._output.url}: offsets cannot be read: {error}") from error
 
+    def following(self, job_id: str) -> DuckLakeSink:
+        """Return the sink of a stream's next batch, which uses the same process of the catalog."""
+        sink = copy(self)
+        committed = self._committed
+        sink._output = replace(
+            self._output,
+            ids=JobIds(job_id, None),
+            seen_snapshot=self._output.seen_snapshot if committed is None else committed.number,
+        )
+        sink._part_writer = dataclasses.replace(self._part_writer, job_id=job_id)
+        sink._job_files = replace(self._job_files, job_id=job_id)
+        sink._commit = sink._committed = None
+        self._closes_lake = False
+        return sink
+
     @property
     def outcome_unknown(self) -> bool:
         return self._commit is not None and self._commit.outcome_unknown
@@ -136,7 +154,7 @@ class DuckLakeSink(Sink):
         if self._commit.commit.has_stale_files or is_disk or not self._committed.is_own:
             parts = self._commit.commit.parts if self._committed.is_own else ()
             self._job_files.delete_except({part.path for part in parts})
-        self._lake.close()
+        self._close()
 
     def abort(self) -> None:
         """See `Sink.abort`. All files stay if the catalog cannot be read: they may be committed."""
@@ -145,7 +163,11 @@ class DuckLakeSink(Sink):
         with suppress(LakeError):
             if self._commit is None or not self._is_committed():
                 self._job_files.delete_except(())
-        self._lake.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._closes_lake:
+            self._lake.close()
 
     def _is_committed(self) -> bool:
         if not self._lake.may_exist:

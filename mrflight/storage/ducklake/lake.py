@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -101,6 +102,7 @@ class Lake(Closeable):
         self.is_encrypted = False
         self._options = options
         self._loads_httpfs = False
+        self._in_use = threading.Lock()
         names = ["ducklake", address.extension]
         extensions = [name for name in names if name is not None]
         self._process = LakeProcess(find_interpreter(), extensions)
@@ -120,11 +122,15 @@ class Lake(Closeable):
     def session(
         self, deadline: Deadline = NO_DEADLINE, *, create: bool = False
     ) -> Iterator[LakeSession]:
-        """Attach the catalog for the time of the block.
+        """Attach the catalog for the time of the block, in one thread after the other.
 
         With ``create`` a lake is made if there is none. Raises LakeError, with `is_missing` if
         there is none.
         """
+        with self._in_use:
+            yield from self._attached(deadline, create)
+
+    def _attached(self, deadline: Deadline, create: bool) -> Iterator[LakeSession]:
         self._attach(deadline, create)
         assert self.data_path is not None, "the catalog has told it"
         session = LakeSession(self._process, self.address, self.data_path, deadline)
