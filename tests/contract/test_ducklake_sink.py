@@ -142,6 +142,15 @@ def test_an_overwrite_may_change_columns_and_partitions(sqlite_lake: DuckLake) -
     assert sqlite_lake.read("value, day") == [(0.5, "x")]
 
 
+def test_a_process_that_was_lost_is_started_again(ducklake: DuckLake) -> None:
+    ducklake.run(OLD, job_id="first")
+    sink = ducklake.open(job_id="second")
+    assert isinstance(sink, DuckLakeSink)
+    sink._lake.close()
+    finish(sink, NEW)
+    assert ducklake.read() == OLD + NEW
+
+
 def test_the_commit_names_its_job(sqlite_lake: DuckLake) -> None:
     sqlite_lake.run(NEW, job_id="job-1", app_id="run 1")
     found = sqlite_lake.query(

@@ -31,6 +31,8 @@ META = "__ducklake_metadata_lake"
 BUSY_S = 30.0
 """How long a session waits for other processes that have the file of the catalog open."""
 _MAX_PAUSE_S = 0.2
+_MIN_CALL_S = 1.0
+"""The time for an answer although the deadline has passed."""
 _SECRET_KEYS = {
     "aws_access_key_id": "KEY_ID",
     "aws_secret_access_key": "SECRET",
@@ -38,6 +40,11 @@ _SECRET_KEYS = {
     "aws_token": "SESSION_TOKEN",
     "aws_region": "REGION",
 }
+
+
+def call_timeout_s(deadline: Deadline) -> float:
+    """Return how long an answer is waited for."""
+    return min(CALL_TIMEOUT_S, max(_MIN_CALL_S, deadline.left_s()))
 
 
 class LakeSession:
@@ -61,7 +68,7 @@ class LakeSession:
         if self._process.generation != self._generation:
             raise LakeProcessLostError("the process of the catalog was started again")
         try:
-            return self._process.run(sql, min(CALL_TIMEOUT_S, max(1.0, self._deadline.left_s())))
+            return self._process.run(sql, call_timeout_s(self._deadline))
         except LakeProcessLostError:
             raise
         except LakeError as error:
@@ -101,7 +108,8 @@ class Lake(Closeable):
         self.data_path = data_path
         self.is_encrypted = False
         self._options = options
-        self._loads_httpfs = False
+        self._with_httpfs = 0
+        """The number of the process that has loaded the extension that reads buckets."""
         self._in_use = threading.Lock()
         names = ["ducklake", address.extension]
         extensions = [name for name in names if name is not None]
@@ -146,13 +154,16 @@ class Lake(Closeable):
 
     def _attach(self, deadline: Deadline, create: bool) -> None:
         busy_until = time.monotonic() + min(BUSY_S, deadline.left_s())
+        timeout_s = call_timeout_s(deadline)
         while True:
             try:
                 with suppress(LakeError):  # a session that was cut off has left it attached
-                    self._process.run("DETACH lake")
-                self._process.run(self._attach_statement(create))
+                    self._process.run("DETACH lake", timeout_s)
+                self._process.run(self._attach_statement(create), timeout_s)
                 self._read_data_path()
                 return
+            except LakeProcessLostError:
+                raise
             except LakeError as error:
                 if error.needs_httpfs and not self._has_httpfs():
                     continue
@@ -161,11 +172,12 @@ class Lake(Closeable):
                 time.sleep(random.uniform(0, _MAX_PAUSE_S))
 
     def _has_httpfs(self) -> bool:
-        """Load the extension that reads buckets; return whether it was loaded before."""
-        before, self._loads_httpfs = self._loads_httpfs, True
-        if not before:
-            self._process.load("httpfs")
-        return before
+        """Load the extension that reads buckets; return whether the process had it before."""
+        if self._with_httpfs == self._process.generation:
+            return True
+        self._process.load("httpfs")
+        self._with_httpfs = self._process.generation
+        return False
 
     def _attach_statement(self, create: bool) -> str:
         settings = [f"CREATE_IF_NOT_EXISTS {str(create).lower()}"]
