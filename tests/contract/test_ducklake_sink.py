@@ -197,6 +197,28 @@ def test_an_overwrite_refuses_what_it_has_not_seen(sqlite_lake: DuckLake) -> Non
     assert not sqlite_lake.parts("slow")
 
 
+def test_a_flush_and_a_compaction_are_no_change(sqlite_lake: DuckLake) -> None:
+    """They rewrite the rows of our own tables as well, which go on to work."""
+    offsets = [StreamOffsets("trips", {A: n} if n else {}, {A: n + 1}) for n in range(4)]
+    finish(sqlite_lake.open(job_id="first", app_id="run 1"), OLD, offsets=offsets[0])
+    finish(sqlite_lake.open(job_id="second"), NEW, offsets=offsets[1])
+    sqlite_lake.query(f"INSERT INTO lake.{sqlite_lake.table} VALUES (9, 'z')")
+    slow = sqlite_lake.open("overwrite", "slow")
+    sqlite_lake.query(
+        "CALL ducklake_flush_inlined_data('lake')",
+        "CALL ducklake_merge_adjacent_files('lake')",
+        "CALL ducklake_rewrite_data_files('lake')",
+    )
+    assert sqlite_lake.read() == [*OLD, *NEW, (9, "z")]
+    finish(slow, OLD, offsets=offsets[2])
+    assert sqlite_lake.open(job_id="again", app_id="run 1").was_committed()
+    finish(sqlite_lake.open(job_id="fourth", app_id="run 2"), NEW, offsets=offsets[3])
+    with pytest.raises(StreamMovedError):
+        finish(sqlite_lake.open(job_id="late"), NEW, offsets=offsets[3])
+    assert sqlite_lake.read() == OLD + NEW
+    assert sqlite_lake.open().recorded_offsets("trips") == {A: 4}
+
+
 def test_files_of_a_failed_job_are_removed(sqlite_lake: DuckLake) -> None:
     sink = sqlite_lake.open(job_id="failed")
     written(sink, NEW)

@@ -139,7 +139,7 @@ def changes_between(session: LakeSession, table: LakeTable, newest: int) -> list
 def _touches(changes: str, table_id: int) -> bool:
     """Return whether a list of changes, ``kind:id`` or ``kind:name``, has one of the table.
 
-    A compaction (``merge_adjacent`` and the like) changes no rows.
+    A compaction, or a flush of inlined rows, changes no rows.
     """
     kinds = {
         kind
@@ -147,7 +147,9 @@ def _touches(changes: str, table_id: int) -> bool:
         for kind, separator, what in [each.partition(":")]
         if separator and what == str(table_id)
     }
-    return any(not kind.startswith(("compacted", "merge", "rewrite", "flush")) for kind in kinds)
+    return any(
+        not kind.startswith(("compacted", "merge", "rewrite", "inline_flush")) for kind in kinds
+    )
 
 
 def _columns(session: LakeSession, table_id: int, snapshot: int) -> tuple[LakeColumn, ...]:
