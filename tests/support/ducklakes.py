@@ -30,7 +30,8 @@ from tests.services.postgres import Postgres
 from tests.support.commits import commit_and_cleanup
 from tests.support.outputs import NEW, SCHEMA, Rows, written
 
-KINDS = ("duckdb", "sqlite", "postgres", "s3")
+KINDS = ("duckdb", pytest.param("sqlite", marks=pytest.mark.slow), "postgres", "s3")
+"""Of these the last one has a catalog in SQLite, too."""
 READ_TIMEOUT_S = 60.0
 
 READER = """
