@@ -16,6 +16,7 @@ hopsfs := .services/hopsfs/.installed
 iceberg := .services/iceberg.classpath
 duckdb := .services/duckdb/.installed
 spark := .services/spark/.installed
+ducklake := .services/ducklake/.installed
 validators := .services/validators/.installed
 kuberay := .services/validators/rayjobs.yaml
 wheels := build/wheels/.installed
@@ -54,7 +55,7 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs kafka duckdb iceberg postgres spark chromium promtool validators
+SERVICES ?= minio hdfs hopsfs kafka duckdb iceberg ducklake postgres spark chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
 kafka_file := $(if $(maven),$(kafka))
@@ -62,6 +63,7 @@ hopsfs_file := $(hopsfs)
 duckdb_file := $(duckdb)
 iceberg_file := $(if $(maven),$(iceberg))
 spark_file := $(if $(java),$(spark))
+ducklake_file := $(ducklake)
 validators_file := $(if $(go),$(kuberay))
 # Programs of Debian, which only root can install; elsewhere tests say which package has them.
 apt := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
@@ -109,6 +111,13 @@ $(spark): tests/services/spark.txt
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
+# The extensions of DuckDB on PyPI are for an older DuckDB than the one that mrflight is tested with.
+$(ducklake): tests/services/ducklake.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 # Linters and schemas for the files of deploy/. The schema of a RayJob is in the Go module of KubeRay.
 $(validators): tests/services/validators.txt
 	mkdir -p $(@D)
@@ -131,7 +140,7 @@ apt-chromium apt-postgresql apt-prometheus: apt-%: | apt-update
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(kafka_file) $(duckdb_file) $(iceberg_file) $(postgres_file) $(chromium_file) $(promtool_file))
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(kafka_file) $(duckdb_file) $(iceberg_file) $(ducklake_file) $(postgres_file) $(chromium_file) $(promtool_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else

@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.services.building",
     "tests.services.fixtures",
     "tests.support.lakes",
+    "tests.support.ducklakes",
     "tests.support.places",
     "tests.support.schedule",
     "tests.support.warm_fork_servers",

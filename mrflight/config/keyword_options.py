@@ -59,3 +59,4 @@ class OutputOptions(DeltaOptions, total=False):
     catalog: str | None
     warehouse: str | None
     catalog_options: Mapping[str, str] | None
+    data_path: str | None

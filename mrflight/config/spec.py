@@ -19,11 +19,13 @@ from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg", "ducklake"]
 MessageFormat = Literal["avro", "protobuf", "raw"]
 """The formats that only messages have; they may have some of files, too."""
 
-OutputFormat = Literal["delta", "parquet", "csv", "arrow", "iceberg"]
+OutputFormat = Literal["delta", "parquet", "csv", "arrow", "iceberg", "ducklake"]
+CATALOG_FORMATS = ("iceberg", "ducklake")
+"""The formats whose tables have a name in a catalog, and not a path."""
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -123,14 +125,15 @@ class InputSpec(_Section, frozen=True):
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None
-    """The version of a Delta table, or the snapshot of an Iceberg table, to read; by default the
+    """The version of a Delta table, or the snapshot of another table, to read; by default the
     newest."""
     timestamp: datetime | None = None
-    """Reads the version of a Delta or Iceberg table that was the newest at this time."""
+    """Reads the version of a table that was the newest at this time."""
     catalog: str | None = None
-    """The URI of the catalog of an Iceberg table, or a reference to a secret that has it."""
+    """The URI of the catalog of an Iceberg or DuckLake table, or a reference to a secret that has
+    it."""
     warehouse: str | None = None
-    """The warehouse of the catalog, if it needs one."""
+    """The warehouse of an Iceberg catalog, if it needs one."""
     catalog_options: dict[str, str] = {}
     """Further properties of the catalog. Values may be references to secrets."""
     sample: float = 1.0
@@ -142,7 +145,7 @@ class InputSpec(_Section, frozen=True):
     @property
     def in_catalog(self) -> bool:
         """True if its path is the name of a table in a catalog."""
-        return self.format == "iceberg"
+        return self.format in CATALOG_FORMATS
 
     @property
     def paths(self) -> list[str]:
@@ -267,11 +270,14 @@ class OutputSection(_Section, frozen=True):
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
     catalog: str | None = None
-    """The URI of the catalog of an Iceberg table, or a reference to a secret that has it."""
+    """The URI of the catalog of an Iceberg or DuckLake table, or a reference to a secret that has
+    it."""
     warehouse: str | None = None
-    """The warehouse of the catalog, if it needs one: a path or a URL."""
+    """The warehouse of an Iceberg catalog, if it needs one: a path or a URL."""
     catalog_options: dict[str, str] = {}
     """Further properties of the catalog. Values may be references to secrets."""
+    data_path: str | None = None
+    """The folder of the files of a new DuckLake."""
 
     def __repr__(self) -> str:
         return _without_userinfo(self)
@@ -279,13 +285,13 @@ class OutputSection(_Section, frozen=True):
     @property
     def in_catalog(self) -> bool:
         """True if ``table`` is the name of a table in a catalog, and not a path."""
-        return self.format == "iceberg"
+        return self.format in CATALOG_FORMATS
 
     @property
     def paths(self) -> list[str]:
         """The paths that are written, as far as the job file names them."""
         if self.in_catalog:
-            return [] if self.warehouse is None else [self.warehouse]
+            return [*filter(None, (self.warehouse, self.data_path))]
         return [self.table]
 
 

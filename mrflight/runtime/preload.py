@@ -125,11 +125,13 @@ def _only_sums(spec: JobSpec) -> bool:
 
 
 def _sink(spec: JobSpec) -> str:
-    return spec.output.format if spec.output.format in ("delta", "iceberg") else "folder"
+    return (
+        spec.output.format if spec.output.format in ("delta", "iceberg", "ducklake") else "folder"
+    )
 
 
 def _encoder(spec: JobSpec) -> str:
-    is_parquet = spec.output.format in ("delta", "parquet", "iceberg")
+    is_parquet = spec.output.format in ("delta", "parquet", "iceberg", "ducklake")
     return "parquet_encoder" if is_parquet else "encoders"
 
 

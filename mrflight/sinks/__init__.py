@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mrflight.config.secret_options import USERINFO
-from mrflight.config.spec import OutputSection
+from mrflight.config.spec import CATALOG_FORMATS, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate
+
+TABLE_FORMATS = ("delta", *CATALOG_FORMATS)
+"""The formats of tables with a schema of their own, which columns can be added to."""
+PARQUET_FORMATS = (*TABLE_FORMATS, "parquet")
+"""The formats whose part files are Parquet."""
 
 
 def open_sink(
@@ -32,6 +37,10 @@ def open_sink(
         from mrflight.sinks.iceberg.sink import IcebergSink
 
         return IcebergSink(spec, base, options, job_id, app_id)
+    if spec.format == "ducklake":
+        from mrflight.sinks.ducklake.sink import DuckLakeSink
+
+        return DuckLakeSink(spec, base, options, job_id, app_id)
     location = locate(spec.table, base, options)
     if spec.mode == "merge":
         from mrflight.sinks.delta.merge_sink import MergeSink
@@ -60,13 +69,22 @@ def _check(spec: OutputSection) -> None:
             raise OutputError(
                 f"output.partition_by must not name {column!r} more than once; remove one"
             )
-    if spec.compression is not None and spec.format not in ("delta", "parquet", "iceberg"):
+    if spec.compression is not None and spec.format not in PARQUET_FORMATS:
         raise OutputError(
             f"output.compression: {spec.format} files are not compressed; leave it out, or use "
-            "delta, iceberg or parquet"
+            "delta, iceberg, ducklake or parquet"
         )
     _check_catalog(spec)
     _check_evolution(spec)
+
+
+_CATALOG_KEYS = {
+    "catalog": CATALOG_FORMATS,
+    "warehouse": ("iceberg",),
+    "catalog_options": ("iceberg",),
+    "data_path": ("ducklake",),
+}
+"""The keys of ``[output]`` that are for tables in a catalog, and for which formats."""
 
 
 def _check_catalog(spec: OutputSection) -> None:
@@ -75,26 +93,29 @@ def _check_catalog(spec: OutputSection) -> None:
             f"output.mode: merge is for Delta tables, and the format is {spec.format}; use append "
             "or overwrite"
         )
-    keys = {"catalog": spec.catalog, "warehouse": spec.warehouse}
-    for key, value in {**keys, "catalog_options": spec.catalog_options or None}.items():
-        if value is not None and not spec.in_catalog:
+    for key, formats in _CATALOG_KEYS.items():
+        if getattr(spec, key) and spec.format not in formats:
             raise OutputError(
                 f"output.{key} is for tables in a catalog, and the format is {spec.format}; leave "
-                'it out, or set output.format to "iceberg"'
+                f"it out, or set output.format to {' or '.join(map(repr, formats))}"
             )
+    if spec.format == "ducklake" and not spec.catalog:
+        raise OutputError(
+            "output.catalog is missing; a DuckLake table is in a catalog: write catalog = "
+            '"duckdb:///lake.db", or the URL of another one'
+        )
 
 
 def _check_evolution(spec: OutputSection) -> None:
-    has_schema = spec.format == "delta" or spec.in_catalog
-    if spec.schema == "fixed" or (has_schema and spec.mode == "append"):
+    if spec.schema == "fixed" or (spec.format in TABLE_FORMATS and spec.mode == "append"):
         return
-    if not has_schema:
+    if spec.format not in TABLE_FORMATS:
         reason = f"a folder of {spec.format} files has no schema that columns are added to"
     elif spec.mode == "overwrite":
         reason = "overwrite takes the schema of the result anyway"
     else:
         reason = f"the mode is {spec.mode}"
     raise OutputError(
-        f"output.schema: evolve is for mode append on Delta and Iceberg tables, and {reason}; "
-        "leave it out"
+        "output.schema: evolve is for mode append on Delta, Iceberg and DuckLake tables, and "
+        f"{reason}; leave it out"
     )

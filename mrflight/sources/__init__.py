@@ -50,6 +50,12 @@ def open_source(
 
         opened = open_available if spec.batch is None else open_batch
         return _select_filtered(opened(name, before_filter(spec), base), name, spec)
+    if spec.format == "ducklake":
+        from mrflight.sources.ducklake_source import open_ducklake
+
+        _check_only_for_files(name, spec)
+        source = open_ducklake(name, before_filter(spec), base, options, split_bytes)
+        return _as_selected(source, spec)
     if spec.format == "iceberg":
         from mrflight.sources.iceberg_source import open_iceberg
 
@@ -213,21 +219,21 @@ def _check_sections(found: FoundInput) -> None:
 
 
 def _check_only_for_files(name: str, spec: InputSpec) -> None:
-    """Raise JobFileError for settings of an Iceberg table that only files have."""
+    """Raise JobFileError for settings of a table in a catalog that only files have."""
     unset = InputSpec()
     for key in ("types", "csv", "json", "bad_rows", "schema", "hive"):
         if getattr(spec, key) != getattr(unset, key):
             raise JobFileError(
-                f"inputs.{name}.{key} is only for files, and an Iceberg table has columns of its "
-                "own; leave it out"
+                f"inputs.{name}.{key} is only for files, and a table in a catalog has columns of "
+                "its own; leave it out"
             )
 
 
 def _check_no_catalog(name: str, spec: InputSpec) -> None:
     if spec.catalog is not None or spec.warehouse is not None or spec.catalog_options:
         raise JobFileError(
-            f"inputs.{name}.catalog is only for Iceberg tables; set inputs.{name}.format to "
-            "'iceberg', or leave it out"
+            f"inputs.{name}.catalog is only for Iceberg and DuckLake tables; set "
+            f"inputs.{name}.format to 'iceberg' or 'ducklake', or leave it out"
         )
 
 

@@ -21,6 +21,7 @@ SERVICES = (
     "kafka",
     "duckdb",
     "iceberg",
+    "ducklake",
     "postgres",
     "spark",
     "validators",
@@ -36,6 +37,8 @@ PLACES = {"s3": "minio", "hdfs": "hdfs"}
 
 LAKES = {"postgres": "postgres", "rest": "iceberg", "s3": "minio"}
 """The parameters of the fixture `lake`."""
+DUCKLAKES = {"postgres": "postgres", "s3": "minio"}
+"""The parameters of the fixture `ducklake`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,6 +67,8 @@ def services_of(items: Iterable[pytest.Item]) -> list[str]:
             needed.add(PLACES[spec.params["place"]])
         if spec is not None and spec.params.get("lake") in LAKES:
             needed.add(LAKES[spec.params["lake"]])
+        if spec is not None and spec.params.get("ducklake") in DUCKLAKES:
+            needed.add(DUCKLAKES[spec.params["ducklake"]])
     return sorted(needed)
 
 

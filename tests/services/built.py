@@ -13,6 +13,7 @@ ICEBERG_CLASS_PATH = CACHE / "iceberg.classpath"
 DUCKDB_PYTHON = CACHE / "duckdb" / "bin" / "python"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
+DUCKLAKE_PYTHON = CACHE / "ducklake" / "bin" / "python"
 VALIDATORS = CACHE / "validators"
 
 
@@ -70,6 +71,13 @@ def spark_python() -> Path:
     if not (CACHE / "spark" / ".installed").exists():
         _ask_for("PySpark", "")
     return SPARK_PYTHON
+
+
+def ducklake_python() -> Path:
+    """Return the Python of the environment whose DuckDB has the ducklake extension."""
+    if not (CACHE / "ducklake" / ".installed").exists():
+        _ask_for("the environment of DuckLake", "")
+    return DUCKLAKE_PYTHON
 
 
 def validators() -> Path:

@@ -15,6 +15,7 @@ from tests.services.built import (
     NotBuiltError,
     debian_program,
     duckdb_python,
+    ducklake_python,
     hdfs_class_path,
     hopsfs_python,
     iceberg_class_path,
@@ -193,3 +194,11 @@ def iceberg_rest(needs_iceberg: None) -> Iterator[IcebergRest]:
     """For tests that leave it running, each with a namespace of its own."""
     with running_iceberg_rest() as catalog:
         yield catalog
+
+
+def needs_ducklake() -> Path:
+    """Return the Python whose DuckDB has the ducklake extension; skip the test without it."""
+    try:
+        return ducklake_python()
+    except NotBuiltError as error:
+        pytest.skip(str(error))

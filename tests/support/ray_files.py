@@ -68,6 +68,7 @@ WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 
 LEFT_OUT = {
     "integration/test_secured_cluster.py": "is about the servers of a standing cluster",
+    "fault/test_ducklake_commits.py": "ends processes that are not on Ray",
     "contract/test_hopsfs_client.py": "has a Python of its own, without Ray",
     "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
     "fault/test_killed_fork_server.py": FORKED,

@@ -36,6 +36,7 @@ ROOMS = [
     "sinks.folder",
     "sinks.delta",
     "sinks.iceberg",
+    "sinks.ducklake",
     "sinks",
     "tasks.operators",
     "tasks",

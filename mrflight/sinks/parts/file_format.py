@@ -33,7 +33,7 @@ class FileFormat(msgspec.Struct, frozen=True):
 
     @property
     def suffix(self) -> str:
-        return "parquet" if self.format in ("delta", "iceberg") else self.format
+        return "parquet" if self.format in ("delta", "iceberg", "ducklake") else self.format
 
     @property
     def keeps_partition_columns(self) -> bool:
