@@ -12,6 +12,7 @@ from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.iceberg.commit import MAX_UNANSWERED
+from mrflight.sinks.iceberg.table import TableInCatalog
 from tests.support.commits import commit_and_cleanup
 from tests.support.lakes import Lake, Mode
 from tests.support.outputs import NEW, OLD, SCHEMA, Rows, finish, written
@@ -78,6 +79,21 @@ def test_appends_at_the_same_time_keep_all_rows(lake: Lake) -> None:
     for sink, of_job in zip(sinks, rows, strict=True):  # each has seen that there is no table
         finish(sink, of_job)
     assert lake.rows() == sorted([row for of_job in rows for row in of_job], key=repr)
+
+
+def test_a_table_that_is_created_as_another_job_begins(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = TableInCatalog.stage
+
+    def staged(table: TableInCatalog, location: str | None = None) -> Any:
+        monkeypatch.undo()
+        run(lake, OLD, job_id="faster")
+        return stage(table, location)
+
+    monkeypatch.setattr(TableInCatalog, "stage", staged)
+    finish(lake.open("append"), NEW)
+    assert lake.rows() == sorted([*OLD, *NEW], key=repr)
 
 
 def test_an_overwrite_does_not_remove_what_it_has_not_seen(lake: Lake) -> None:

@@ -54,9 +54,9 @@ class IcebergSink(Sink):
         """Look at the table; raise OutputError if the job cannot write to it."""
         address = CatalogAddress.of("output", spec, base, options)
         table = TableInCatalog(address, parse_table_name(spec.table, "output.table"))
-        handle = table.load()
-        metadata = (table.stage() if handle is None else handle).metadata
-        existing = None if handle is None else metadata
+        handle, exists = table.load_or_stage()
+        metadata = handle.metadata
+        existing = metadata if exists else None
         location = address.location(data_folder(metadata))
         self._committed: int | None = None
         if existing is not None and app_id is not None:  # a new id cannot be committed yet

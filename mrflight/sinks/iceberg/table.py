@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mrflight.errors import OutputError
+from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.commit.commit_guard import random_backoff
 from mrflight.sinks.iceberg.schema import iceberg_type
 from mrflight.sinks.parts.field_ids import FieldIds
 from mrflight.storage.iceberg import CatalogAddress, catalog_errors
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+log = logging.getLogger(__name__)
+
 MAX_FORMAT_VERSION = 2
+
+MAX_STAGES = 5
+"""The number of tries to begin a table while other jobs create it."""
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
 """With retries, pyiceberg (0.12) commits an append again on whatever is there by then, also if
@@ -92,6 +99,23 @@ class TableInCatalog:
 
         with catalog_errors(f"the Iceberg table {self.url} cannot be created"):
             return run_interruptibly(stage)
+
+    def load_or_stage(self) -> tuple[Table, bool]:
+        """Return the table and True, or the table as it would be created and False.
+
+        Another job may create the table, or its namespace, in the same moment.
+        """
+        for tries in range(MAX_STAGES):
+            if (table := self.load()) is not None:
+                return table, True
+            try:
+                return self.stage(), False
+            except CommitError as error:
+                if tries == MAX_STAGES - 1:
+                    raise
+                log.info("the table is looked up again: %s", error)
+                random_backoff()
+        raise AssertionError("the last try returns or raises")
 
     def _create_namespace(self) -> None:
         """Create the namespace; another job may do so in the same moment."""
