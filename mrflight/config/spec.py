@@ -108,9 +108,14 @@ class InputSpec(_Section, frozen=True):
         return _without_userinfo(self)
 
     @property
+    def in_catalog(self) -> bool:
+        """True if its path is the name of a table in a catalog."""
+        return self.format in CATALOG_FORMATS
+
+    @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files, or if a catalog knows them."""
-        if self.path is None or self.format in CATALOG_FORMATS:
+        """The paths of its files; none if it has no files, or if a catalog tells them."""
+        if self.path is None or self.in_catalog:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -238,9 +243,16 @@ class OutputSection(_Section, frozen=True):
         return _without_userinfo(self)
 
     @property
-    def folder(self) -> str | None:
-        """The path or URL of the table's folder; None if only a catalog knows it."""
-        return None if self.format in CATALOG_FORMATS else self.table
+    def in_catalog(self) -> bool:
+        """True if ``table`` is the name of a table in a catalog, and not a path."""
+        return self.format in CATALOG_FORMATS
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are written, as far as the job file names them."""
+        if self.in_catalog:
+            return [] if self.data_path is None else [self.data_path]
+        return [self.table]
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -378,8 +390,8 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        output = (self.output.folder or self.output.data_path) if self.has_output else None
-        return [*read, *filter(None, (*folders, output))]
+        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
+        return [*read, *written]
 
     @property
     def has_output(self) -> bool:

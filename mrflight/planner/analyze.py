@@ -45,8 +45,8 @@ def analyze(
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
-    if spec.output.folder is not None:
-        output = locate(spec.output.folder, folder, spec.storage)
+    if not spec.output.in_catalog:
+        output = locate(spec.output.table, folder, spec.storage)
         _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
@@ -246,9 +246,9 @@ def _check_bad_rows_apart(spec: JobSpec, folder: Path, plan: JobPlan) -> None:
                 continue
             written = _Written(f"{stage.section}inputs.{name}.bad_rows", source.bad_rows.folder)
             _check_apart(written, folder, plan)
-            if not spec.has_output or spec.output.folder is None:
+            if not spec.has_output or spec.output.in_catalog:
                 continue
-            output = locate(spec.output.folder, folder, spec.storage)
+            output = locate(spec.output.table, folder, spec.storage)
             bad = written.location
             if bad.is_same(output) or bad.lies_in(output) or output.lies_in(bad):
                 raise JobFileError(

@@ -22,7 +22,6 @@ from mrflight.scheduler.job_events import job_planned
 from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
 from mrflight.scheduler.task_set import TaskSetSpec
-from mrflight.storage.output_url import output_url
 from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.signals import Interrupts
 from mrflight.units import format_count
@@ -105,9 +104,10 @@ class _CommittedJob:
     def _analyze(self) -> tuple[JobPlan, Sink]:
         """Look at the inputs and the output, and plan the job."""
         from mrflight.planner.analyze import analyze
+        from mrflight.sinks import output_url
 
         job = self._job
-        self._metrics.table = output_url(self._spec, job.folder)
+        self._metrics.table = output_url(self._spec.output, job.folder, self._spec.storage)
         workers = self._runner.workers
         plan, sink = self._deadline.run(
             partial(analyze, self._spec, job.folder, self._metrics.job_id, workers, self._memory),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mrflight.config.secret_options import USERINFO
 from mrflight.config.spec import CATALOG_FORMATS, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Sink
@@ -48,6 +49,13 @@ def open_sink(
     from mrflight.sinks.folder.sink import FolderSink
 
     return FolderSink(location, spec, job_id, app_id)
+
+
+def output_url(spec: OutputSection, base: Path, options: Mapping[str, str]) -> str:
+    """Return the URL of the output for messages, without secrets."""
+    if not spec.in_catalog:
+        return locate(spec.table, base, options).url
+    return f"{spec.table} in {USERINFO.sub('', spec.catalog or '')}"
 
 
 def _check(spec: OutputSection) -> None:

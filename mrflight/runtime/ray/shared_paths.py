@@ -210,12 +210,9 @@ def _written(spec: JobSpec) -> Iterator[tuple[str, str]]:
     for key, each in _inputs(spec):
         if each.bad_rows_folder is not None:
             yield f"{key}.bad_rows", each.bad_rows_folder
-    if not spec.has_output:
-        return
-    if spec.output.folder is not None:
-        yield "output.table", spec.output.folder
-    elif spec.output.data_path is not None:
-        yield "output.data_path", spec.output.data_path
+    if spec.has_output:
+        key = "output.data_path" if spec.output.in_catalog else "output.table"
+        yield from ((key, path) for path in spec.output.paths)
 
 
 def _inputs(spec: JobSpec) -> Iterator[tuple[str, InputSpec]]:
