@@ -49,7 +49,8 @@ def _explain(spec: JobSpec, folder: Path, settings: RunSettings) -> list[str]:
         return format_plan(spec, plan, settings)
     plan, sink = analyze(*job)
     _check_functions(plan)
-    output = labelled(_output(spec.output, output_url(spec.output, folder, spec.storage)))
+    url = output_url(spec.output, folder, spec.storage)
+    output = labelled(_output(spec.output, url))
     if sink.was_committed():
         output += labelled([("  committed", f"run {spec.job.run_id!r}; there is nothing to do")])
     return [*format_plan(spec, plan, settings), *output]
