@@ -437,6 +437,11 @@ class JobSpec(_Section, frozen=True):
         return [*read, *filter(None, warehouses), *written]
 
     @property
+    def is_live(self) -> bool:
+        """True if it is a stream whose events can be read before they are committed."""
+        return self.stream is not None and self.stream.live
+
+    @property
     def has_output(self) -> bool:
         """Whether the result is written, and not read by another stage or by the caller."""
         return self.output != NO_OUTPUT

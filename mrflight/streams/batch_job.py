@@ -82,6 +82,11 @@ class BatchJobs:
         self._schema: pa.Schema | None = None
         """The schema of the events, once a batch has found it out."""
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the events, once a batch has found it out."""
+        return self._schema
+
     def write(self, ranges: tuple[OffsetRange, ...], sink: Sink, job_id: str) -> WrittenBatch:
         """Read the events of some ranges, and write part files for a sink of this job id.
 

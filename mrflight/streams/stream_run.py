@@ -28,6 +28,7 @@ from mrflight.streams.topic_positions import Position, TopicPositions
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
     from mrflight.sources.kafka.offset_range import OffsetRange
+    from mrflight.streams.live_tail import LiveTail
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class StreamRun:
         self._size = EventSize()
         self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
         self._sink: Sink | None = None
+        self._live: LiveTail | None = None
         self._ends: Position | None = None
         """The ends at which a bounded stream stops."""
         self._refreshed_at = time.monotonic()
@@ -83,6 +85,8 @@ class StreamRun:
             self._committer = stack.enter_context(
                 Committer(self._settings, self._positions, self._dead_letters(), self._committed)
             )
+            if self._settings.is_live:
+                self._live = stack.enter_context(self._live_tail())
             while True:
                 try:
                     self._run()
@@ -95,6 +99,13 @@ class StreamRun:
                     if self._stopping.wait(pause_s):
                         return
                 self._sink = None
+
+    def _live_tail(self) -> LiveTail:
+        from mrflight.streams.live_tail import LiveTail
+
+        job = self._job
+        table = locate(job.spec.output.table, job.folder, job.spec.storage)
+        return LiveTail(job, self._settings, self._positions, table, lambda: self._batches.schema)
 
     def _dead_letters(self) -> DeadLetters | None:
         if self._settings.dead_letter is None:
@@ -150,6 +161,8 @@ class StreamRun:
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
             self._progress.lag = count
+            if self._live is not None:
+                self._live.follow(position)
             is_due = first_seen is not None and self._is_due(first_seen)
             if count and (count >= most or is_due or self._ends is not None):
                 return cut_batch(position, ends, most)
@@ -187,6 +200,8 @@ class StreamRun:
 
     def _committed(self, batch: CommittedBatch) -> None:
         self._moves = 0
+        if self._live is not None:
+            self._live.committed()
         self._progress.committed(batch)
 
     def _stand_by(self, error: StreamMovedError) -> None:

@@ -91,7 +91,9 @@ def _near_data_server(
     membership = Membership(store, metadata)
     memory = stack.enter_context(SharedMemory())
     rules = StreamRules(stack.enter_context(IdleStreams(_WAIT_S)))
-    server = DataServer(Listening(at), store, membership, memory, rules)
+    server = DataServer(
+        Listening(at), store, membership, memory, rules, Tails(TailStore(2**20), rules)
+    )
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     membership.join(location)
     return NearDataServer(location, store, membership, server)
