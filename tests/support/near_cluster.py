@@ -14,9 +14,11 @@ from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
+from mrflight.servers.tails import Tails
 
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.store.tail_store import TailStore
 from mrflight.system.scratch import ScratchFolder
 
 _WAIT_S = 20.0
