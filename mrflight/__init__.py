@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mrflight.config.declared_functions import udaf, udf
     from mrflight.config.identity import Identity
     from mrflight.errors import MrflightError
-    from mrflight.frontend.api import partition_ids, read_table, run
+    from mrflight.frontend.api import fresh_token, partition_ids, read_table, run
     from mrflight.frontend.dataset import Dataset
     from mrflight.frontend.expressions import col, lit
     from mrflight.frontend.query import sql
@@ -34,6 +34,7 @@ __all__ = [
     "ShuffleWriter",
     "col",
     "connect",
+    "fresh_token",
     "lit",
     "partition_ids",
     "read",
@@ -55,6 +56,7 @@ _HOME = {
     "ShuffleWriter": "mrflight.shuffle.client.writer",
     "col": "mrflight.frontend.expressions",
     "connect": "mrflight.shuffle.client.cluster",
+    "fresh_token": "mrflight.frontend.api",
     "lit": "mrflight.frontend.expressions",
     "partition_ids": "mrflight.frontend.api",
     "read": "mrflight.frontend.read",

@@ -86,7 +86,8 @@ def read_table(
     are read again. The call waits up to ``wait`` seconds for these, and for a tail that was lost.
     This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
-    TailError if fresh rows cannot be read, and JobFileError for an option that the store does not have, or a version of other files.
+    TailError if fresh rows cannot be read, and JobFileError for an option that the store does not
+    have, or a version of other files.
     """
     from mrflight.config.spec import InputSpec
     from mrflight.sources.table_rows import read_rows

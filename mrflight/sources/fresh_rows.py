@@ -128,6 +128,10 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
         reached[tail.file.stream] = tail.since | tail.rows.watermark
     token = FreshToken(version, reached)
     _check_reached(token, wanted)
+    if wanted.as_of is not None and any(
+        reached.get(stream) != offsets for stream, offsets in wanted.as_of.streams.items()
+    ):
+        raise TailTrimmedError("the stream has ended, and with it its tail")
     return FreshVersion(version, tails, token)
 
 

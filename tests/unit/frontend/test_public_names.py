@@ -24,6 +24,7 @@ NAMES = [
     "ShuffleWriter",
     "col",
     "connect",
+    "fresh_token",
     "lit",
     "partition_ids",
     "read",
