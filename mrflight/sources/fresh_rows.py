@@ -18,10 +18,12 @@ from mrflight.errors import (
     CommitError,
     DeadlineExceededError,
     InputError,
+    JobFileError,
     MrflightError,
     ServerUnavailableError,
     TailBehindError,
     TailError,
+    TailNotFoundError,
     TailTrimmedError,
 )
 from mrflight.shuffle.client.tail_client import TailClient, TailRows
@@ -147,8 +149,11 @@ def _read_tail(
         max(0.0, min(deadline - time.monotonic(), MAX_WAIT_S)),
         wanted.pin_s,
     )
-    with TailClient(file.server) as client:
-        return FreshTail(file, since, client.read(request))
+    try:
+        with TailClient(file.server) as client:
+            return FreshTail(file, since, client.read(request))
+    except JobFileError as error:  # the token went with the stream that wrote it
+        raise TailNotFoundError(f"the stream {file.stream!r} does not run here: {error}") from error
 
 
 def _recorded(root: Location, version: int) -> Recorded:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import psutil
 import pyarrow as pa
 
 import mrflight
-from tests.support.ingest_job import INGEST, Stream, await_true, numbered
+from tests.support.ingest_job import INGEST, Stream, await_true, ingest, numbered
 from tests.support.running_command import running_command
 
 
@@ -33,18 +31,25 @@ def tail_file(stream: Stream) -> Path:
 
 
 @contextmanager
-def live_stream(stream: Stream, **sections: str) -> Iterator[Any]:
-    """A live stream that has committed its first events, those of producer 0."""
-    sections["stream"] = "live = true\n" + sections.get("stream", "")
-    job = stream.write_job(**sections)
+def live_stream(
+    stream: Stream, commit: str = "200 ms", ends: int = 0, **sections: str
+) -> Iterator[Any]:
+    """A live stream, of whose table the first version has 10 events of producer 0.
+
+    ``ends``: its exit code.
+    """
     stream.produce(numbered(0, range(10)), partition=0)
+    run = ingest(stream.write_job(**sections))
+    assert run.code == 0, run.stderr
+    lines = "live = true\n" + sections.pop("stream", "")
+    job = stream.write_job(stream=lines, **sections)
+    job.write_text(job.read_text().replace('commit = "100 ms"', f'commit = "{commit}"'))
     with running_command([*INGEST, str(job), "--json"]) as process:
         await_true(tail_file(stream).exists, "the tail can be read")
         yield process
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate()
-        assert process.returncode == 0, stderr
+        assert process.returncode == ends, stderr
 
 
 def check_prefixes(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
@@ -104,28 +109,56 @@ def reading(stream: Stream, readers: int = 2) -> Iterator[list[Reader]]:
             raise each.error
 
 
-def kill_feeder(process: Any) -> None:
-    """Kill the worker that feeds the tail: the one whose task never ends."""
-    _kill(process, _feeder)
+def kill_workers(process: Any, stream: Stream) -> None:
+    """Kill the workers that read from Kafka, among them the one that feeds the tail."""
+    port = stream.kafka.port
+    killed = 0
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if any(link.raddr and link.raddr.port == port for link in each.net_connections("tcp")):
+                each.send_signal(signal.SIGKILL)
+                killed += 1
+    assert killed, "no worker reads from the broker"
 
 
-def kill_tail_server(stream: Stream) -> None:
+def kill_tail_server(process: Any, stream: Stream) -> None:
     """Kill the data server that has the tail."""
     socket = json.loads(tail_file(stream).read_text())["location"].removeprefix("grpc+unix://")
-    for each in psutil.net_connections("unix"):
-        if each.laddr == socket and each.pid and each.status in ("NONE", "LISTEN"):
-            os.kill(each.pid, signal.SIGKILL)
-            return
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if any(link.laddr == socket for link in each.net_connections("unix")):
+                each.send_signal(signal.SIGKILL)
+                return
     raise AssertionError(f"nothing listens at {socket}")
 
 
-def _kill(process: Any, find: Any) -> None:
-    os.kill(find(process.pid), signal.SIGKILL)
+def fresh_to(sent: Producers, **more: Any) -> pa.Table:
+    """Read the table with all that was sent."""
+    return fresh(sent.stream, at_least=sent.offsets, **more)
 
 
-def _feeder(driver: int) -> int:
-    """Return the process below the driver that has a consumer's threads and a socket to a broker."""
-    raise NotImplementedError
+class Producers:
+    """Producers that number their events, each of them for a partition of its own."""
+
+    def __init__(self, stream: Stream, count: int) -> None:
+        self.stream = stream
+        self.sent = {0: 10} | dict.fromkeys(range(1, count + 1), 0)
+
+    def send(self, more: int) -> None:
+        """Send more events of each producer but the first, whose events are committed."""
+        for who in self.sent:
+            if who:
+                numbers = range(self.sent[who], self.sent[who] + more)
+                self.stream.produce(numbered(who, numbers), partition=who % 3)
+                self.sent[who] += more
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """The ends of the partitions that have events."""
+        found = Counter[str]()
+        for who, count in self.sent.items():
+            found[f"{self.stream.topic}/{who % 3}"] += count
+        return dict(found)
 
 
 def await_reads(readers: list[Reader], more: int) -> None:
@@ -137,10 +170,3 @@ def await_reads(readers: list[Reader], more: int) -> None:
         ),
         f"each reader has read {more} times",
     )
-
-
-def timed(check: Any) -> float:
-    """Return how long it takes until something is true."""
-    began = time.monotonic()
-    await_true(check, "it is true")
-    return time.monotonic() - began
