@@ -129,6 +129,8 @@ class InputSpec(_Section, frozen=True):
     newest."""
     timestamp: datetime | None = None
     """Reads the version of a table that was the newest at this time."""
+    fresh: bool = False
+    """True if the rows of live streams that a Delta table does not have yet are read as well."""
     catalog: str | None = None
     """The URI of the catalog of an Iceberg or DuckLake table, or a reference to a secret that has
     it."""

@@ -39,6 +39,10 @@ def open_source(
     InputError and its subclasses, and StoreError.
     """
     _check_columns(name, spec)
+    if spec.fresh:
+        from mrflight.sources.fresh_source import open_fresh
+
+        return open_fresh(name, spec, base, options, split_bytes)
     if spec.frame is not None:
         from mrflight.sources.frame_source import open_frame
 

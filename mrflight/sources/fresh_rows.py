@@ -31,7 +31,7 @@ from mrflight.shuffle.wire.tail_protocol import MAX_WAIT_S, TailRead
 from mrflight.sources.fresh_token import AtLeast, FreshToken, offsets_wanted, short_name
 from mrflight.sources.schema_check import cast_batch
 from mrflight.storage import Location
-from mrflight.storage.delta import open_table
+from mrflight.storage.delta import delta_errors, open_table
 from mrflight.storage.delta_transactions import read_transactions
 from mrflight.storage.tail_file import TailFile, read_tail_files
 
@@ -122,8 +122,9 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
     files = read_tail_files(root)
     if files is None:
         raise TailBehindError("the place of a tail is just being written")
-    version = open_table(root).version() if wanted.as_of is None else wanted.as_of.version
-    recorded = _recorded(root, version)
+    with delta_errors(f"{root.url} cannot be read"):
+        version = open_table(root).version() if wanted.as_of is None else wanted.as_of.version
+        recorded = _recorded(root, version)
     tails = [_read_tail(file, recorded.get(file.stream, {}), wanted, deadline) for file in files]
     reached = {stream: dict(offsets) for stream, offsets in recorded.items()}
     for tail in tails:

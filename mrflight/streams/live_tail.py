@@ -146,6 +146,7 @@ class LiveTail(Closeable):
             self._schema(),
             chained(input_maps(spec, name, str(self._job.folder))),
             starts,
+            frozenset(recorded),
             names,
             self._server,
             self._name,

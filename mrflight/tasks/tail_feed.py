@@ -44,6 +44,8 @@ class TailFeed(msgspec.Struct, frozen=True):
     row_map: RowMap | None
     starts: Mapping[Partition, int]
     """Where each partition begins that the tail does not have yet."""
+    recorded: frozenset[str]
+    """The names of those of which the table has recorded an offset."""
     names: Mapping[Partition, str]
     server: Endpoint
     tail: str
@@ -68,6 +70,7 @@ def run_feed(feed: TailFeed) -> None:
             feed.tail,
             feed.epoch,
             {feed.names[each]: start for each, start in feed.starts.items()},
+            sorted(feed.recorded),
             {feed.names[each]: end for each, end in ends.items()},
         )
         _Feeder(feed, client, follower).run(client.open(request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 import deltalake
 import pyarrow.compute as pc
 import pytest
+from pyarrow import flight
 
 import mrflight
-from mrflight.errors import InputError, TailBehindError, TailError
+from mrflight.errors import InputError, JobFileError, TailBehindError, TailError
 from tests.services.kafka import Kafka
 from tests.support.fresh_reads import (
     Producers,
@@ -26,7 +28,7 @@ from tests.support.fresh_reads import (
     reading,
     tail_file,
 )
-from tests.support.ingest_job import Stream, await_true, ingest, numbered
+from tests.support.ingest_job import Stream, await_true, ended, ingest, numbered
 
 PARTITIONS = 3
 NEVER = "1 h"
@@ -161,3 +163,57 @@ def test_a_stream_that_was_killed_is_not_silently_read_without_its_tail(stream: 
 def test_what_is_not_a_token_is_refused(stream: Stream) -> None:
     with pytest.raises(InputError, match="is not a token of a fresh read"):
         fresh(stream, as_of="yesterday")
+
+
+def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
+    with live_stream(stream, commit=NEVER):
+        stream.produce(numbered(1, range(500)), partition=1)
+        fresh(stream, at_least={f"{stream.topic}/1": 500})
+        job = stream.folder / "counts.toml"
+        job.write_text(
+            '[job]\nname = "counts"\n[inputs.events]\npath = "out/events"\nfresh = true\n'
+            "[cluster]\nworkers = 2\n"
+            '[reduce]\ngroup_by = ["producer"]\naggregate = { n = "count(*)" }\n'
+            '[output]\ntable = "out/counts"\n'
+        )
+        mrflight.run(job, progress=False)
+        counts = mrflight.read_table(stream.folder / "out" / "counts").to_pylist()
+        assert {row["producer"]: row["n"] for row in counts} == {0: 10, 1: 500}
+        query = "select producer, count(*) as n from events where number < 100 group by producer"
+        rows = mrflight.sql(query, events=mrflight.scan_table(stream.table, fresh=True))
+        assert sorted(rows.collect().to_pylist(), key=lambda row: row["producer"]) == [
+            {"producer": 0, "n": 10},
+            {"producer": 1, "n": 100},
+        ]
+        command = [sys.executable, "-m", "mrflight", "sql", "--format", "json", "--quiet"]
+        select = f"select count(*) as n from delta.'{stream.table}'"
+        run = ended([*command, "--fresh", select])
+        assert (run.code, run.stdout.strip()) == (0, '{"n":510}'), run.stderr
+        assert ended([*command, select]).stdout.strip() == '{"n":10}'
+
+
+def test_only_a_delta_table_is_read_fresh(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    with pytest.raises(JobFileError, match="fresh is only for the path of one Delta table"):
+        mrflight.read(tmp_path / "a.csv", fresh=True).collect()
+    with pytest.raises(InputError, match="is not a Delta table"):
+        mrflight.read_table(tmp_path, fresh=True)
+
+
+def test_a_plain_flight_client_takes_the_tail(stream: Stream) -> None:
+    with live_stream(stream, commit=NEVER):
+        stream.produce(numbered(1, range(5)), partition=1)
+        at_least = {f"{stream.topic}/1": 5}
+        offsets = json.loads(mrflight.fresh_token(fresh(stream, at_least=at_least)))
+        place = json.loads(tail_file(stream).read_text())
+        token = Path(place["identity"]["token"].removeprefix("file:")).read_text()
+        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+        name = next(each for each in offsets["streams"]["events"] if each.endswith("/0"))
+        ticket = {"tail": place["tail"], "since": {name: 10}}
+        with flight.connect(place["location"]) as client:
+            reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), options)
+            first = reader.read_chunk()
+            assert first.data.num_rows == 0
+            answer = json.loads(first.app_metadata.to_pybytes())
+            assert answer["watermark"] == offsets["streams"]["events"]
+            assert reader.read_all()["number"].to_pylist() == list(range(5))

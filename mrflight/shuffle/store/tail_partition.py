@@ -55,8 +55,10 @@ class TailPiece:
 class TailPartition:
     """The pieces of a partition, without a gap from ``low`` to ``next``."""
 
-    def __init__(self, start: int, ready_at: int | None) -> None:
+    def __init__(self, start: int, ready_at: int | None, *, is_first: bool = True) -> None:
+        """``is_first``: the stream has nothing before ``start``."""
         self.low = self.next = start
+        self._first = start if is_first else None
         self.ready_at = start if ready_at is None else ready_at
         """Readers wait until the partition has come so far, or its table has."""
         self.recorded = -1
@@ -95,6 +97,7 @@ class TailPartition:
         dropped = self.size_bytes
         self._pieces.clear()
         self.low = self.next = offset
+        self._first = None
         return dropped
 
     def expire(self, before: float, floor: int | None) -> int:
@@ -130,10 +133,10 @@ class TailPartition:
         Raises TailTrimmedError if the tail has no longer all rows from there on.
         """
         if offset is None:
-            if self.recorded >= 0:
+            if self.low != self._first:
                 raise TailTrimmedError(
-                    f"the table has recorded offset {self.recorded}, and its version that is read "
-                    "has recorded none; load it again"
+                    f"the rows before offset {self.low} are not kept any more, and the version of "
+                    "the table that is read has none of them; load it again"
                 )
             return self.low
         if offset < self.low:

@@ -92,7 +92,11 @@ class TailStore:
             tail.epoch = request.epoch
             for name, start in request.starts.items():
                 if name not in tail.partitions:
-                    tail.partitions[name] = TailPartition(start, request.ready_at.get(name))
+                    tail.partitions[name] = TailPartition(
+                        start,
+                        request.ready_at.get(name),
+                        is_first=name not in request.recorded,
+                    )
             self._changed.notify_all()
             return {name: each.next for name, each in tail.partitions.items()}
 

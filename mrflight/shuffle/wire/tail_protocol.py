@@ -52,7 +52,10 @@ class OpenTail(Message, frozen=True):
     tail: TailId
     epoch: int
     starts: Offsets
-    """Where the partitions begin that the tail does not have: the next offsets of the table."""
+    """Where the partitions begin that the tail does not have: the next offsets of the table, or
+    those of the stream's first events."""
+    recorded: list[str] = msgspec.field(default_factory=list)
+    """The partitions of which the table has recorded an offset."""
     ready_at: Offsets = msgspec.field(default_factory=dict)
     """Nothing is read before the tail has come so far, as an earlier tail may have been read."""
 
