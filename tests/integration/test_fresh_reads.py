@@ -194,7 +194,7 @@ def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
 
 def test_only_a_delta_table_is_read_fresh(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n1\n")
-    with pytest.raises(JobFileError, match="fresh is only for the path of one Delta table"):
+    with pytest.raises(JobFileError, match="only for the path of one Delta table"):
         mrflight.read(tmp_path / "a.csv", fresh=True).collect()
     with pytest.raises(InputError, match="is not a Delta table"):
         mrflight.read_table(tmp_path, fresh=True)

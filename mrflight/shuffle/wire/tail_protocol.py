@@ -123,9 +123,9 @@ class TailPut(NamedTuple):
         return [_PATH, self.tail.encode(), str(self.epoch).encode()]
 
 
-def is_tail_path(path: list[bytes]) -> bool:
+def is_tail_path(path: list[bytes] | None) -> bool:
     """Return whether the descriptor of a DoPut names a tail, and not a shuffle."""
-    return len(path) == 3 and path[0] == _PATH
+    return path is not None and len(path) == 3 and path[0] == _PATH
 
 
 def decode_tail_path(path: list[bytes]) -> TailPut:
