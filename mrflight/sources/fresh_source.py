@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import TailRead
-from mrflight.sources import open_source
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Reader, Source, Split, pack_splits
 from mrflight.sources.fresh_rows import FreshRead, FreshTail, as_stored, read_fresh
@@ -85,9 +84,15 @@ class FreshReader(Reader):
 
 
 def open_fresh(
-    name: str, spec: InputSpec, base: Path, options: Mapping[str, str], split_bytes: int
+    name: str,
+    spec: InputSpec,
+    base: Path,
+    options: Mapping[str, str],
+    open_version: Callable[[InputSpec], Source],
 ) -> Source:
     """Return the source of the newest version of a table, and of what its tails have beyond it.
+
+    ``open_version`` opens the input with a version instead.
 
     Raises JobFileError for another input than a Delta table, and what `read_fresh` raises.
     """
@@ -100,8 +105,7 @@ def open_fresh(
     if spec.in_catalog or len(roots) != 1 or not _is_table(roots[0]):
         raise JobFileError(f"{key} is only for the path of one Delta table; leave it out")
     found = read_fresh(roots[0], FreshRead(pin_s=_PIN_S))
-    pinned = structs.replace(spec, fresh=False, version=found.version)
-    source = open_source(name, pinned, base, options, split_bytes)
+    source = open_version(structs.replace(spec, fresh=False, version=found.version))
     assert source.reader.schema is not None, "a table has columns"
     tails = [
         TailSplit(f"tail of {tail.file.stream}", 0, 1, size, part=TailPart.of(tail))

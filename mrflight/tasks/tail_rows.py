@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import empty_batch
@@ -47,7 +47,8 @@ class TailRows:
         otherwise.
         """
         if not self._reader.metadata and not self._reader.format.reads_nulls:
-            messages = messages.take(pc.indices_nonzero(messages.values.is_valid()))
+            has_value = messages.values.is_valid().to_numpy(zero_copy_only=False)
+            messages = messages.take(pa.array(np.flatnonzero(has_value)))
         log = None if self._reader.bad_rows is None else BadRowLog()
         batch = self._decoder.decode(messages, log)
         if not self._knows_offsets:
