@@ -14,6 +14,7 @@ from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.stream_settings import StreamSettings
+from mrflight.streams.table_upkeep import TableUpkeep
 from mrflight.streams.topic_positions import TopicPositions
 from mrflight.system.closeable import Closeable
 from mrflight.system.signals import run_interruptibly
@@ -53,6 +54,7 @@ class Committer(Closeable):
         self._positions = positions
         self._dead_letters = dead_letters
         self._on_commit = on_commit
+        self._upkeep = TableUpkeep() if settings.has_upkeep else None
         self._thread = ThreadPoolExecutor(1, "commit")
         self._running: Future[None] | None = None
         self.recorded: dict[str, int] = {}
@@ -95,16 +97,19 @@ class Committer(Closeable):
             batch.job.interrupts.clean_up(batch.sink.abort)
             raise
         self.recorded |= offsets.after
+        commit_s = time.monotonic() - started
         self._on_commit(
             CommittedBatch(
                 version,
                 batch.rows_in,
                 batch.rows_out,
                 batch.bad_count,
-                time.monotonic() - started,
+                commit_s,
                 dict(self.recorded),
             )
         )
+        if self._upkeep is not None:
+            self._upkeep.after_commit(batch.sink)
 
     def _offsets(self, batch: WrittenBatch) -> StreamOffsets:
         names = {self._positions.name((each.topic, each.partition)): each for each in batch.ranges}

@@ -115,6 +115,18 @@ class Sink(ABC):
             "delta, iceberg or ducklake"
         )
 
+    def compact_small_files(self, min_files: int) -> int:
+        """Rewrite small files as larger ones if there are so many; return how many there were.
+
+        For the upkeep of a stream's table between two commits. Raises OutputError and CommitError,
+        with nothing changed. Does nothing to tables that mrflight cannot compact.
+        """
+        return 0
+
+    def remove_old_files(self) -> None:
+        """Delete files that no version within the table's retention needs; raises the same."""
+        return
+
     def following(self, job_id: str) -> Sink | None:
         """Return the sink of a stream's next batch to the same output; None to open it again.
 

@@ -95,6 +95,16 @@ class DeltaSink(Sink):
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown
 
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.delta.upkeep import compact_small_files
+
+        return compact_small_files(self._output.location, min_files)
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.delta.upkeep import remove_old_files
+
+        remove_old_files(self._output.location)
+
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         table, _ = self._output.refresh()
         if self._recorded is None:
