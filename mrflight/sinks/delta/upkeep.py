@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mrflight.ids import new_job_id
 from mrflight.sinks.delta.compaction import compact_bins, plan_compaction
+from mrflight.sinks.delta.compaction_plan import Bin
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.vacuum import TABLE_RETENTION, vacuum
 from mrflight.storage import Location
@@ -29,7 +30,8 @@ def compact_small_files(location: Location, min_files: int) -> int:
     if table is None:
         return 0
     table.check_maintainable()
-    chosen, size_bytes = [], 0
+    chosen: list[Bin] = []
+    size_bytes = 0
     for each in plan_compaction(table, TARGET_BYTES, SMALL_BYTES):
         if size_bytes + each.size_bytes > _MAX_BYTES and chosen:
             break
