@@ -52,6 +52,7 @@ from mrflight.shuffle.wire.lease_protocol import (
     LeaseCommits,
     RecordVersion,
 )
+from mrflight.shuffle.wire.log_protocol import ChangeLogMembers, CreateLog, LogName
 from mrflight.shuffle.wire.move_protocol import MovePartitions, PlanMove, PlanMoveResponse
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import (
@@ -122,6 +123,12 @@ class MetadataServer(flight.FlightServerBase):
                 do.RELEASE_COMMITS: Handler(HeldLease, registry.tables.release, JOBS),
                 do.CORRECT_VERSIONS: Handler(CorrectVersions, registry.tables.correct, JOBS),
                 do.RECORD_VERSION: Handler(RecordVersion, registry.tables.record, JOBS),
+                do.CREATE_LOG: Handler(CreateLog, registry.logs.create, JOBS),
+                do.DESCRIBE_LOG: of_shuffle(LogName, registry.logs.describe, ALL),
+                do.DROP_LOG: of_shuffle(LogName, registry.logs.drop, JOBS),
+                do.CHANGE_LOG_MEMBERS: Handler(
+                    ChangeLogMembers, registry.logs.change_members, SERVERS
+                ),
                 do.STATUS: Handler(Done, self._status, ALL),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
             }
@@ -221,7 +228,7 @@ class MetadataServer(flight.FlightServerBase):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
         if request.location.startswith("grpc+unix:"):
             self._check_socket(request.location)
-        self._registry.register_server(request.location, request.incarnation)
+        self._registry.register_server(request.location, request.incarnation, request.log_store)
         return Done()
 
     def _check_socket(self, location: str) -> None:

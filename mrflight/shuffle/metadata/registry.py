@@ -24,6 +24,7 @@ from mrflight.shuffle.metadata.commit_rules import (
     decode_schema,
     to_counts,
 )
+from mrflight.shuffle.metadata.event_logs import EventLogs
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
     ServerDraining,
@@ -72,6 +73,9 @@ class Registry:
         self._state = ClusterState()
         self._cluster = JournaledCluster(self._state, clock, record)
         self.tables = CommitLeases(self._state.tables, self._cluster, self._lock, clock)
+        self.logs = EventLogs(
+            self._state, self._cluster, self._lock, self._expire, server_timeout_s
+        )
         self.overview = ClusterOverview(self._state, self._cluster, self._lock, self._expire)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
@@ -81,10 +85,11 @@ class Registry:
 
     # Servers
 
-    def register_server(self, location: str, incarnation: str = "") -> None:
+    def register_server(self, location: str, incarnation: str = "", log_store: str = "") -> None:
         """Add a data server, so that partitions are placed on it.
 
-        If another process was registered at this location, what that one held is lost.
+        If another process was registered at this location, or with this folder of event logs, what
+        that one held is lost.
         """
         with self._lock:
             known = self._state.servers.get(location)
@@ -93,7 +98,10 @@ class Registry:
                 return
             if known is not None:
                 self._cluster.remove_server(location, "another process was started there")
-            self._cluster.apply(ServerJoined(location, incarnation))
+            former = self._state.log_stores().get(log_store)
+            if former is not None:
+                self._cluster.remove_server(former, f"its --log-dir is that of {location} now")
+            self._cluster.apply(ServerJoined(location, incarnation, log_store))
 
     def drain_server(self, location: str) -> None:
         """Place no new partitions on a data server that is about to stop."""

@@ -51,6 +51,10 @@ class MetadataAction(StrEnum):
     RELEASE_COMMITS = "release_commits"
     CORRECT_VERSIONS = "correct_versions"
     RECORD_VERSION = "record_version"
+    CREATE_LOG = "create_log"
+    DESCRIBE_LOG = "describe_log"
+    DROP_LOG = "drop_log"
+    CHANGE_LOG_MEMBERS = "change_log_members"
     KEEPALIVE = "pulse"
     """An action of every server that does nothing but answer."""
 
@@ -62,6 +66,9 @@ class DataAction(StrEnum):
     DISCARD_ATTEMPT = "discard_attempt"
     STATS = "stats"
     SHARED_MEMORY = "shared_memory"
+    LOG_STATE = "log_state"
+    TRIM_LOG = "trim_log"
+    DROP_LOG = "drop_log"
     KEEPALIVE = "pulse"
 
 
@@ -239,6 +246,8 @@ class ServerLocation(Message, frozen=True):
 
     location: Location
     incarnation: str = ""
+    log_store: Annotated[str, msgspec.Meta(max_length=64, pattern=r"\A[A-Za-z0-9]*\Z")] = ""
+    """The id of its folder of event logs; empty if it keeps none."""
 
 
 class DiscardAttempt(Message, frozen=True):

@@ -1,0 +1,296 @@
+"""Appends batches to an event log, with many of them in flight."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from mrflight.compute.layout import canonical_schema, to_canonical
+from mrflight.config.identity import ClientOptions
+from mrflight.errors import DeadlineExceededError, JobError, MrflightError, ServerUnavailableError
+from mrflight.ids import ShuffleKey
+from mrflight.shuffle.client.append_stream import AppendStream, receipt_error
+from mrflight.shuffle.client.log_client import LogClient
+from mrflight.shuffle.wire.log_protocol import AppendReceipt, AppendTag
+from mrflight.system.closeable import Closeable
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGES = 8
+"""The messages in flight: so many batches of a producer can be recognised if they are repeated."""
+MESSAGE_BYTES = 2**20
+"""Batches that wait are sent together up to this size."""
+_MAX_BATCHES = 4096
+MAX_BYTES = 32 * 2**20
+"""The bytes that wait for their receipts. Beyond that `Appender.append` waits."""
+_FIRST_PAUSE_S = 0.02
+_MAX_PAUSE_S = 0.5
+
+
+class Appended(NamedTuple):
+    """The rows ``start`` to ``stop`` of event log ``log``, which are durable."""
+
+    log: str
+    start: int
+    stop: int
+    sequence: int
+    """The number of the message among those of its producer, counted from 0."""
+
+
+@dataclass
+class _Waiting:
+    batch: pa.RecordBatch
+    future: Future[Appended]
+
+
+@dataclass
+class _Message:
+    sequence: int
+    batch: pa.RecordBatch
+    parts: list[_Waiting]
+
+
+class Appender(Closeable):
+    """One producer of an event log; made by `Cluster.appender`. Safe for many threads.
+
+    Batches are stored in the order in which they are given, each once, also if a server is lost
+    meanwhile and they are sent again. Without a name, the producer lasts as long as this object,
+    and batches that wait are sent together. A producer with a name sends each batch alone, so that
+    the number of a batch is that of the call, and goes on after a restart where it was: see
+    `last_sequence`.
+    """
+
+    def __init__(
+        self, location: str, key: ShuffleKey, options: ClientOptions, producer: str = ""
+    ) -> None:
+        self._options = options
+        self._client = LogClient(location, options)
+        self._joins = not producer
+        self.producer = producer or secrets.token_hex(8)
+        try:
+            self._key = self._client.describe(key).key
+            known = self._client.state(self._key, producer).last_sequence if producer else -1
+        except BaseException:
+            self._client.close()
+            raise
+        self.last_sequence = known
+        """The number of the producer's last batch when this object was made, -1 if there was none.
+        Numbers count the calls of `append`, from 0."""
+        self._next = known + 1
+        self._changed = threading.Condition()
+        self._queued: deque[_Waiting] = deque()
+        self._sent: deque[_Message] = deque()
+        self._bytes = 0
+        self._stream: AppendStream | None = None
+        self._error: MrflightError | None = None
+        self._failing_since = 0.0
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
+        self._thread.start()
+
+    def append(self, batch: pa.RecordBatch) -> Future[Appended]:
+        """Queue a batch; the future is done once its rows are durable.
+
+        Waits while 32 MiB are on their way. The future raises SchemaMismatchError if the rows do
+        not have the schema of the log, EventLogWriteError if they cannot be stored, and
+        ServerUnavailableError if no server could be reached for ``timeouts.reconnect_s``; what was
+        on its way then may be stored or not.
+        """
+        waiting = _Waiting(to_canonical(batch, canonical_schema(batch.schema)), Future())
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < MAX_BYTES or self._is_closing)
+            if self._is_closing:
+                raise JobError("this appender is closed; make another one")
+            self._queued.append(waiting)
+            self._bytes += batch.nbytes
+            self._changed.notify_all()
+        return waiting.future
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all batches are durable or have failed.
+
+        Raises DeadlineExceededError after ``timeout_s``. Errors are those of the futures.
+        """
+        with self._changed:
+            if not self._changed.wait_for(self._is_idle, timeout_s):
+                raise DeadlineExceededError(
+                    f"event log {self._key.id!r} has not stored {self._bytes} bytes in time"
+                )
+
+    def close(self) -> None:
+        """Wait for all batches, and end."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._client.close()
+
+    def _is_idle(self) -> bool:
+        return not (self._queued or self._sent)
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while self._await_work():
+            try:
+                self._work()
+                pause_s = _FIRST_PAUSE_S
+            except MrflightError as error:
+                self._note(error)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+        if self._stream is not None:
+            try:
+                self._stream.end()
+            except MrflightError as error:
+                log.debug("an appender ended: %s", error)
+
+    def _await_work(self) -> bool:
+        """Wait until there is something to send; return False once there will be nothing more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    (self._queued and len(self._sent) < MAX_MESSAGES)
+                    or (self._sent and self._stream is None)
+                    or (self._is_closing and self._is_idle())
+                )
+            )
+            error, self._error = self._error, None
+        if error is not None:
+            self._note(error)
+        return not (self._is_closing and self._is_idle())
+
+    def _work(self) -> None:
+        """Send again what was sent over a stream that has broken, and then what is queued."""
+        if self._stream is None:
+            with self._changed:
+                again = list(self._sent)
+            schema = self._first_schema()
+            if schema is None:
+                return
+            stream = self._opened(schema)
+            for sent in again:
+                stream.send(sent.batch, AppendTag(self.producer, sent.sequence))
+            return
+        message = self._next_message(self._stream)
+        if message is not None:
+            self._stream.send(message.batch, AppendTag(self.producer, message.sequence))
+
+    def _first_schema(self) -> pa.Schema | None:
+        with self._changed:
+            if self._sent:
+                return self._sent[0].batch.schema
+            return self._queued[0].batch.schema if self._queued else None
+
+    def _opened(self, schema: pa.Schema) -> AppendStream:
+        placement = self._client.describe(self._key)
+        if not placement.owner_location:
+            raise ServerUnavailableError(
+                f"the data server that has the rows of event log {self._key.id!r} has stopped; "
+                "start it again with its --log-dir"
+            )
+        with self._changed:
+            self._stream = AppendStream(
+                self._key, placement.owner_location, schema, self._options, self._received
+            )
+            return self._stream
+
+    def _next_message(self, stream: AppendStream) -> _Message | None:
+        """Take what is queued as one message; its rows have the schema of the stream."""
+        with self._changed:
+            if self._queued and self._queued[0].batch.schema != stream.schema:
+                if not self._sent:
+                    stream.end()
+                    self._stream = None
+                else:
+                    self._changed.wait_for(lambda: not self._sent or self._stream is not stream)
+                return None
+            parts: list[_Waiting] = []
+            size = 0
+            while self._queued and len(parts) < (_MAX_BATCHES if self._joins else 1):
+                batch = self._queued[0].batch
+                if parts and (size + batch.nbytes > MESSAGE_BYTES or batch.schema != stream.schema):
+                    break
+                size += batch.nbytes
+                parts.append(self._queued.popleft())
+            if not parts:
+                return None
+            batches = [part.batch for part in parts]
+            batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            message = _Message(self._next, batch, parts)
+            self._next += 1
+            self._sent.append(message)
+            return message
+
+    def _received(self, stream: AppendStream, receipt: AppendReceipt | MrflightError) -> None:
+        """Take a receipt of the oldest message, or the error that has ended the stream."""
+        if isinstance(receipt, AppendReceipt) and not receipt.error:
+            with self._changed:
+                if stream is not self._stream or not self._sent:
+                    return
+                message = self._sent.popleft()
+                self._failing_since = 0.0
+                self._leave(message)
+            self._succeed(message, receipt)
+            return
+        error = receipt if isinstance(receipt, MrflightError) else receipt_error(receipt)
+        with self._changed:
+            if stream is not self._stream:
+                return
+            self._stream = None
+            self._error = error
+            self._changed.notify_all()
+
+    def _succeed(self, message: _Message, receipt: AppendReceipt) -> None:
+        start = receipt.start
+        for part in message.parts:
+            stop = start + part.batch.num_rows
+            part.future.set_result(Appended(self._key.id, start, stop, message.sequence))
+            start = stop
+
+    def _leave(self, message: _Message) -> None:
+        self._bytes -= sum(part.batch.nbytes for part in message.parts)
+        self._changed.notify_all()
+
+    def _note(self, error: MrflightError) -> None:
+        """Decide what an error means: to try again, one message that is refused, or the end."""
+        now = time.monotonic()
+        with self._changed:
+            self._stream = None
+            if error.retryable or isinstance(error, DeadlineExceededError):
+                self._failing_since = self._failing_since or now
+                if now - self._failing_since < self._options.timeouts.reconnect_s:
+                    return
+                failed = [*self._sent]
+                waiting = [part for message in failed for part in message.parts]
+                waiting += self._queued
+                self._queued.clear()
+                self._sent.clear()
+                self._bytes = 0
+                self._failing_since = 0.0
+            else:
+                waiting = self._refused()
+            self._changed.notify_all()
+        for part in waiting:
+            part.future.set_exception(error)
+
+    def _refused(self) -> list[_Waiting]:
+        """Take out the oldest message, which is not stored; the later ones get its number."""
+        if not self._sent:
+            waiting = list(self._queued)
+            self._queued.clear()
+            self._bytes = 0
+            return waiting
+        message = self._sent.popleft()
+        self._leave(message)
+        for later in self._sent:
+            later.sequence -= 1
+        self._next -= 1
+        return message.parts

@@ -1,0 +1,261 @@
+"""The event logs of a data server, as its Flight handlers use them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from mrflight.compute.layout import canonical_schema, to_canonical
+from mrflight.errors import MrflightError, ProtocolError
+from mrflight.ids import ShuffleKey
+from mrflight.security.principal import JOBS, READERS, SERVERS
+from mrflight.shuffle.log.frame import NO_SEQUENCE, serialize
+from mrflight.shuffle.log.group_commit import Append
+from mrflight.shuffle.log.log_folder import LogFolder
+from mrflight.shuffle.log.log_rows import read_rows
+from mrflight.shuffle.log.log_totals import LogTotals
+from mrflight.shuffle.store.received_batch import check_received
+from mrflight.shuffle.wire.flight_errors import answer_stream
+from mrflight.shuffle.wire.log_protocol import (
+    AppendReceipt,
+    AppendTag,
+    LogName,
+    LogState,
+    LogStateRequest,
+    RowsTag,
+    TrimLog,
+    Trimmed,
+    decode_log_put,
+    decode_log_ticket,
+)
+from mrflight.shuffle.wire.protocol import DataAction, Done, Message, decode
+from mrflight.system.closeable import Closeable
+
+from .actions import Handler, of_shuffle
+from .guard import Guard, check_token
+from .idle_streams import IdleStream, StreamRules, end_connection
+from .membership import Membership
+from .owned_logs import OwnedLog, OwnedLogs
+
+
+class Logs(Closeable):
+    """Answers the calls for event logs, whose folder is ``root``, once it has begun.
+
+    Raises JobFileError if the folder cannot be used.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._folder = LogFolder(root)
+        self.store = self._folder.store
+        """The id of the folder."""
+        self.totals = LogTotals()
+        self._peers: set[str] = set()
+
+    def begin(self, membership: Membership, guard: Guard, rules: StreamRules) -> None:
+        """Answer calls from now on, as a member of a cluster."""
+        self._owned = OwnedLogs(self._folder, membership, self.totals)
+        self._guard = guard
+        self._rules = rules
+
+    def actions(self) -> dict[str, Handler]:
+        """Return what answers the actions of event logs."""
+        do = DataAction
+        return {
+            do.LOG_STATE: of_shuffle(LogStateRequest, self._state, READERS),
+            do.TRIM_LOG: of_shuffle(TrimLog, self._trim, JOBS),
+            do.DROP_LOG: of_shuffle(LogName, self._drop, JOBS),
+        }
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the logs that are open."""
+        return self._folder.size_bytes()
+
+    def takes(self, descriptor: flight.FlightDescriptor) -> bool:
+        """Return whether a put is for an event log."""
+        return decode_log_put(descriptor.path or []) is not None
+
+    def put(
+        self,
+        context: Any,
+        descriptor: flight.FlightDescriptor,
+        messages: Iterator[flight.FlightStreamChunk],
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """Append a stream of batches, or take the frames of another owner.
+
+        Each message is answered once its rows are durable. The stream ends with the first error.
+        """
+        put = decode_log_put(descriptor.path)
+        assert put is not None, "the server has asked"
+        principal = self._guard.caller(context, JOBS if put.mode is None else SERVERS)
+        check_token(principal, put.key.token)
+        with self._open_put(context.peer()) as stream:
+            received = stream.received(messages)
+            if put.mode is not None:
+                self._owned.replicas.receive(put, received, writer.write)
+            else:
+                self._append(self._owned.find(put.key), received, writer)
+
+    @contextmanager
+    def _open_put(self, peer: str) -> Iterator[IdleStream]:
+        """Watch a put, whose client may have nothing to send for hours."""
+        self._peers.add(peer)
+        with self._rules.idle.watched(peer) as stream:
+            yield stream
+
+    def _append(
+        self,
+        log: OwnedLog,
+        messages: Iterator[flight.FlightStreamChunk],
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        answers = Answers(writer.write)
+        refusal: MrflightError | None = None
+        try:
+            for message in messages:
+                if answers.error is not None:
+                    break
+                check_received(message.data, takes_compressed=self._rules.takes_compressed)
+                append = _decoded(log, message, answers.put)
+                answers.submitted += 1
+                log.commit.submit(append)
+        except MrflightError as error:
+            refusal = error
+        finally:
+            answers.finish()
+        if refusal is not None:
+            answers.refuse(refusal)
+        if answers.error is not None:
+            raise answers.error
+
+    def gives(self, ticket: flight.Ticket) -> bool:
+        """Return whether a ticket is of an event log."""
+        return decode_log_ticket(ticket.ticket) is not None
+
+    def get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Return the rows of a ticket that are durable now, with their offsets."""
+        request = decode_log_ticket(ticket.ticket)
+        assert request is not None, "the server has asked"
+        check_token(self._guard.caller(context, READERS), request.key.token)
+        commit = self._owned.find(request.key).commit
+        stop, schema = min(request.stop, commit.durable), commit.log.schema
+        if schema is None:
+            return flight.GeneratorStream(pa.schema([]), iter(()))
+        frames = commit.log.read(request.start, stop)
+        rows = read_rows(frames, schema, request.start, stop)
+        sent = self._watched(context.peer(), rows)
+        return flight.GeneratorStream(schema, answer_stream(sent))
+
+    def _watched(
+        self, peer: str, rows: Iterator[tuple[int, pa.RecordBatch]]
+    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        with self._rules.idle.watched(peer) as stream:
+            for first, batch in stream.sent(rows):
+                yield batch, msgspec.json.encode(RowsTag(first))
+
+    def _state(self, request: LogStateRequest) -> Message:
+        commit = self._owned.find(ShuffleKey(request.name, request.token)).commit
+        schema, last = commit.log.schema, commit.log.producers.last(request.producer)
+        return LogState(
+            commit.log.low,
+            commit.durable,
+            b"" if schema is None else schema.serialize().to_pybytes(),
+            NO_SEQUENCE if last is None else last.sequence,
+        )
+
+    def _trim(self, request: TrimLog) -> Message:
+        """Trim a log here, whether this server owns it or has a replica of it."""
+        placement = self._owned.describe(ShuffleKey(request.name, request.token))
+        return Trimmed(self._folder.open(placement.key).trim(request.offset))
+
+    def _drop(self, request: LogName) -> Message:
+        self._owned.drop(ShuffleKey(request.name, request.token))
+        return Done()
+
+    def stop(self) -> None:
+        """Acknowledge what is queued, take nothing more, and end the streams of producers.
+
+        They have no end of their own, so that the server would wait for them.
+        """
+        self._owned.close()
+        for peer in self._peers:
+            end_connection(peer)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._folder.close()
+
+
+class Answers:
+    """Answers the batches of one stream in their order, in a thread of its own."""
+
+    def __init__(self, answer: Callable[[bytes], None]) -> None:
+        self.submitted = 0
+        self.error: MrflightError | None = None
+        """Why a batch was refused, the first of them; nothing is answered after it."""
+        self._answer = answer
+        self._done: SimpleQueue[Append | None] = SimpleQueue()
+        self.put = self._done.put
+        self._thread = threading.Thread(target=self._run, name="appended", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until all batches that were submitted are answered."""
+        self._done.put(None)
+        self._thread.join()
+
+    def refuse(self, error: MrflightError) -> None:
+        """Answer a batch that was not submitted, the last of the stream."""
+        if self.error is None:
+            refused = Append(b"", 0, self.put)
+            refused.error = error
+            self._write(refused)
+
+    def _run(self) -> None:
+        answered, is_ending = 0, False
+        while not (is_ending and answered == self.submitted):
+            append = self._done.get()
+            if append is None:
+                is_ending = True
+            else:
+                answered += 1
+                self._write(append)
+
+    def _write(self, append: Append) -> None:
+        if self.error is not None:
+            return
+        self.error = append.error
+        try:
+            self._answer(_receipt(append))
+        except (pa.ArrowException, OSError) as error:  # the client has gone
+            self.error = ProtocolError(f"the client of a put has gone: {error}")
+
+
+def _decoded(
+    log: OwnedLog, message: flight.FlightStreamChunk, done: Callable[[Append], None]
+) -> Append:
+    schema = canonical_schema(message.data.schema)
+    log.commit.check_schema(schema)
+    payload = serialize(to_canonical(message.data, schema))
+    tag = message.app_metadata
+    if tag is None or not tag.size:
+        return Append(payload, message.data.num_rows, done)
+    sent = decode(memoryview(tag), AppendTag)
+    return Append(payload, message.data.num_rows, done, sent.producer, sent.sequence)
+
+
+def _receipt(append: Append) -> bytes:
+    if append.error is None:
+        receipt = AppendReceipt(append.start, append.start + append.rows)
+    else:
+        error = append.error
+        receipt = AppendReceipt(error=type(error).__name__, message=str(error)[:800])
+    return msgspec.json.encode(receipt)
