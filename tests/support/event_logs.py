@@ -138,6 +138,10 @@ class Producers:
         """How many rows have been acknowledged."""
         return sum(map(len, self.acknowledged.values()))
 
+    def wait(self, seconds: float) -> None:
+        """Let them append for a while."""
+        self._stopping.wait(seconds)
+
     def stop(self) -> None:
         """Wait until every thread has its last answer."""
         self._stopping.set()

@@ -112,7 +112,10 @@ class Appender(Closeable):
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < MAX_BYTES or self._is_closing)
             if self._is_closing:
-                raise JobError("this appender is closed; make another one")
+                raise JobError(
+                    f"this appender of event log {self._key.id!r} is closed, or has failed; make "
+                    "another one"
+                )
             self._queued.append(waiting)
             self._bytes += waiting.size_bytes
             self._queued_bytes += waiting.size_bytes
@@ -300,11 +303,23 @@ class Appender(Closeable):
                 self._sent.clear()
                 self._bytes = self._queued_bytes = 0
                 self._failing_since = 0.0
+                self._begin_again()
             else:
                 waiting = self._refused()
             self._changed.notify_all()
         for part in waiting:
             part.future.set_exception(error)
+
+    def _begin_again(self) -> None:
+        """Go on after batches were given up that may be stored or not.
+
+        Their numbers cannot be used again. A producer that nobody has named gets another name; one
+        with a name ends, so that its program looks at what is stored.
+        """
+        if self._joins:
+            self.producer, self._next = secrets.token_hex(8), 0
+        else:
+            self._is_closing = True
 
     def _refused(self) -> list[_Waiting]:
         """Take out the oldest message, which is not stored; the later ones get its number."""

@@ -21,7 +21,7 @@ from mrflight.errors import (
 from mrflight.shuffle.log.durable_log import DurableLog
 from mrflight.shuffle.log.frame import NO_SEQUENCE, Frame, StoredBatch
 from mrflight.shuffle.log.log_totals import LogTotals
-from mrflight.shuffle.log.producers import find_batch
+from mrflight.shuffle.log.producers import REMEMBERED_BATCHES, find_batch
 from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,8 @@ def plan_group(group: list[Append], log: DurableLog, schema: pa.Schema | None) -
             if found is not None:
                 starts.append(found.start)
                 continue
-            recent[append.producer] = (*known, StoredBatch(append.sequence, at, append.rows))
+            batch = StoredBatch(append.sequence, at, append.rows)
+            recent[append.producer] = (*known, batch)[-REMEMBERED_BATCHES:]
         frames.append(
             Frame(at, append.rows, append.payload, append.producer, append.sequence, durable)
         )
