@@ -169,6 +169,7 @@ class Logs(Closeable):
             commit.durable,
             b"" if schema is None else schema.serialize().to_pybytes(),
             NO_SEQUENCE if last is None else last.sequence,
+            commit.log.size_bytes,
         )
 
     def _trim(self, request: TrimLog) -> Message:

@@ -56,6 +56,11 @@ class InputExplanation(msgspec.Struct, frozen=True):
                 yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
             return
         assert source is not None, name
+        if section.log is not None:
+            rows = format_count(source.rows or 0, "row")
+            yield f"input {name}", f"event log {section.log.partition(':')[0]}, {rows}"
+            yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
+            return
         kind = section.format or _format_of(source)
         version = "" if source.version is None else f"version {source.version}"
         size = format_bytes(source.size_bytes)

@@ -147,7 +147,7 @@ def _formats_of(section: InputSpec) -> Iterator[str]:
     """Yield the formats of an input, as far as its paths tell."""
     if section.format is not None:
         yield section.format
-    elif section.frame is not None:
+    elif section.frame is not None or section.log is not None:
         yield "arrow"  # see `mrflight.sources.frame_source`
     else:
         yield from filter(None, map(format_of, section.paths))

@@ -144,6 +144,8 @@ class LogState(Message, frozen=True):
     """The Arrow IPC schema message; empty before the first batch."""
     last_sequence: int = -1
     """That of the producer's last batch; -1 if the log does not know the producer."""
+    size_bytes: int = 0
+    """The bytes of all rows that are kept."""
 
 
 class TrimLog(Message, frozen=True):
