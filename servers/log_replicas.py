@@ -74,6 +74,7 @@ class LogReplicas:
         placement = self._describe(put.key)
         if placement.epoch != put.epoch or placement.owner == self._folder.store:
             raise _fenced(put, placement.epoch)
+        put = put._replace(key=placement.key)
         self.begin_epoch(placement)
         if put.mode is ReplicaMode.FOLLOW:
             self._follow(put, messages, answer)

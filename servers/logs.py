@@ -13,15 +13,21 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.compute.layout import canonical_schema, to_canonical
-from mrflight.errors import MrflightError, ProtocolError
+from mrflight.compute.layout import canonical_schema
+from mrflight.errors import (
+    EventLogNotFoundError,
+    LogOwnerChangedError,
+    MrflightError,
+    ProtocolError,
+)
 from mrflight.ids import ShuffleKey
 from mrflight.security.principal import JOBS, READERS, SERVERS
-from mrflight.shuffle.log.frame import NO_SEQUENCE, serialize
+from mrflight.shuffle.log.frame import MAX_ROWS, NO_SEQUENCE, check_size, serialize
 from mrflight.shuffle.log.group_commit import Append
 from mrflight.shuffle.log.log_folder import LogFolder
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.log_totals import LogTotals
+from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.store.received_batch import check_received
 from mrflight.shuffle.wire.flight_errors import answer_stream
 from mrflight.shuffle.wire.log_protocol import (
@@ -175,11 +181,21 @@ class Logs(Closeable):
     def _trim(self, request: TrimLog) -> Message:
         """Trim a log here, whether this server owns it or has a replica of it."""
         placement = self._owned.describe(ShuffleKey(request.name, request.token))
+        if self.store not in (member.store for member in placement.members):
+            raise LogOwnerChangedError(f"event log {request.name!r} is not on this data server")
         return Trimmed(self._folder.open(placement.key).trim(request.offset))
 
     def _drop(self, request: LogName) -> Message:
-        self._owned.drop(ShuffleKey(request.name, request.token))
-        return Done()
+        """Delete the rows of a log that the metadata server does not know any more."""
+        key = ShuffleKey(request.name, request.token)
+        try:
+            self._owned.describe(key)
+        except EventLogNotFoundError:
+            self._owned.drop(key)
+            return Done()
+        raise ProtocolError(
+            f"event log {request.name!r} is not dropped yet; drop it at the metadata server first"
+        )
 
     def stop(self) -> None:
         """Acknowledge what is queued, take nothing more, and end the streams of producers.
@@ -243,14 +259,29 @@ class Answers:
 def _decoded(
     log: OwnedLog, message: flight.FlightStreamChunk, done: Callable[[Append], None]
 ) -> Append:
+    rows = message.data.num_rows
+    if not message.data.num_columns or rows > MAX_ROWS:
+        raise ProtocolError(
+            f"a batch of an event log must have columns and up to {MAX_ROWS} rows, not {rows}"
+        )
     schema = canonical_schema(message.data.schema)
     log.commit.check_schema(schema)
-    payload = serialize(to_canonical(message.data, schema))
+    payload = serialize(_plain(message.data))
     tag = message.app_metadata
     if tag is None or not tag.size:
-        return Append(payload, message.data.num_rows, done)
+        return Append(payload, rows, done)
     sent = decode(memoryview(tag), AppendTag)
-    return Append(payload, message.data.num_rows, done, sent.producer, sent.sequence)
+    return Append(payload, rows, done, sent.producer, sent.sequence)
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in its canonical layout, in which it may have many times its bytes."""
+    pieces, size = [], 0
+    for piece in canonical_slices(batch):
+        size += piece.nbytes
+        check_size(size)
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
 
 def _receipt(append: Append) -> bytes:

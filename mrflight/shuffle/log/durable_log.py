@@ -103,6 +103,7 @@ class DurableLog(Closeable):
             self._segments[-1].sync()
             if self._segments[-1].first == self._new_at:
                 _sync_folder(self.folder)
+                _sync_folder(self.folder.parent)
                 self._new_at = -1
         except OSError as error:
             self._broken = str(error)
@@ -173,6 +174,8 @@ class DurableLog(Closeable):
         for number, frame in enumerate(frames):
             is_start = frame.kind is FrameKind.SEGMENT_START
             is_misplaced = is_start if number else not (is_start or self._segments)
+            if is_start:
+                SegmentStart.decode(frame.payload).arrow_schema()
             if frame.offset != at or is_misplaced:
                 raise EventLogDamagedError(
                     f"rows {frame.offset} of an event log were sent to follow row {at}"

@@ -26,9 +26,12 @@ import pyarrow as pa
 import xxhash
 
 from mrflight.errors import EventLogDamagedError, ProtocolError
+from mrflight.units import format_bytes
 
 MAX_PAYLOAD_BYTES = 64 * 2**20
 """The size of one append. A client that has more makes several batches of it."""
+MAX_ROWS = 2**24
+"""The rows of one append: a column of nulls has no bytes that would limit them."""
 MAX_PRODUCER_BYTES = 64
 NO_SEQUENCE = -1
 
@@ -178,12 +181,19 @@ def joined(frames: Sequence[Frame]) -> bytes:
 
 def serialize(batch: pa.RecordBatch) -> bytes:
     """Return a batch as the payload of a frame; raise ProtocolError if it is too large."""
-    if batch.nbytes > MAX_PAYLOAD_BYTES:
-        raise ProtocolError(_too_large(batch.nbytes))
-    payload = batch.serialize().to_pybytes()
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ProtocolError(_too_large(len(payload)))
+    check_size(batch.nbytes)
+    payload: bytes = batch.serialize().to_pybytes()
+    check_size(len(payload))
     return payload
+
+
+def check_size(size: int) -> None:
+    """Raise ProtocolError for a batch of so many bytes if that is too large for one append."""
+    if size > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(
+            f"a batch of an event log has {format_bytes(size)}, and may have "
+            f"{format_bytes(MAX_PAYLOAD_BYTES)}; append it in several batches"
+        )
 
 
 def deserialize(payload: Buffer, schema: pa.Schema) -> pa.RecordBatch:
@@ -192,10 +202,3 @@ def deserialize(payload: Buffer, schema: pa.Schema) -> pa.RecordBatch:
         return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
     except (pa.ArrowException, OSError) as error:
         raise EventLogDamagedError(f"a frame has no rows of its log's schema: {error}") from error
-
-
-def _too_large(size: int) -> str:
-    return (
-        f"a batch of an event log has {size} bytes, and may have {MAX_PAYLOAD_BYTES}; append it in "
-        "several batches"
-    )

@@ -93,7 +93,8 @@ class LogFolder(Closeable):
         os.close(self._claim)
 
     def _path(self, key: ShuffleKey) -> Path:
-        return self.root / str(key)
+        """Return the folder of a log; raise ProtocolError for a name that is none."""
+        return self.root / str(ShuffleKey.parse(str(key)))
 
 
 def _store_id(path: Path) -> str:
