@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +64,8 @@ class Logs(Closeable):
         self.store = self._folder.store
         """The id of the folder."""
         self.totals = LogTotals()
-        self._peers: set[str] = set()
+        self._peers: Counter[str] = Counter()
+        self._counting = threading.Lock()
 
     def begin(self, membership: Membership, guard: Guard, rules: StreamRules) -> None:
         """Answer calls from now on, as a member of a cluster."""
@@ -113,9 +115,16 @@ class Logs(Closeable):
     @contextmanager
     def _open_put(self, peer: str) -> Iterator[IdleStream]:
         """Watch a put, whose client may have nothing to send for hours."""
-        self._peers.add(peer)
-        with self._rules.idle.watched(peer) as stream:
-            yield stream
+        with self._counting:
+            self._peers[peer] += 1
+        try:
+            with self._rules.idle.watched(peer) as stream:
+                yield stream
+        finally:
+            with self._counting:
+                self._peers[peer] -= 1
+                if not self._peers[peer]:
+                    del self._peers[peer]
 
     def _append(
         self,
@@ -203,7 +212,9 @@ class Logs(Closeable):
         They have no end of their own, so that the server would wait for them.
         """
         self._owned.close()
-        for peer in self._peers:
+        with self._counting:
+            peers = list(self._peers)
+        for peer in peers:
             end_connection(peer)
 
     def close(self) -> None:

@@ -84,6 +84,12 @@ class LogCluster:
         with LogClient(self.location, ClientOptions()) as client:
             return self.locations.index(client.describe(ShuffleKey(log)).owner_location)
 
+    def is_owned(self, log: str, not_by: int) -> bool:
+        """Whether another server than this one owns a log."""
+        with LogClient(self.location, ClientOptions()) as client:
+            owner = client.describe(ShuffleKey(log)).owner_location
+        return owner not in ("", self.locations[not_by])
+
     def members(self, log: str) -> list[int]:
         """The numbers of the data servers that are alive and hold all of a log."""
         with LogClient(self.location, ClientOptions()) as client:

@@ -36,10 +36,12 @@ class AppendStream:
         received: Callable[[AppendStream, AppendReceipt | MrflightError], None],
     ) -> None:
         self.schema = schema
-        self._location = location
+        self.location = location
         self._what = f"append to event log {key.id}"
         self._received = received
         self._connections = Connections(options)
+        self._writing = threading.Lock()  # Arrow's writer is for one thread at a time
+        self._is_closed = False
         call = flight.FlightCallOptions(timeout=STREAM_S)
         descriptor = flight.FlightDescriptor.for_path(*put_path(key))
         with from_flight(location, self._what):
@@ -50,13 +52,19 @@ class AppendStream:
 
     def send(self, batch: pa.RecordBatch, tag: AppendTag) -> None:
         """Send a batch; blocks while the server catches up."""
-        with from_flight(self._location, self._what):
+        with self._writing, from_flight(self.location, self._what):
+            self._check_open()
             self._writer.write_with_metadata(batch, msgspec.json.encode(tag))
 
     def end(self) -> None:
         """Send nothing more; the stream ends once all is answered."""
-        with from_flight(self._location, self._what):
+        with self._writing, from_flight(self.location, self._what):
+            self._check_open()
             self._writer.done_writing()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ServerUnavailableError(f"{self._what}: {self.location} has ended the stream")
 
     def _receive(self) -> None:
         try:
@@ -65,20 +73,21 @@ class AppendStream:
                 if receipt.error:
                     break
             self._close()
-            raise ServerUnavailableError(f"{self._what}: {self._location} has ended the stream")
+            raise ServerUnavailableError(f"{self._what}: {self.location} has ended the stream")
         except MrflightError as error:
             self._received(self, error)
         finally:
             self._connections.abandon()
 
     def _next(self) -> AppendReceipt | None:
-        with from_flight(self._location, self._what):
+        with from_flight(self.location, self._what):
             body = self._reader.read()
         return None if body is None else decode(memoryview(body), AppendReceipt)
 
     def _close(self) -> None:
         """Raise the error that the server has ended the stream with, if it has."""
-        with from_flight(self._location, self._what):
+        with self._writing, from_flight(self.location, self._what):
+            self._is_closed = True
             self._writer.close()
 
 

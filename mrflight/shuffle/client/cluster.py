@@ -11,7 +11,7 @@ import pyarrow as pa
 from mrflight.config.identity import ANONYMOUS, ClientOptions, Identity
 from mrflight.config.locations import parse_location
 from mrflight.config.transport import Transport
-from mrflight.errors import JobError
+from mrflight.errors import EventLogNotFoundError, JobError
 from mrflight.ids import ShuffleKey, new_token
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.shuffle import Shuffle
@@ -94,7 +94,12 @@ class Cluster(Closeable):
             if log not in self._appenders:
                 self._appenders[log] = self.appender(log)
             appender = self._appenders[log]
-        return appender.append(batch).result()
+        try:
+            return appender.append(batch).result()
+        except EventLogNotFoundError:
+            with self._appending:  # the next log of this name has another token
+                self._appenders.pop(log, None)
+            raise
 
     def appender(self, log: str, producer: str = "") -> Appender:
         """Return a producer of an event log, which keeps many batches in flight; close it.
