@@ -225,3 +225,18 @@ def test_a_full_disk_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:
         servers.kill_data(0)
         servers.restart_data(0)
         assert sum(part.rows.num_rows for part in cluster.read_log("full")) == stored + 10
+
+
+def test_a_replica_with_a_full_disk_is_replaced(tmp_path: Path) -> None:
+    with log_cluster(tmp_path, data_servers=3) as servers, servers.connect() as cluster:
+        cluster.create_log("full", replicas=2)
+        block = pa.record_batch({"b": [b"x" * 1000] * 10})
+        assert cluster.append("full", block).start == 0
+        owner = servers.owner("full")
+        (replica,) = {*servers.members("full")} - {owner}
+        limit = (30_000, resource.RLIM_INFINITY)
+        resource.prlimit(servers.data[replica].pid, resource.RLIMIT_FSIZE, limit)
+        for n in range(1, 10):
+            assert cluster.append("full", block).start == n * 10
+        assert {*servers.members("full")} == {0, 1, 2} - {replica}
+        assert sum(part.rows.num_rows for part in cluster.read_log("full")) == 100
