@@ -138,9 +138,12 @@ class LogReplication:
         A log without replicas stays where its rows are.
         """
         return self._placement.replicas == 1 or (
-            self._membership.incarnation == self._incarnation
-            and self._membership.has_lease(self._placement.lease_s)
+            self.is_same_member() and self._membership.has_lease(self._placement.lease_s)
         )
+
+    def is_same_member(self) -> bool:
+        """Return whether this server has not been declared lost since it owns the log."""
+        return self._membership.incarnation == self._incarnation
 
     def prepare(self) -> None:
         self._check_owner()

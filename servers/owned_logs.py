@@ -34,6 +34,15 @@ class OwnedLog(Closeable):
         """Return whether no other server can own the log by now."""
         return self._replication.is_owner()
 
+    def is_current(self, placement: LogPlacement) -> bool:
+        """Return whether the log is still owned as it was, by what the metadata server says."""
+        own = self.placement
+        return self._replication.is_same_member() and (own.token, own.epoch, own.owner) == (
+            placement.token,
+            placement.epoch,
+            placement.owner,
+        )
+
     def close(self) -> None:
         self.commit.close()
         self._replication.close()
@@ -71,7 +80,7 @@ class OwnedLogs(Closeable):
         placement = self.describe(key)
         with self._lock:
             known = self._logs.get(key.id)
-            if known is not None and _is_same(known.placement, placement) and known.is_owner():
+            if known is not None and known.is_current(placement):
                 return known
             if known is not None:
                 del self._logs[key.id]
@@ -118,7 +127,3 @@ class OwnedLogs(Closeable):
 
 def _is_of(known: OwnedLog, key: ShuffleKey) -> bool:
     return not key.token or same_token(key.token, known.placement.token)
-
-
-def _is_same(one: LogPlacement, other: LogPlacement) -> bool:
-    return (one.token, one.epoch, one.owner) == (other.token, other.epoch, other.owner)

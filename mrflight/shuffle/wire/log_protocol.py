@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from mrflight.errors import ProtocolError
 from mrflight.ids import ShuffleKey
-from mrflight.shuffle.wire.protocol import Location, Message
+from mrflight.shuffle.wire.protocol import Location, Message, StoreId
 
 MAX_REPLICAS = 8
 MAX_OFFSET = 2**62
@@ -35,8 +35,6 @@ REPLICA_SCHEMA = pa.schema([("frames", pa.large_binary())])
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_OFFSET)]
 ProducerId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{0,64}\Z")]
-StoreId = Annotated[str, msgspec.Meta(max_length=64, pattern=r"\A[A-Za-z0-9]*\Z")]
-"""The id of a data server's ``--log-dir``, which stays when its process and location change."""
 
 
 class CreateLog(Message, frozen=True):
