@@ -36,7 +36,7 @@ import pyarrow as pa
 import mrflight
 from experiments import report
 from experiments.datasets import WORK
-from mrflight.shuffle.client.appender import Appended
+from mrflight.shuffle.client.append_message import Appended
 from tests.support.cluster import server_process
 
 EVENTS = 1_000

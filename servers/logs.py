@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -32,7 +31,6 @@ from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.store.received_batch import check_received
 from mrflight.shuffle.wire.flight_errors import answer_stream
 from mrflight.shuffle.wire.log_protocol import (
-    AppendReceipt,
     AppendTag,
     LogName,
     LogState,
@@ -47,6 +45,7 @@ from mrflight.shuffle.wire.protocol import DataAction, Done, Message, decode
 from mrflight.system.closeable import Closeable
 
 from .actions import Handler, of_shuffle
+from .append_answers import Answers
 from .guard import Guard, check_token
 from .idle_streams import IdleStream, StreamRules, end_connection
 from .membership import Membership
@@ -222,51 +221,6 @@ class Logs(Closeable):
         self._folder.close()
 
 
-class Answers:
-    """Answers the batches of one stream in their order, in a thread of its own."""
-
-    def __init__(self, answer: Callable[[bytes], None]) -> None:
-        self.submitted = 0
-        self.error: MrflightError | None = None
-        """Why a batch was refused, the first of them; nothing is answered after it."""
-        self._answer = answer
-        self._done: SimpleQueue[Append | None] = SimpleQueue()
-        self.put = self._done.put
-        self._thread = threading.Thread(target=self._run, name="appended", daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Wait until all batches that were submitted are answered."""
-        self._done.put(None)
-        self._thread.join()
-
-    def refuse(self, error: MrflightError) -> None:
-        """Answer a batch that was not submitted, the last of the stream."""
-        if self.error is None:
-            refused = Append(b"", 0, self.put)
-            refused.error = error
-            self._write(refused)
-
-    def _run(self) -> None:
-        answered, is_ending = 0, False
-        while not (is_ending and answered == self.submitted):
-            append = self._done.get()
-            if append is None:
-                is_ending = True
-            else:
-                answered += 1
-                self._write(append)
-
-    def _write(self, append: Append) -> None:
-        if self.error is not None:
-            return
-        self.error = append.error
-        try:
-            self._answer(_receipt(append))
-        except (pa.ArrowException, OSError) as error:  # the client has gone
-            self.error = ProtocolError(f"the client of a put has gone: {error}")
-
-
 def _decoded(
     log: OwnedLog, message: flight.FlightStreamChunk, done: Callable[[Append], None]
 ) -> Append:
@@ -293,12 +247,3 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
         check_size(size)
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
-
-
-def _receipt(append: Append) -> bytes:
-    if append.error is None:
-        receipt = AppendReceipt(append.start, append.start + append.rows)
-    else:
-        error = append.error
-        receipt = AppendReceipt(error=type(error).__name__, message=str(error)[:800])
-    return msgspec.json.encode(receipt)

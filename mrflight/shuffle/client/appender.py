@@ -8,8 +8,6 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +15,15 @@ from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.config.identity import ClientOptions
 from mrflight.errors import DeadlineExceededError, JobError, MrflightError, ServerUnavailableError
 from mrflight.ids import ShuffleKey
+from mrflight.shuffle.client.append_message import (
+    MAX_BATCHES,
+    SMALL_BYTES,
+    Appended,
+    Message,
+    Waiting,
+    size_of,
+    take_message,
+)
 from mrflight.shuffle.client.append_stream import AppendStream, receipt_error
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import AppendReceipt, AppendTag
@@ -26,39 +33,12 @@ log = logging.getLogger(__name__)
 
 MAX_MESSAGES = 8
 """The messages in flight: so many batches of a producer can be recognised if they are repeated."""
-MESSAGE_BYTES = 2**20
-"""Batches that wait are sent together up to this size."""
-_MAX_BATCHES = 4096
-_SMALL_BYTES = 64 * 2**10
 MAX_BYTES = 32 * 2**20
 """The bytes that wait for their receipts. Beyond that `Appender.append` waits."""
 _LOOK_S = 2.0
 """How long a message may wait for its receipt before it is looked whether the owner has changed."""
 _FIRST_PAUSE_S = 0.02
 _MAX_PAUSE_S = 0.5
-
-
-class Appended(NamedTuple):
-    """The rows ``start`` to ``stop`` of event log ``log``, which are durable."""
-
-    log: str
-    start: int
-    stop: int
-    sequence: int
-    """The number of the message among those of its producer, counted from 0."""
-
-
-class _Waiting(NamedTuple):
-    batch: pa.RecordBatch
-    size_bytes: int
-    future: Future[Appended]
-
-
-@dataclass
-class _Message:
-    sequence: int
-    batch: pa.RecordBatch
-    parts: list[_Waiting]
 
 
 class Appender(Closeable):
@@ -91,8 +71,8 @@ class Appender(Closeable):
         self._plain: pa.Schema | None = None
         """The canonical schema of the last batch."""
         self._changed = threading.Condition()
-        self._queued: deque[_Waiting] = deque()
-        self._sent: deque[_Message] = deque()
+        self._queued: deque[Waiting] = deque()
+        self._sent: deque[Message] = deque()
         self._bytes = self._queued_bytes = 0
         self._stream: AppendStream | None = None
         self._error: MrflightError | None = None
@@ -112,7 +92,7 @@ class Appender(Closeable):
         on its way then may be stored or not.
         """
         canonical = self._canonical(batch)
-        waiting = _Waiting(canonical, _size(canonical), Future())
+        waiting = Waiting(canonical, size_of(canonical), Future())
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < MAX_BYTES or self._is_closing)
             if self._is_closing:
@@ -221,7 +201,7 @@ class Appender(Closeable):
         """
         if not self._queued or len(self._sent) >= MAX_MESSAGES:
             return False
-        return not (self._joins and self._sent) or self._queued_bytes >= _SMALL_BYTES
+        return not (self._joins and self._sent) or self._queued_bytes >= SMALL_BYTES
 
     def _work(self) -> None:
         """Send again what was sent over a stream that has broken, and then what is queued."""
@@ -259,7 +239,7 @@ class Appender(Closeable):
             )
             return self._stream
 
-    def _next_message(self, stream: AppendStream) -> _Message | None:
+    def _next_message(self, stream: AppendStream) -> Message | None:
         """Take what is queued as one message; its rows have the schema of the stream."""
         with self._changed:
             if self._queued and self._queued[0].batch.schema != stream.schema:
@@ -269,20 +249,12 @@ class Appender(Closeable):
                 else:
                     self._changed.wait_for(lambda: not self._sent or self._stream is not stream)
                 return None
-            parts: list[_Waiting] = []
-            size = 0
-            while self._queued and len(parts) < (_MAX_BATCHES if self._joins else 1):
-                batch = self._queued[0].batch
-                if parts and (size + batch.nbytes > MESSAGE_BYTES or batch.schema != stream.schema):
-                    break
-                size += batch.nbytes
-                parts.append(self._queued.popleft())
-            if not parts:
+            if not self._queued:
                 return None
-            self._queued_bytes -= size
-            batches = [part.batch for part in parts]
-            batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-            message = _Message(self._next, batch, parts)
+            message = take_message(
+                self._queued, stream.schema, self._next, MAX_BATCHES if self._joins else 1
+            )
+            self._queued_bytes -= message.size_bytes
             self._next += 1
             if not self._sent:
                 self._heard_at = time.monotonic()
@@ -298,7 +270,7 @@ class Appender(Closeable):
                 message = self._sent.popleft()
                 self._failing_since, self._heard_at = 0.0, time.monotonic()
                 self._leave(message)
-            self._succeed(message, receipt)
+            message.succeed(self._key.id, receipt.start)
             return
         error = receipt if isinstance(receipt, MrflightError) else receipt_error(receipt)
         with self._changed:
@@ -308,15 +280,8 @@ class Appender(Closeable):
             self._error = error
             self._changed.notify_all()
 
-    def _succeed(self, message: _Message, receipt: AppendReceipt) -> None:
-        start = receipt.start
-        for part in message.parts:
-            stop = start + part.batch.num_rows
-            part.future.set_result(Appended(self._key.id, start, stop, message.sequence))
-            start = stop
-
-    def _leave(self, message: _Message) -> None:
-        self._bytes -= sum(part.size_bytes for part in message.parts)
+    def _leave(self, message: Message) -> None:
+        self._bytes -= message.size_bytes
         self._changed.notify_all()
 
     def _note(self, error: MrflightError) -> None:
@@ -353,7 +318,7 @@ class Appender(Closeable):
         else:
             self._is_closing = True
 
-    def _refused(self) -> list[_Waiting]:
+    def _refused(self) -> list[Waiting]:
         """Take out the oldest message, which is not stored; the later ones get its number."""
         if not self._sent:
             waiting = list(self._queued)
@@ -366,9 +331,3 @@ class Appender(Closeable):
             later.sequence -= 1
         self._next -= 1
         return message.parts
-
-
-def _size(batch: pa.RecordBatch) -> int:
-    """Return roughly the bytes of a batch: the exact number takes 16 us for one of 8 columns."""
-    buffers = int(batch.get_total_buffer_size())
-    return buffers if buffers < _SMALL_BYTES else int(batch.nbytes)

@@ -23,7 +23,8 @@ from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
 if TYPE_CHECKING:  # most programs append nothing
-    from mrflight.shuffle.client.appender import Appended, Appender
+    from mrflight.shuffle.client.append_message import Appended
+    from mrflight.shuffle.client.appender import Appender
     from mrflight.shuffle.client.log_client import LogClient, LogRows
     from mrflight.shuffle.wire.log_protocol import LogPlacement, LogState
 
