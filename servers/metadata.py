@@ -10,7 +10,7 @@ if __name__ == "__main__":
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,6 @@ from mrflight.shuffle.wire.lease_protocol import (
     LeaseCommits,
     RecordVersion,
 )
-from mrflight.shuffle.wire.log_protocol import ChangeLogMembers, CreateLog, LogName
 from mrflight.shuffle.wire.move_protocol import MovePartitions, PlanMove, PlanMoveResponse
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.protocol import (
@@ -123,17 +122,23 @@ class MetadataServer(flight.FlightServerBase):
                 do.RELEASE_COMMITS: Handler(HeldLease, registry.tables.release, JOBS),
                 do.CORRECT_VERSIONS: Handler(CorrectVersions, registry.tables.correct, JOBS),
                 do.RECORD_VERSION: Handler(RecordVersion, registry.tables.record, JOBS),
-                do.CREATE_LOG: Handler(CreateLog, registry.logs.create, JOBS),
-                do.DESCRIBE_LOG: of_shuffle(LogName, registry.logs.describe, ALL),
-                do.DROP_LOG: of_shuffle(LogName, registry.logs.drop, JOBS),
-                do.CHANGE_LOG_MEMBERS: Handler(
-                    ChangeLogMembers, registry.logs.change_members, SERVERS
-                ),
                 do.STATUS: Handler(Done, self._status, ALL),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
-            }
+            },
+            self._log_actions,
         )
         super().__init__(location, **listening.options)
+
+    def _log_actions(self) -> Mapping[str, Handler]:
+        from mrflight.shuffle.wire.log_protocol import ChangeLogMembers, CreateLog, LogName
+
+        do, logs = MetadataAction, self._registry.logs
+        return {
+            do.CREATE_LOG: Handler(CreateLog, logs.create, JOBS),
+            do.DESCRIBE_LOG: of_shuffle(LogName, logs.describe, ALL),
+            do.DROP_LOG: of_shuffle(LogName, logs.drop, JOBS),
+            do.CHANGE_LOG_MEMBERS: Handler(ChangeLogMembers, logs.change_members, SERVERS),
+        }
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,7 +26,6 @@ from mrflight.shuffle.metadata.commit_rules import (
     decode_schema,
     to_counts,
 )
-from mrflight.shuffle.metadata.event_logs import EventLogs
 from mrflight.shuffle.metadata.events import (
     AnyEvent,
     ServerDraining,
@@ -46,6 +47,9 @@ from mrflight.shuffle.wire.cluster_status import (
 )
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import CommitMap, ShuffleDescription, ShuffleHealth
+
+if TYPE_CHECKING:
+    from mrflight.shuffle.metadata.event_logs import EventLogs
 
 MAX_SHUFFLE_LEASE_S = 24 * 3600.0
 """Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
@@ -73,10 +77,15 @@ class Registry:
         self._state = ClusterState()
         self._cluster = JournaledCluster(self._state, clock, record)
         self.tables = CommitLeases(self._state.tables, self._cluster, self._lock, clock)
-        self.logs = EventLogs(
-            self._state, self._cluster, self._lock, self._expire, server_timeout_s
-        )
         self.overview = ClusterOverview(self._state, self._cluster, self._lock, self._expire)
+
+    @cached_property
+    def logs(self) -> EventLogs:
+        """The event logs, which few clusters have."""
+        from mrflight.shuffle.metadata.event_logs import EventLogs
+
+        lease_s = self._server_timeout_s
+        return EventLogs(self._state, self._cluster, self._lock, self._expire, lease_s)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Replay the recorded events of another registry; servers and leases are fresh again."""
