@@ -196,8 +196,8 @@ class Appender(Closeable):
     def _may_send(self) -> bool:
         """Return whether the next message should be sent now.
 
-        Small batches wait for the receipt of the last message, and are sent together then: 64
-        threads append three times as much as with a message for each.
+        Small batches wait for the receipt of the last message, and are sent together then, so that
+        many threads share the cost of a message.
         """
         if not self._queued or len(self._sent) >= MAX_MESSAGES:
             return False

@@ -63,8 +63,9 @@ class Segment(Closeable):
     def recover(self, *, is_last: bool) -> list[Frame]:
         """Read a file that exists, and return its frames without their payloads.
 
-        The end of the last segment may be a frame that was never acknowledged and is cut short. It
-        is cut off. Raises EventLogDamagedError for any other damage.
+        The end of the last segment may be a group that was never acknowledged and is cut short. It
+        is cut off, and so is a last group that was damaged later: they look the same. Raises
+        EventLogDamagedError for any other damage.
         """
         data = memoryview(self.path.read_bytes())
         at, frames = 0, []
