@@ -94,6 +94,8 @@ class InputSpec(_Section, frozen=True):
     """What one batch of a stream reads of the topic. A job file cannot have it."""
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
+    log: str | None = None
+    """The event log of the cluster at ``cluster.metadata`` that it reads, in place of files."""
     format: InputFormat | MessageFormat | None = None
     filter: str | None = None
     """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or

@@ -153,7 +153,7 @@ def _readers_of(section: InputSpec) -> Iterator[str]:
         yield f"kafka.formats.{section.format}_format"
     elif section.format is not None:
         yield f"{section.format}_source"
-    elif section.frame is not None:
+    elif section.frame is not None or section.log is not None:
         yield "arrow_source"  # see `mrflight.sources.frame_source`
     else:
         yield from (f"{format}_source" for format in filter(None, map(format_of, section.paths)))

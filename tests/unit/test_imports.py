@@ -29,6 +29,7 @@ ROOMS = [
     "shuffle.wire",
     "shuffle.metadata",
     "shuffle.store",
+    "shuffle.log",
     "shuffle.client",
     "sources",
     "sinks.parts",
