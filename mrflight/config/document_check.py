@@ -28,7 +28,7 @@ _TYPES_IN_WORDS = {
     "array": "a list",
     "bool": "true or false",
     "InputFrame": "rows in memory, which only a job in Python has",
-    "KafkaBatch": "a part of a topic, which only a batch of a stream has",
+    "StreamBatch": "a part of a stream, which only a batch of a stream has",
     "float": "a number",
     "int": "a whole number",
     "object": "a table",

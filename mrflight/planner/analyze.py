@@ -198,7 +198,9 @@ def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
     if section.log is not None:
         from mrflight.sources.log_source import LogInput, open_log  # for few jobs
 
-        return open_log(name, section, LogInput.of(name, stage.spec.cluster, folder), SPLIT_BYTES)
+        place = LogInput.of(name, stage.spec.cluster, folder)
+        offsets = next(iter(section.batch.ranges.values())) if section.batch else None
+        return open_log(name, section, place, SPLIT_BYTES, offsets)
     source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
     if section.bad_rows == "fail":
         return source

@@ -31,6 +31,8 @@ def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
 
     This does not open the input. If it is wrong, the servers start once the job is planned.
     """
+    if spec.stream is not None:
+        return spec.is_map_only
     sections = list(spec.all_inputs)
     if len(sections) != 1 or not spec.has_output or spec.shuffle.partitions not in ("auto", 1):
         return False

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.spec import JobSpec
+from mrflight.config.stream_batch import StreamBatch
 from mrflight.events.recorder import Recorder
 from mrflight.planner.analyze import plan_inputs
 from mrflight.planner.job_plan import JobPlan
@@ -132,7 +132,7 @@ class BatchJobs:
 
     def _batch_spec(self, ranges: tuple[OffsetRange, ...]) -> JobSpec:
         spec, name = self._job.spec, self._settings.input
-        batch = KafkaBatch(
+        batch = StreamBatch(
             {(each.topic, each.partition): (each.start, each.stop) for each in ranges},
             self._schema,
             self._job.runner.workers,

@@ -13,9 +13,9 @@ from mrflight.ids import new_job_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
+from mrflight.streams.positions import Positions
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.table_upkeep import TableUpkeep
-from mrflight.streams.topic_positions import TopicPositions
 from mrflight.system.closeable import Closeable
 from mrflight.system.signals import run_interruptibly
 from mrflight.units import format_count
@@ -45,7 +45,7 @@ class Committer(Closeable):
     def __init__(
         self,
         settings: StreamSettings,
-        positions: TopicPositions,
+        positions: Positions,
         dead_letters: DeadLetters | None,
         on_commit: Callable[[CommittedBatch], None],
     ) -> None:
@@ -110,6 +110,7 @@ class Committer(Closeable):
         )
         if self._upkeep is not None:
             self._upkeep.after_commit(batch.sink)
+        self._positions.committed(self.recorded)
 
     def _offsets(self, batch: WrittenBatch) -> StreamOffsets:
         names = {self._positions.name((each.topic, each.partition)): each for each in batch.ranges}
@@ -136,5 +137,5 @@ class Committer(Closeable):
     def _reject(self, batch: WrittenBatch, offsets: StreamOffsets) -> None:
         if self._dead_letters is None or not batch.bad_rows:
             return
-        names = {each: self._positions.name(each) for each in self._positions.topics.partitions}
+        names = {each: self._positions.name(each) for each in self._positions.partitions}
         self._dead_letters.commit(new_job_id(), batch.bad_rows, offsets.after, names)

@@ -15,15 +15,16 @@ from mrflight.scheduler.job_run import JobRun
 from mrflight.sinks import open_sink
 from mrflight.sources.kafka.client_settings import client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
+from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
 from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
 from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
+from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.streams.topic_positions import Position, TopicPositions
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
@@ -75,9 +76,7 @@ class StreamRun:
         Raises JobError for what is wrong with the job or its input, and JobFailedError for an
         outage that lasts. What is committed stays, and nothing else is left.
         """
-        spec, name = self._job.spec, self._settings.input
-        cluster = KafkaCluster(client_settings(name, spec.inputs[name]))
-        self._positions = TopicPositions(name, spec.inputs[name], cluster)
+        self._positions = self._open_positions()
         outage = _Outage()
         with ExitStack() as stack:
             self._committer = stack.enter_context(
@@ -95,6 +94,18 @@ class StreamRun:
                     if self._stopping.wait(pause_s):
                         return
                 self._sink = None
+
+    def _open_positions(self) -> Positions:
+        job, name = self._job, self._settings.input
+        section = job.spec.inputs[name]
+        if section.log is not None:
+            from mrflight.streams.log_positions import LogPositions
+
+            place = LogInput.of(name, job.spec.cluster, job.folder)
+            return LogPositions(name, section, place)
+        from mrflight.streams.topic_positions import TopicPositions
+
+        return TopicPositions(name, section, KafkaCluster(client_settings(name, section)))
 
     def _dead_letters(self) -> DeadLetters | None:
         if self._settings.dead_letter is None:
