@@ -17,6 +17,7 @@ class StreamBatch:
         ranges: Mapping[tuple[str, int], tuple[int, int]],
         schema: pa.Schema | None,
         splits: int,
+        memory_bytes: int,
     ) -> None:
         self.ranges = ranges
         """The first offset, and the one after the last, of each partition of a topic; an event log
@@ -25,3 +26,5 @@ class StreamBatch:
         """The schema of the events, if an earlier batch has found it out."""
         self.splits = splits
         """The most tasks that read it side by side."""
+        self.memory_bytes = memory_bytes
+        """What a task may hold of events that it has fetched."""

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_MAX_FETCHED_BYTES = 64 << 20
+"""A task fetches no more ahead, as it would only wait in memory. With less than that, fetched
+events take the memory that maps have for rows on their way to a shuffle."""
+
+
 @dataclass(frozen=True)
 class WrittenBatch:
     """A batch whose part files are written, and whose commit comes next."""
@@ -136,6 +141,7 @@ class BatchJobs:
             {(each.topic, each.partition): (each.start, each.stop) for each in ranges},
             self._schema,
             self._job.runner.workers,
+            min(self._job.settings.memory.writer, _MAX_FETCHED_BYTES),
         )
         bad_rows = "fail" if self._settings.on_bad_row == "stop" else "skip"
         section = replace(spec.inputs[name], batch=batch, bad_rows=bad_rows)

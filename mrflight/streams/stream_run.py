@@ -14,6 +14,7 @@ from mrflight.ids import new_job_id
 from mrflight.scheduler.job_run import JobRun
 from mrflight.sinks import open_sink
 from mrflight.sources.kafka.client_settings import client_settings
+from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
@@ -28,7 +29,6 @@ from mrflight.streams.stream_settings import StreamSettings
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
-    from mrflight.sources.kafka.offset_range import OffsetRange
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,8 @@ class StreamRun:
             return LogPositions(name, section, place)
         from mrflight.streams.topic_positions import TopicPositions
 
-        return TopicPositions(name, section, KafkaCluster(client_settings(name, section)))
+        cluster = KafkaCluster(client_settings(name, section))
+        return TopicPositions(name, section, cluster, self._settings.name)
 
     def _dead_letters(self) -> DeadLetters | None:
         if self._settings.dead_letter is None:
@@ -123,6 +124,8 @@ class StreamRun:
         position = self._positions.check_kept(
             position, takes_earliest=self._settings.takes_earliest
         )
+        if not recorded and self._records_start():
+            self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
         if self._settings.is_bounded and self._ends is None:
             self._ends = self._positions.ends()
         while (ranges := self._next_batch(position)) is not None:
@@ -130,6 +133,20 @@ class StreamRun:
             position = after(position, ranges)
         self._committer.wait()
         self._progress.lag = waiting(position, self._positions.ends())
+
+    def _records_start(self) -> bool:
+        """Return whether the start is committed before the first event.
+
+        "latest", or a time, may mean another offset if the first batch has to be read again. The
+        columns must be known without events for that.
+        """
+        section = self._job.spec.inputs[self._settings.input]
+        infers = section.format in ("json", "csv", "arrow") and not section.types
+        return (
+            section.kafka is not None
+            and section.start != "earliest"
+            and (not infers or section.schema != "strict")
+        )
 
     def _run_batch(self, ranges: tuple[OffsetRange, ...]) -> None:
         job_id = new_job_id()

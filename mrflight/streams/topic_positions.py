@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from datetime import datetime
 
 from mrflight.config.kafka_input import parse_start_time
 from mrflight.config.spec import InputSpec
-from mrflight.errors import InputError, LostOffsetsError
+from mrflight.errors import InputError, LostOffsetsError, MrflightError
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition, Topics
 from mrflight.streams.positions import Position, Positions
+
+log = logging.getLogger(__name__)
+
+_PUBLISH_EVERY_S = 5.0
 
 
 class TopicPositions(Positions):
     """The partitions of the topics of a Kafka cluster."""
 
-    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster) -> None:
+    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster, stream: str) -> None:
+        self._group = f"mrflight.{stream}"
+        self._published_at = 0.0
         self._key = f"inputs.{name}"
         self._spec = spec
         self._cluster = cluster
@@ -71,6 +79,24 @@ class TopicPositions(Positions):
                     "anew under another stream.name"
                 )
         return kept
+
+    def committed(self, recorded: Mapping[str, int]) -> None:
+        """Publish the offsets as those of the group ``mrflight.<stream>``, now and then.
+
+        Lag tools show them. A user who may not write them has the stream all the same.
+        """
+        if time.monotonic() - self._published_at < _PUBLISH_EVERY_S:
+            return
+        self._published_at = time.monotonic()
+        offsets = {
+            each: recorded[name]
+            for each in self.partitions
+            if (name := self.name(each)) in recorded
+        }
+        try:
+            self._cluster.publish(self._group, offsets)
+        except MrflightError as error:
+            log.debug("the offsets of group %s were not published: %s", self._group, error)
 
     def _start(self, partitions: list[Partition]) -> Position:
         start = self._spec.start

@@ -148,6 +148,27 @@ def test_a_stream_begins_where_it_is_told_only_if_the_table_knows_nothing(stream
     assert sorted(stream.rows()["number"].to_pylist()) == list(range(20, 30))
 
 
+def test_latest_is_recorded_before_the_first_event(stream: Stream) -> None:
+    stream.produce(numbered(1, range(30)))
+    job = stream.write_job(input='start = "latest"')
+    assert ingest(job).result["rows_in"] == 0
+    assert sum(stream.recorded().values()) == 30
+    stream.produce(numbered(1, range(30, 40)))
+    assert ingest(job).result["rows_in"] == 10, "which came after the start"
+
+
+def test_offsets_are_published_for_lag_tools(stream: Stream) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    stream.produce(numbered(1, range(30)))
+    assert ingest(stream.write_job()).code == 0
+    admin = stream.kafka.admin()
+    group = ConsumerGroupTopicPartitions("mrflight.events")
+    (answer,) = admin.list_consumer_group_offsets([group]).values()
+    found = {each.partition: each.offset for each in answer.result(30).topic_partitions}
+    assert found == stream.recorded()
+
+
 def change_behind(stream: Stream, change: str) -> None:
     """Change something behind the back of a stream that has committed 30 events."""
     admin = stream.kafka.admin()

@@ -89,14 +89,17 @@ def open_batch(name: str, spec: InputSpec, folder: Path) -> Source:
     """Return the source of a batch of a stream, whose splits are not cut again."""
     assert spec.batch is not None, name
     ranges = [OffsetRange(*place, *range) for place, range in spec.batch.ranges.items()]
-    source = open_kafka(name, spec, ranges, folder, schema=spec.batch.schema)
+    batch = spec.batch
+    source = open_kafka(
+        name, spec, ranges, folder, schema=batch.schema, memory_bytes=batch.memory_bytes
+    )
     if not source.size_bytes:
         return source
     assert isinstance(source.reader, KafkaReader)
     event_bytes = max(1, source.size_bytes // sum(each.count for each in ranges))
     splits = [
         pack_splits([split_of(each, event_bytes) for each in group])
-        for group in divide_evenly(ranges, spec.batch.splits)
+        for group in divide_evenly(ranges, batch.splits)
     ]
     return structs.replace(source, reader=replace(source.reader, is_cut=True), splits=tuple(splits))
 
