@@ -94,6 +94,8 @@ class StreamRun:
                     self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
                     if self._stopping.wait(pause_s):
                         return
+                # What is recorded must not be read while a commit may still move it on.
+                self._committer.settle()
                 self._sink = None
 
     def _dead_letters(self) -> DeadLetters | None:
@@ -107,11 +109,11 @@ class StreamRun:
         """Go on from what the table has recorded."""
         self._sink = sink = self._open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
-        self._committer.recorded = dict(recorded)
         position = self._positions.position(recorded)
         position = self._positions.check_kept(
             position, takes_earliest=self._settings.takes_earliest
         )
+        self._committer.begin(recorded, position)
         if self._settings.is_bounded and self._ends is None:
             self._ends = self._positions.ends()
         while (ranges := self._next_batch(position)) is not None:
