@@ -93,6 +93,8 @@ class StreamRun:
                     self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
                     if self._stopping.wait(pause_s):
                         return
+                # What is recorded must not be read while a commit may still move it on.
+                self._committer.settle()
                 self._sink = None
 
     def _open_positions(self) -> Positions:
@@ -119,11 +121,11 @@ class StreamRun:
         """Go on from what the table has recorded."""
         self._sink = sink = self._open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
-        self._committer.recorded = dict(recorded)
         position = self._positions.position(recorded)
         position = self._positions.check_kept(
             position, takes_earliest=self._settings.takes_earliest
         )
+        self._committer.begin(recorded, position)
         if not recorded and self._records_start():
             self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
         if self._settings.is_bounded and self._ends is None:
