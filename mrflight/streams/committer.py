@@ -108,10 +108,16 @@ class Committer(Closeable):
 
     def _offsets(self, batch: WrittenBatch) -> StreamOffsets:
         names = {self._positions.name((each.topic, each.partition)): each for each in batch.ranges}
+        starts = {
+            name: each.start
+            for name, each in names.items()
+            if each.start != self.recorded.get(name)
+        }
         return StreamOffsets(
             self._settings.name,
             {name: self.recorded[name] for name in names if name in self.recorded},
             {name: each.stop for name, each in names.items()},
+            {"starts": starts} if starts else {},
         )
 
     def _check_bad_rows(self, batch: WrittenBatch) -> None:
