@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -47,7 +48,7 @@ class _Link(msgspec.Struct, frozen=True):
 
 def _chain(links: list[_Link], recorded: int | None) -> Chain:
     breaks = []
-    for earlier, later in zip(links, links[1:], strict=False):
+    for earlier, later in itertools.pairwise(links):
         if later.before != earlier.after:
             breaks.append(_break(earlier, later))
     last = links[-1]
