@@ -141,10 +141,13 @@ class Committer(Closeable):
                 )
         first = {name: at for name, at in self._reached.items() if name not in self.recorded}
         after = {**first, **{name: each.stop for name, each in names.items()}}
+        began = {**first, **{name: each.start for name, each in names.items()}}
+        starts = {name: at for name, at in began.items() if at != self.recorded.get(name)}
         return StreamOffsets(
             self._settings.name,
             {name: self.recorded[name] for name in after if name in self.recorded},
             after,
+            {"starts": starts} if starts else {},
         )
 
     def _check_bad_rows(self, batch: WrittenBatch) -> None:
