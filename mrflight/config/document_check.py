@@ -29,6 +29,7 @@ _TYPES_IN_WORDS = {
     "bool": "true or false",
     "InputFrame": "rows in memory, which only a job in Python has",
     "StreamBatch": "a part of a stream, which only a batch of a stream has",
+    "UnstoredColumns": "left out, as only change events have it",
     "float": "a number",
     "int": "a whole number",
     "object": "a table",

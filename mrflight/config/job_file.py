@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mrflight.config.change_events import with_change_defaults
 from mrflight.config.document_check import STORAGE, check_type, has_64_bits
 from mrflight.config.kafka_input import check_input_keys, with_client_texts
 from mrflight.config.overrides import set_key
@@ -67,7 +68,7 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
         for name, stage in spec.stages.items()
     }
     spec = _with_partitioner(spec, document, has_key=bool(spec.output.keys))
-    return msgspec.structs.replace(spec, stages=stages)
+    return with_change_defaults(msgspec.structs.replace(spec, stages=stages))
 
 
 def _with_partitioner(section: _S, written: Mapping[str, Any], *, has_key: bool) -> _S:

@@ -18,6 +18,7 @@ from mrflight.config.stream_batch import StreamBatch
 from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
+from mrflight.config.unstored_columns import UnstoredColumns
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg", "ducklake"]
 MessageFormat = Literal["avro", "protobuf", "raw"]
@@ -280,6 +281,8 @@ class OutputSection(_Section, frozen=True):
     """Further properties of the catalog. Values may be references to secrets."""
     data_path: str | None = None
     """The folder of the files of a new DuckLake."""
+    unstored: UnstoredColumns | None = None
+    """The columns of change events that a merge does not store. A job file cannot have them."""
 
     def __repr__(self) -> str:
         return _without_userinfo(self)

@@ -29,6 +29,10 @@ def open_format(
     ``folder`` is the job file's, from which ``spec.schema`` starts. Raises JobFileError,
     ColumnNotFoundError and InputError.
     """
+    if spec.envelope == "debezium":
+        from mrflight.sources.kafka.changes.opening import open_changes
+
+        return open_changes(name, spec, folder, schema, sample)
     if spec.format == "raw":
         from mrflight.sources.kafka.formats.raw_format import RawFormat
 
