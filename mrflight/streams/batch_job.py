@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import JobSpec
@@ -25,14 +25,11 @@ from mrflight.sinks.commit.base import Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sources.bad_rows import BadRow
 from mrflight.sources.kafka.kafka_reader import KafkaReader
+from mrflight.sources.kafka.messages import METADATA
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.streams.schema_growth import with_new_fields
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.tasks.part_files import ReduceResult
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +88,19 @@ class BatchJobs:
         self._settings = settings
         self._schema: pa.Schema | None = None
         """The schema of the events, once a batch has found it out."""
+
+    def begin_with(self, stored: pa.Schema | None) -> None:
+        """Take the columns of the table for those of the events, if nothing is made of these.
+
+        Otherwise they are inferred from the first events again, which may have other fields now.
+        """
+        spec, section = self._job.spec, self._job.spec.inputs[self._settings.input]
+        is_plain = not section.is_mapped and spec.reduce is None and len(spec.inputs) == 1
+        is_json = section.format == "json" and section.envelope == "none"
+        infers = is_json and section.columns is None and section.schema == "strict"
+        if stored is not None and is_plain and infers and not spec.stages:
+            own = [field for field in stored if field.name not in METADATA.names]
+            self._schema = pa.schema(own if section.metadata else stored)
 
     def write(self, ranges: tuple[OffsetRange, ...], sink: Sink, job_id: str) -> WrittenBatch:
         """Read the events of some ranges, and write part files for a sink of this job id.

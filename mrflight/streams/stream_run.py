@@ -121,6 +121,7 @@ class StreamRun:
         """Go on from what the table has recorded."""
         self._sink = sink = self._open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
+        self._batches.begin_with(sink.stored_schema())
         position = self._positions.position(recorded)
         position = self._positions.check_kept(
             position, takes_earliest=self._settings.takes_earliest
