@@ -29,6 +29,9 @@ class Names:
     def name(self, partition: Partition) -> str:
         return f"cluster/{partition[0]}/id/{partition[1]}"
 
+    def committed(self, recorded: dict[str, int]) -> None:
+        return
+
 
 @dataclass
 class Batch:
