@@ -30,6 +30,11 @@ def with_change_defaults(spec: JobSpec) -> JobSpec:
         )
     if output.mode != "merge":
         return spec
+    if not output.keys:
+        raise JobFileError(
+            f"output.keys is missing: a merge of the changes of inputs.{name} needs the columns "
+            'that are the primary key; write keys = ["..."] in [output]'
+        )
     if not any(each.metadata for each in changes.values()):
         output = replace(output, unstored=UnstoredColumns(CHANGE_COLUMNS))
     return replace(

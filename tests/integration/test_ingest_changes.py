@@ -81,9 +81,9 @@ def test_the_table_is_that_of_the_database(stream: Stream, shape: str) -> None:
     changes = Changes(shape, random.Random(seed))
     changes.snapshot(range(0, IDS, 2))
     job = write_job(stream, shape, stream="max_rows = 40")
-    for number in range(4):
+    for number in range(3):
         changes.change(60, IDS)
-        sent = changes.produce(stream.kafka, stream.topic)
+        changes.produce(stream.kafka, stream.topic)
         run = ingest(job)
         assert run.code == 0, run.stderr
         assert run.result["commits"] >= 2, "each run has several batches"
@@ -91,7 +91,6 @@ def test_the_table_is_that_of_the_database(stream: Stream, shape: str) -> None:
         assert run.result["offsets"] == {
             f"{stream.topic}/{each}": offset for each, offset in stream.recorded("items").items()
         }
-        assert sent > 60
     assert ingest(job).result["commits"] == 0
 
 
@@ -108,7 +107,7 @@ def test_snapshots_tombstones_and_marks_are_no_bad_rows(stream: Stream) -> None:
     assert run.code == 0, run.stderr
     assert stored(stream) == changes.expected()
     assert [row["id"] for row in stored(stream)] == [2, 4]
-    assert run.result["bad_rows"] == 0
+    assert run.result["rejected"] == 0
 
 
 def test_a_log_of_changes_has_each_of_them(stream: Stream) -> None:
@@ -175,10 +174,10 @@ def test_messages_without_a_row_stop_a_stream(stream: Stream, value: str, messag
     changes.messages.append((None, value.encode()))
     changes.produce(stream.kafka, stream.topic)
     run = ingest(write_job(stream, "plain json"))
-    assert (run.code, message in run.stderr) == (1, True), run.stderr
+    assert (run.code, message in run.stderr) == (2, True), run.stderr
     job = write_job(stream, "plain json", stream='on_bad_row = "skip"\nmax_bad = "60 %"')
     run = ingest(job)
-    assert (run.code, run.result["bad_rows"]) == (0, 1), run.stderr
+    assert (run.code, run.result["rejected"]) == (0, 1), run.stderr
     assert stored(stream) == changes.expected()
 
 
@@ -189,7 +188,10 @@ def test_messages_without_a_row_stop_a_stream(stream: Stream, value: str, messag
             'mode = "overwrite"',
             "'overwrite' would replace the table by the changes of inputs.items",
         ),
-        ('mode = "merge"', "output.keys: a merge needs the columns that identify a row"),
+        (
+            'mode = "merge"',
+            "output.keys is missing: a merge of the changes of inputs.items needs the columns",
+        ),
     ],
 )
 def test_outputs_that_changes_cannot_have(stream: Stream, output: str, message: str) -> None:

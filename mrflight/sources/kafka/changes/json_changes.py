@@ -16,6 +16,7 @@ from mrflight.sources.kafka.changes.connect_schema import readable, row_columns
 from mrflight.sources.kafka.changes.encoded_columns import encoded_schema, encoded_type
 from mrflight.sources.kafka.changes.json_envelope import JsonEnvelope, schema_of, unpack_json
 from mrflight.sources.kafka.formats.json_columns import open_json_format
+from mrflight.sources.kafka.formats.opening import check_types
 from mrflight.sources.kafka.messages import Messages
 from mrflight.sources.type_names import parse_types
 
@@ -37,13 +38,14 @@ def open_json_changes(
     # The types of a schema need no declaration: those of json follow from it.
     plain = structs.replace(spec, types={})
     rows = open_json_format(name, plain, encoded_schema(schema), ())
+    check_types(name, rows, b"{}")
     declared = frozenset(schema.names if spec.schema != "strict" else spec.types)
     return ChangeFormat(JsonEnvelope(replace(rows, declared=declared), schema))
 
 
 def _of_messages(name: str, spec: InputSpec, sample: Sequence[Messages]) -> pa.Schema | None:
     document = _newest(sample)
-    if document is None:
+    if document is None or not document.get("fields"):
         return None
     try:
         columns = row_columns(document)

@@ -44,7 +44,7 @@ def open_format(
             schema = schema_of_file(name, spec, folder)
         needed = schema is None and needs_sample(spec)
         opened = open_json_format(name, spec, schema, sample() if needed else ())
-        _check_types(name, opened, b"{}")
+        check_types(name, opened, b"{}")
         return opened
     if spec.format == "csv":
         from mrflight.sources.kafka.formats.csv_format import open_csv_format
@@ -52,7 +52,7 @@ def open_format(
         if schema is None and spec.schema != "strict":
             schema = schema_of_file(name, spec, folder)
         records = open_csv_format(name, spec, schema, sample() if schema is None else ())
-        _check_types(name, records, spec.csv.delimiter.encode() * (len(records.names) - 1))
+        check_types(name, records, spec.csv.delimiter.encode() * (len(records.names) - 1))
         return records
     if spec.format == "arrow":
         from mrflight.sources.kafka.formats.arrow_format import open_arrow_format
@@ -74,7 +74,7 @@ def open_format(
     raise JobFileError(f"inputs.{name}.format: {spec.format} is not one of messages")
 
 
-def _check_types(name: str, format: MessageFormat, value: bytes) -> None:
+def check_types(name: str, format: MessageFormat, value: bytes) -> None:
     """Raise JobFileError for a column of a type that the text of a value cannot be read as."""
     try:
         format.decode(pa.array([value], pa.binary()))
