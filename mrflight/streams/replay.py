@@ -171,8 +171,8 @@ class _Replay:
                 return dict(commit.replayed)
         raise CommitError(
             f"{table.location.url}: the commit of replay {self._number} is not in the log any "
-            f"more, and its events were not deleted from {self._location.url}; delete those that the "
-            "table has by hand"
+            f"more, and its events were not deleted from {self._location.url}; delete those that "
+            "the table has by hand"
         )
 
     def next_events(self) -> ReplayedEvents | None:
