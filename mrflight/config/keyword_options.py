@@ -31,6 +31,9 @@ class ReadOptions(TypedDict, total=False):
     hive: bool
     version: int | None
     timestamp: datetime | None
+    catalog: str | None
+    warehouse: str | None
+    catalog_options: Mapping[str, str]
 
 
 FILE_KEYS = (*ReadOptions.__annotations__, "sample")
@@ -53,3 +56,7 @@ class OutputOptions(DeltaOptions, total=False):
 
     format: OutputFormat | None
     mode: Mode | Literal["merge"] | None
+    catalog: str | None
+    warehouse: str | None
+    catalog_options: Mapping[str, str] | None
+    data_path: str | None

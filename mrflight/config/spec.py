@@ -12,18 +12,21 @@ import msgspec
 
 from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
-from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.row_steps import Call, RowStep
-from mrflight.config.secret_options import holds_secret
+from mrflight.config.secret_options import USERINFO, holds_secret
+from mrflight.config.stream_batch import StreamBatch
 from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
+from mrflight.config.unstored_columns import UnstoredColumns
 
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
+InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg", "ducklake"]
 MessageFormat = Literal["avro", "protobuf", "raw"]
 """The formats that only messages have; they may have some of files, too."""
 
-OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
+OutputFormat = Literal["delta", "parquet", "csv", "arrow", "iceberg", "ducklake"]
+CATALOG_FORMATS = ("iceberg", "ducklake")
+"""The formats whose tables have a name in a catalog, and not a path."""
 ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
 
 _HIDDEN = "..."
@@ -31,6 +34,13 @@ _HIDDEN = "..."
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
+
+
+def _without_userinfo(section: msgspec.Struct) -> str:
+    """Return the text of a section, in which URLs have neither user nor password."""
+    values = ((name, getattr(section, name)) for name in section.__struct_fields__)
+    fields = ", ".join(f"{name}={value!r}" for name, value in values)
+    return USERINFO.sub(f"{_HIDDEN}@", f"{type(section).__name__}({fields})")
 
 
 class JobSection(_Section, frozen=True):
@@ -57,7 +67,7 @@ class InputSpec(_Section, frozen=True):
 
     path: str | list[str] | None = None
     """The path of its files, or several. An input has either this, ``kafka``, ``stage`` or
-    ``frame``."""
+    ``frame``. Of an Iceberg table it is the name, ``namespace.name``."""
     stage: str | None = None
     """The stage whose result it is."""
     kafka: str | None = None
@@ -81,10 +91,12 @@ class InputSpec(_Section, frozen=True):
     ``_topic`` and so on."""
     client: dict[str, str] = {}
     """Settings of librdkafka, which may be references to secrets."""
-    batch: KafkaBatch | None = None
-    """What one batch of a stream reads of the topic. A job file cannot have it."""
+    batch: StreamBatch | None = None
+    """What one batch of a stream reads. A job file cannot have it."""
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
+    log: str | None = None
+    """The event log of the cluster at ``cluster.metadata`` that it reads, in place of files."""
     format: InputFormat | MessageFormat | None = None
     filter: str | None = None
     """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
@@ -116,16 +128,32 @@ class InputSpec(_Section, frozen=True):
     hive: bool = True
     """True if the names of ``key=value`` folders are columns."""
     version: int | None = None
-    """The version of a Delta table to read; by default the newest."""
+    """The version of a Delta table, or the snapshot of another table, to read; by default the
+    newest."""
     timestamp: datetime | None = None
-    """Reads the version of a Delta table that was the newest at this time."""
+    """Reads the version of a table that was the newest at this time."""
+    catalog: str | None = None
+    """The URI of the catalog of an Iceberg or DuckLake table, or a reference to a secret that has
+    it."""
+    warehouse: str | None = None
+    """The warehouse of an Iceberg catalog, if it needs one."""
+    catalog_options: dict[str, str] = {}
+    """Further properties of the catalog. Values may be references to secrets."""
     sample: float = 1.0
     """The fraction of the files' bytes that is read."""
 
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if its path is the name of a table in a catalog."""
+        return self.format in CATALOG_FORMATS
+
     @property
     def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files."""
-        if self.path is None:
+        """The paths of its files; none if it has no files, or if a catalog tells them."""
+        if self.path is None or self.in_catalog:
             return []
         return [self.path] if isinstance(self.path, str) else self.path
 
@@ -240,10 +268,36 @@ class OutputSection(_Section, frozen=True):
     """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
     which it holds."""
     schema: Literal["fixed", "evolve"] = "fixed"
-    """``evolve`` adds new columns of the result to a Delta table that is appended to."""
+    """``evolve`` adds new columns of the result to a table that is appended to."""
     partition_by: list[str] = []
     compression: ParquetCodec | None = None
     """The codec of parquet files; by default zstd."""
+    catalog: str | None = None
+    """The URI of the catalog of an Iceberg or DuckLake table, or a reference to a secret that has
+    it."""
+    warehouse: str | None = None
+    """The warehouse of an Iceberg catalog, if it needs one: a path or a URL."""
+    catalog_options: dict[str, str] = {}
+    """Further properties of the catalog. Values may be references to secrets."""
+    data_path: str | None = None
+    """The folder of the files of a new DuckLake."""
+    unstored: UnstoredColumns | None = None
+    """The columns of change events that a merge does not store. A job file cannot have them."""
+
+    def __repr__(self) -> str:
+        return _without_userinfo(self)
+
+    @property
+    def in_catalog(self) -> bool:
+        """True if ``table`` is the name of a table in a catalog, and not a path."""
+        return self.format in CATALOG_FORMATS
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are written, as far as the job file names them."""
+        if self.in_catalog:
+            return [*filter(None, (self.warehouse, self.data_path))]
+        return [self.table]
 
 
 NO_OUTPUT = OutputSection(table="")
@@ -361,6 +415,24 @@ class JobSpec(_Section, frozen=True):
         return any(each is not None for each in queries)
 
     @property
+    def is_map_only(self) -> bool:
+        """True if the maps write the result: events of a stream that nothing brings together.
+
+        The number of part files of other inputs is that of the partitions, which readers rely on.
+        """
+        sections = self.inputs.values()
+        is_stream = all(each.kafka is not None or each.batch is not None for each in sections)
+        return (
+            (is_stream or (self.stream is not None and len(sections) == 1))
+            and self.has_output
+            and not self.stages
+            and self.reduce is None
+            and self.job.sql is None
+            and self.shuffle.partitions == "auto"
+            and self.shuffle.partitioner == "round_robin"
+        )
+
+    @property
     def has_functions(self) -> bool:
         """True if functions of the user work on rows, and may take any time for each."""
         of_reduces = (each is not None and each.function for each in self.all_reduces)
@@ -383,8 +455,9 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        written = [*filter(None, folders), *([self.output.table] if self.has_output else [])]
-        return [*read, *written]
+        warehouses = [each.warehouse for each in self.all_inputs]
+        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
+        return [*read, *filter(None, warehouses), *written]
 
     @property
     def has_output(self) -> bool:

@@ -61,8 +61,10 @@ def read_table(
     filter: Expression | None = None,
     version: int | None = None,
     timestamp: datetime | None = None,
+    catalog: str | None = None,
+    catalog_options: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """Read a Delta table, or a folder of files that a job wrote, into memory, without a cluster.
+    """Read a Delta or Iceberg table, or a folder of a job's files, into memory, without a cluster.
 
     ``table`` is a path or URL of any store, and ``options`` are those of ``[storage]`` of a job.
     The environment adds only what deltalake and obstore find there themselves: variables
@@ -71,6 +73,8 @@ def read_table(
     are among the others. ``filter`` is an expression as `Dataset.filter` takes it; it may need
     other columns than ``columns``, and leaves out the files that cannot have such rows. The rows
     are ordered by the names of their files; `scan_table` is for rows that do not fit into memory.
+    With ``catalog``, and perhaps ``catalog_options``, ``table`` is the name of an Iceberg table,
+    and ``version`` is a snapshot of it; see the keys of ``[inputs.NAME]``.
     This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
     and JobFileError for an option that the store does not have, or a version of other files.
@@ -80,13 +84,21 @@ def read_table(
 
     path, given = os.fspath(table), options or {}
     folder = Path.cwd()
-    check_options(given, [path])
-    check_endpoint(given, [path], os.environ)
-    hopsfs.prepare(given, [path], folder)
+    if catalog is None:
+        check_options(given, [path])
+        check_endpoint(given, [path], os.environ)
+        hopsfs.prepare(given, [path], folder)
     selected = None if columns is None else list(columns)
     condition = None if filter is None else expression_text(filter, "filter")
     spec = InputSpec(
-        path=path, columns=selected, filter=condition, version=version, timestamp=timestamp
+        path=path,
+        format=None if catalog is None else "iceberg",
+        columns=selected,
+        filter=condition,
+        version=version,
+        timestamp=timestamp,
+        catalog=catalog,
+        catalog_options=dict(catalog_options or {}),
     )
     return read_rows(spec, given, folder)
 

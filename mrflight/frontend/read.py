@@ -73,13 +73,21 @@ def scan_table(
     filter: Expression | None = None,
     version: int | None = None,
     timestamp: datetime | None = None,
+    catalog: str | None = None,
+    catalog_options: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Return the rows of a table that a job wrote as a dataset, which reads them when it runs.
 
     The arguments are those of `read_table`; ``options`` become the dataset's storage settings.
     """
     rows = read(
-        table, columns=columns if filter is None else None, version=version, timestamp=timestamp
+        table,
+        format=None if catalog is None else "iceberg",
+        columns=columns if filter is None else None,
+        version=version,
+        timestamp=timestamp,
+        catalog=catalog,
+        catalog_options=catalog_options or {},
     )
     if filter is not None:
         rows = rows.filter(filter) if columns is None else rows.filter(filter).select(columns)

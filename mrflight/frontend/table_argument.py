@@ -48,6 +48,17 @@ def requested_table(options: argparse.Namespace) -> Location:
     return locate(options.table, Path.cwd(), storage)
 
 
+def requested_storage(options: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the store of a table whose catalog knows where it is.
+
+    Those of buckets are taken from the environment as well. Raises JobFileError.
+    """
+    from mrflight.storage.environment import with_environment
+
+    given = dict(_option(text) for text in options.storage)
+    return with_environment(given, ["s3://"], os.environ)
+
+
 def _option(text: str) -> tuple[str, str]:
     """Parse KEY=VALUE; JobFileError, which does not show the value, for secrets and other texts."""
     key, equals, value = text.partition("=")

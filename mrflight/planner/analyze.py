@@ -45,8 +45,9 @@ def analyze(
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
-    output = locate(spec.output.table, folder, spec.storage)
-    _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)
+    if not spec.output.in_catalog:
+        output = locate(spec.output.table, folder, spec.storage)
+        _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
         sink.check_rows(schema)
@@ -194,6 +195,12 @@ def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
 
 
 def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> Source:
+    if section.log is not None:
+        from mrflight.sources.log_source import LogInput, open_log  # for few jobs
+
+        place = LogInput.of(name, stage.spec.cluster, folder)
+        offsets = next(iter(section.batch.ranges.values())) if section.batch else None
+        return open_log(name, section, place, SPLIT_BYTES, offsets)
     source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
     if section.bad_rows == "fail":
         return source
@@ -216,6 +223,9 @@ def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:
         key=section.key,
         version=section.version,
         timestamp=section.timestamp,
+        catalog=section.catalog,
+        warehouse=section.warehouse,
+        catalog_options=section.catalog_options,
     )
     if not (is_plain and source.are_alike and isinstance(reader, ParquetReader)):
         return ()
@@ -245,7 +255,7 @@ def _check_bad_rows_apart(spec: JobSpec, folder: Path, plan: JobPlan) -> None:
                 continue
             written = _Written(f"{stage.section}inputs.{name}.bad_rows", source.bad_rows.folder)
             _check_apart(written, folder, plan)
-            if not spec.has_output:
+            if not spec.has_output or spec.output.in_catalog:
                 continue
             output = locate(spec.output.table, folder, spec.storage)
             bad = written.location

@@ -18,7 +18,6 @@ from mrflight.result import JobResult
 from mrflight.scheduler.job_events import job_planned
 from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
-from mrflight.storage import locate
 from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.signals import Interrupts
 from mrflight.units import format_count
@@ -99,10 +98,10 @@ class _CommittedJob:
     def _analyze(self) -> tuple[JobPlan, Sink]:
         """Look at the inputs and the output, and plan the job."""
         from mrflight.planner.analyze import analyze
+        from mrflight.sinks import output_url
 
         job = self._job
-        output = locate(self._spec.output.table, job.folder, self._spec.storage)
-        self._metrics.table = output.url
+        self._metrics.table = output_url(self._spec.output, job.folder, self._spec.storage)
         workers = job.runner.workers
         plan, sink = self._deadline.run(
             partial(analyze, self._spec, job.folder, self._metrics.job_id, workers, self._memory),
@@ -110,7 +109,7 @@ class _CommittedJob:
         )
         self._metrics.partitions = plan.last.partitions
         self._metrics.input_versions = plan.input_versions
-        self._events.record(job_planned(plan, output.url))
+        self._events.record(job_planned(plan, self._metrics.table))
         return plan, sink
 
     def _warn_of_other_writers(self, sink: Sink) -> None:

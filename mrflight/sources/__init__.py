@@ -50,8 +50,21 @@ def open_source(
 
         opened = open_available if spec.batch is None else open_batch
         return _select_filtered(opened(name, before_filter(spec), base), name, spec)
+    if spec.format == "ducklake":
+        from mrflight.sources.ducklake_source import open_ducklake
+
+        _check_only_for_files(name, spec)
+        source = open_ducklake(name, before_filter(spec), base, options, split_bytes)
+        return _as_selected(source, spec)
+    if spec.format == "iceberg":
+        from mrflight.sources.iceberg_source import open_iceberg
+
+        _check_only_for_files(name, spec)
+        source = open_iceberg(name, before_filter(spec), base, options, split_bytes)
+        return _as_selected(source, spec)
     from mrflight.sources.discovery import find_input
 
+    _check_no_catalog(name, spec)
     needed = _needed_folders(name, spec, base, options)
     found = find_input(name, before_filter(spec), base, options, needed)
     if spec.version is not None or spec.timestamp is not None:
@@ -66,7 +79,12 @@ def open_source(
         )
     if spec.schema == "union":
         source = _leave_out_unneeded(source, found, spec)
-    source = _select_filtered(source, name, spec)
+    return _as_selected(source, spec)
+
+
+def _as_selected(source: Source, spec: InputSpec) -> Source:
+    """Return the source with the columns that are read, and the sample, small files packed."""
+    source = _select_filtered(source, source.name, spec)
     from mrflight.sources.packed_reader import read_packs
 
     if spec.sample < 1:
@@ -198,6 +216,25 @@ def _check_sections(found: FoundInput) -> None:
                 f"{found.key(format)} is only for {format} files, and {found.place} has the "
                 f"format {found.format}; remove the section"
             )
+
+
+def _check_only_for_files(name: str, spec: InputSpec) -> None:
+    """Raise JobFileError for settings of a table in a catalog that only files have."""
+    unset = InputSpec()
+    for key in ("types", "csv", "json", "bad_rows", "schema", "hive"):
+        if getattr(spec, key) != getattr(unset, key):
+            raise JobFileError(
+                f"inputs.{name}.{key} is only for files, and a table in a catalog has columns of "
+                "its own; leave it out"
+            )
+
+
+def _check_no_catalog(name: str, spec: InputSpec) -> None:
+    if spec.catalog is not None or spec.warehouse is not None or spec.catalog_options:
+        raise JobFileError(
+            f"inputs.{name}.catalog is only for Iceberg and DuckLake tables; set "
+            f"inputs.{name}.format to 'iceberg' or 'ducklake', or leave it out"
+        )
 
 
 def _check_columns(name: str, spec: InputSpec) -> None:

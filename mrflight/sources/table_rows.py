@@ -53,11 +53,14 @@ system took a third as long as the decoding."""
 def read_rows(spec: InputSpec, options: Mapping[str, str], base: Path) -> pa.Table:
     """Return the rows of a table, file after file; reads several files at the same time.
 
-    ``spec`` has the ``path`` of a Delta table, or of other files, and may have ``columns``, a
-    ``filter``, and a ``version`` or ``timestamp``, by which messages name them.
+    ``spec`` has the ``path`` of a Delta table, of other files, or of a table in a catalog. It may
+    have ``columns``, a ``filter``, and a ``version`` or ``timestamp``, by which messages name them.
     """
     if spec.columns is not None and not spec.columns:
         raise InputError("columns must not be empty; leave it out to read all")
+    if spec.in_catalog:
+        with _in_words_of_the_caller():
+            return _read_files(spec, options, base)
     (path,) = spec.paths
     root = locate(path, base, options)
     try:

@@ -69,7 +69,7 @@ class StreamJob(msgspec.Struct, frozen=True):
 
     def positions(self) -> TopicPositions:
         """Ask the brokers for the topics; raises BrokerUnavailableError and InputError."""
-        return TopicPositions(self.settings.input, self.input, self.cluster())
+        return TopicPositions(self.settings.input, self.input, self.cluster(), self.settings.name)
 
     @property
     def shapes_rows(self) -> bool:

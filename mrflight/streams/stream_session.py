@@ -10,7 +10,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.events.recorder import Recorder
 from mrflight.scheduler.job_run import open_job
 from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
-from mrflight.storage import locate
+from mrflight.sinks import output_url
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_result import StreamResult
 from mrflight.streams.stream_settings import StreamSettings
@@ -47,7 +47,7 @@ class StreamSession:
         """
         settings = StreamSettings.of(spec, until_caught_up=until_caught_up)
         self._interrupts.stop_within_s = settings.stop_within_s
-        table = locate(spec.output.table, folder, spec.storage).url
+        table = output_url(spec.output, folder, spec.storage)
         self._progress = progress = StreamProgress(settings.name, table, self._say)
         metrics = JobMetrics(PhaseTimer(time.monotonic()))
         with open_job(

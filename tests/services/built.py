@@ -9,8 +9,11 @@ CACHE = Path(__file__).parents[2] / ".services"
 MINIO = CACHE / "bin" / "minio"
 HDFS_CLASS_PATH = CACHE / "hdfs.classpath"
 KAFKA_CLASS_PATH = CACHE / "kafka.classpath"
+ICEBERG_CLASS_PATH = CACHE / "iceberg.classpath"
+DUCKDB_PYTHON = CACHE / "duckdb" / "bin" / "python"
 HOPSFS_PYTHON = CACHE / "hopsfs" / "bin" / "python"
 SPARK_PYTHON = CACHE / "spark" / "bin" / "python"
+DUCKLAKE_PYTHON = CACHE / "ducklake" / "bin" / "python"
 VALIDATORS = CACHE / "validators"
 
 
@@ -35,11 +38,30 @@ def kafka_class_path() -> str:
     return _class_path("Kafka", KAFKA_CLASS_PATH)
 
 
+def iceberg_class_path() -> str:
+    """Return all jars of Iceberg's REST catalog."""
+    return _class_path("Iceberg's REST catalog", ICEBERG_CLASS_PATH)
+
+
+def postgres_folder() -> Path:
+    """The folder of PostgreSQL's programs, which Debian does not put onto the path."""
+    folders = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    found = sorted(folders, key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else Path(debian_program("initdb", "postgresql")).parent
+
+
 def hopsfs_python() -> Path:
     """Return the Python of the environment that has mrflight[hopsfs]."""
     if not (CACHE / "hopsfs" / ".installed").exists():
         _ask_for("the environment of mrflight[hopsfs]", "")
     return HOPSFS_PYTHON
+
+
+def duckdb_python() -> Path:
+    """Return the Python of the environment that has DuckDB and its extension for Iceberg."""
+    if not (CACHE / "duckdb" / ".installed").exists():
+        _ask_for("DuckDB's extension for Iceberg", "")
+    return DUCKDB_PYTHON
 
 
 def spark_python() -> Path:
@@ -49,6 +71,13 @@ def spark_python() -> Path:
     if not (CACHE / "spark" / ".installed").exists():
         _ask_for("PySpark", "")
     return SPARK_PYTHON
+
+
+def ducklake_python() -> Path:
+    """Return the Python of the environment whose DuckDB has the ducklake extension."""
+    if not (CACHE / "ducklake" / ".installed").exists():
+        _ask_for("the environment of DuckLake", "")
+    return DUCKLAKE_PYTHON
 
 
 def validators() -> Path:

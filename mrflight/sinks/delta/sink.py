@@ -6,6 +6,7 @@ import dataclasses
 from copy import copy
 from functools import partial
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
@@ -95,6 +96,19 @@ class DeltaSink(Sink):
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown
 
+    def stored_schema(self) -> pa.Schema | None:
+        return self._output.target.existing
+
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.delta.upkeep import compact_small_files
+
+        return compact_small_files(self._output.location, min_files)
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.delta.upkeep import remove_old_files
+
+        remove_old_files(self._output.location)
+
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         table, _ = self._output.refresh()
         if self._recorded is None:
@@ -114,6 +128,10 @@ class DeltaSink(Sink):
         sink._has_stale_files = True
         sink._new_version = None
         return sink
+
+    @property
+    def _is_stream(self) -> bool:
+        return isinstance(self._output.identity, StreamIdentity)
 
     def _identify(self, commit: Commit) -> None:
         """Let the commit be that of a stream's batch if it has offsets."""
@@ -143,8 +161,10 @@ class DeltaSink(Sink):
 
     def cleanup(self) -> None:
         paths = None if self._new_version is None else self._new_version.paths
-        # A disk is always listed, for its folders. On other stores a listing is a request.
-        if paths is not None and (self._has_stale_files or self._output.location.store.is_disk):
+        # A disk is always listed, for its folders. On other stores a listing is a request, and a
+        # stream's table has more and more files.
+        is_listed = self._output.location.store.is_disk and not self._is_stream
+        if paths is not None and (self._has_stale_files or is_listed):
             self._job_files.delete_except(paths)
 
     def _check_parts(self, commit: Commit) -> None:
