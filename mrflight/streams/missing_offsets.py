@@ -19,6 +19,8 @@ from mrflight.streams.verification import LostRange
 _READ_ACROSS = 10_000
 """Missing offsets with fewer others between them are read together."""
 
+_TIMEOUT_S = 20.0
+
 Spans = list[tuple[int, int]]
 
 
@@ -55,7 +57,7 @@ class MissingOffsets:
         return Explained(no_message, skipped, tuple(lost))
 
     def _explain(self, place: Partition, spans: Spans) -> Explained:
-        earliest = self._offsets(place).earliest
+        earliest, latest = self._offsets(place).earliest, self._offsets(place).latest
         lost = [
             LostRange(
                 *place,
@@ -66,7 +68,16 @@ class MissingOffsets:
             for start, stop in spans
             if start < earliest
         ]
-        there = [(max(start, earliest), stop) for start, stop in spans if stop > earliest]
+        lost += [
+            LostRange(*place, max(start, latest), stop, f"the topic ends at offset {latest}")
+            for start, stop in spans
+            if stop > latest
+        ]
+        there = [
+            (max(start, earliest), min(stop, latest))
+            for start, stop in spans
+            if stop > earliest and start < latest
+        ]
         if not there:
             return Explained(lost=tuple(lost))
         offsets, skipped = self._messages(place, there)
@@ -86,7 +97,9 @@ class MissingOffsets:
         found: list[int] = []
         skipped = 0
         whole = OffsetRange(*place, spans[0][0], spans[-1][1])
-        for messages in read_range(self._job.client, whole, with_headers=False):
+        for messages in read_range(
+            self._job.client, whole, with_headers=False, timeout_s=_TIMEOUT_S
+        ):
             offsets = messages.offsets.to_numpy()
             chosen = np.zeros(len(offsets), bool)
             for start, stop in spans:

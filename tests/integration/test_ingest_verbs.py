@@ -194,6 +194,7 @@ def test_verify_takes_offsets_without_a_message_for_explained(stream: Stream) ->
     for number in range(6):
         producer.begin_transaction()
         producer.produce(stream.topic, json.dumps(numbered(1, [number])[0]).encode(), partition=0)
+        producer.flush(30)
         (producer.abort_transaction if number % 3 == 2 else producer.commit_transaction)(30)
     job = stream.write_job()
     assert ingest(job).code == 0
