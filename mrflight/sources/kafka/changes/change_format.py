@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from mrflight.compute.schemas import empty_batch
 from mrflight.config.change_events import CHANGE_COLUMNS, DELETED, OPERATION
 from mrflight.sources.kafka.changes.change import DELETE, Change
 from mrflight.sources.kafka.formats.message_format import DecodedRows
@@ -73,7 +74,7 @@ class ChangeFormat:
         counts = np.array([each is not None for each in changes], np.int64)
         schema = pa.schema([*self.schema, *CHANGE_FIELDS])
         if not found:
-            return DecodedRows(schema.empty_table().combine_chunks().to_batches()[0], counts)
+            return DecodedRows(empty_batch(schema), counts)
         rows = self.envelope.decode([each.row for each in found])
         operations = pa.array([each.operation for each in found], pa.string())
         deleted = pa.array([each.operation == DELETE for each in found], pa.bool_())
