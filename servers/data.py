@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -70,6 +70,9 @@ from .observed import ObservedData
 from .rotating import RotatingServer
 from .shared_memory import SharedMemory
 
+if TYPE_CHECKING:  # few servers keep event logs
+    from .logs import Logs
+
 _MESSAGE_BYTES = 2 * 2**20
 """The rough size of a message of plain rows: clients of gRPC take 4 MiB by default."""
 
@@ -88,8 +91,10 @@ class DataServer(flight.FlightServerBase):
         membership: Membership,
         memory: SharedMemory,
         rules: StreamRules,
+        logs: Logs | None = None,
     ) -> None:
         self._rules = rules
+        self._logs = logs
         self._guard = listening.guard
         self._guard.tell(rules.idle.heard)
         self._store = store
@@ -103,6 +108,7 @@ class DataServer(flight.FlightServerBase):
                 do.STATS: Handler(Done, self._stats, ALL),
                 do.SHARED_MEMORY: Handler(Done, lambda _: memory.offer, READERS),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
+                **({} if logs is None else logs.actions()),
             }
         )
         super().__init__(listening.location, **listening.options)
@@ -115,6 +121,9 @@ class DataServer(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
+        if self._logs is not None and self._logs.takes(descriptor):
+            self._logs.put(context, descriptor, _received(reader), writer)
+            return
         principal = self._guard.caller(context, JOBS_AND_SERVERS)
         target = (
             decode_put_path(descriptor.path)
@@ -144,6 +153,8 @@ class DataServer(flight.FlightServerBase):
 
     @answer_errors
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        if self._logs is not None and self._logs.gives(ticket):
+            return self._logs.get(context, ticket)
         principal = self._guard.caller(context, READERS)
         request = decode_ticket(ticket.ticket)
         shuffle, token = request.shuffle
@@ -296,22 +307,42 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         BlockStore(options.memory, scratch) as store,
         SharedMemory() as memory,
         IdleStreams(options.idle_timeout) as idle,
+        _logs_of(options) as logs,
     ):
-        membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
+        client = ClientOptions(identity=at.identity)
+        membership = Membership(store, options.metadata, client, logs.store if logs else "")
         rules = StreamRules(idle, options.compressed_puts)
-        server = RotatingServer(at, lambda at: DataServer(at, store, membership, memory, rules))
+        if logs is not None:
+            logs.begin(membership, at.guard, rules)
+        server = RotatingServer(
+            at, lambda at: DataServer(at, store, membership, memory, rules, logs)
+        )
         location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
 
         def drain() -> None:
             membership.drain()
             Decommission(store, membership, options.metadata).run()
+            if logs is not None:
+                logs.stop()
             membership.leave()
             store.close()  # puts that wait for memory fail
             server.shutdown()
 
-        observed = ObservedData(store, membership, server)
+        observed = ObservedData(store, membership, server, logs)
         yield process.Running(location, drain, server.reload, scratch.close, observed)
+
+
+@contextmanager
+def _logs_of(options: argparse.Namespace) -> Iterator[Logs | None]:
+    """Open the folder of event logs, if the server has one."""
+    if options.log_dir is None:
+        yield None
+        return
+    from .logs import Logs
+
+    with Logs(options.log_dir) as logs:
+        yield logs
 
 
 def _spill_folder(root: Path) -> ScratchFolder:

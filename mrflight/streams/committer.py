@@ -14,9 +14,9 @@ from mrflight.ids import new_job_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
+from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.table_upkeep import TableUpkeep
-from mrflight.streams.topic_positions import Position, TopicPositions
 from mrflight.system.closeable import Closeable
 from mrflight.system.signals import run_interruptibly
 from mrflight.units import format_count
@@ -46,7 +46,7 @@ class Committer(Closeable):
     def __init__(
         self,
         settings: StreamSettings,
-        positions: TopicPositions,
+        positions: Positions,
         dead_letters: DeadLetters | None,
         on_commit: Callable[[CommittedBatch], None],
     ) -> None:
@@ -133,6 +133,7 @@ class Committer(Closeable):
         )
         if self._upkeep is not None:
             self._upkeep.after_commit(batch.sink)
+        self._positions.committed(self.recorded)
 
     def _offsets(self, batch: WrittenBatch) -> StreamOffsets:
         """Return what the commit moves; raise StreamMovedError for another batch than the next."""
@@ -145,10 +146,13 @@ class Committer(Closeable):
                 )
         first = {name: at for name, at in self._reached.items() if name not in self.recorded}
         after = {**first, **{name: each.stop for name, each in names.items()}}
+        began = {**first, **{name: each.start for name, each in names.items()}}
+        starts = {name: at for name, at in began.items() if at != self.recorded.get(name)}
         return StreamOffsets(
             self._settings.name,
             {name: self.recorded[name] for name in after if name in self.recorded},
             after,
+            {"starts": starts} if starts else {},
         )
 
     def _check_bad_rows(self, batch: WrittenBatch) -> None:
@@ -168,5 +172,5 @@ class Committer(Closeable):
     def _reject(self, batch: WrittenBatch, offsets: StreamOffsets) -> None:
         if self._dead_letters is None or not batch.bad_rows:
             return
-        names = {each: self._positions.name(each) for each in self._positions.topics.partitions}
+        names = {each: self._positions.name(each) for each in self._positions.partitions}
         self._dead_letters.commit(new_job_id(), batch.bad_rows, offsets.after, names)

@@ -14,20 +14,21 @@ from mrflight.ids import new_job_id
 from mrflight.scheduler.job_run import JobRun
 from mrflight.sinks import open_sink
 from mrflight.sources.kafka.client_settings import client_settings
+from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
+from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
 from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
 from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
+from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.streams.topic_positions import Position, TopicPositions
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
-    from mrflight.sources.kafka.offset_range import OffsetRange
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +76,7 @@ class StreamRun:
         Raises JobError for what is wrong with the job or its input, and JobFailedError for an
         outage that lasts. What is committed stays, and nothing else is left.
         """
-        spec, name = self._job.spec, self._settings.input
-        cluster = KafkaCluster(client_settings(name, spec.inputs[name]))
-        self._positions = TopicPositions(name, spec.inputs[name], cluster)
+        self._positions = self._open_positions()
         outage = _Outage()
         with ExitStack() as stack:
             self._committer = stack.enter_context(
@@ -102,6 +101,19 @@ class StreamRun:
                 self._committer.settle()
                 self._sink = None
 
+    def _open_positions(self) -> Positions:
+        job, name = self._job, self._settings.input
+        section = job.spec.inputs[name]
+        if section.log is not None:
+            from mrflight.streams.log_positions import LogPositions
+
+            place = LogInput.of(name, job.spec.cluster, job.folder)
+            return LogPositions(name, section, place)
+        from mrflight.streams.topic_positions import TopicPositions
+
+        cluster = KafkaCluster(client_settings(name, section))
+        return TopicPositions(name, section, cluster, self._settings.name)
+
     def _dead_letters(self) -> DeadLetters | None:
         if self._settings.dead_letter is None:
             return None
@@ -113,11 +125,14 @@ class StreamRun:
         """Go on from what the table has recorded."""
         self._sink = sink = self._open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
+        self._batches.begin_with(sink.stored_schema())
         position = self._positions.position(recorded)
         position = self._positions.check_kept(
             position, takes_earliest=self._settings.takes_earliest
         )
         self._committer.begin(recorded, position)
+        if not recorded and self._records_start():
+            self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
         if self._settings.is_bounded and self._ends is None:
             self._ends = self._positions.ends()
         while (ranges := self._next_batch(position)) is not None:
@@ -125,6 +140,20 @@ class StreamRun:
             position = after(position, ranges)
         self._committer.wait()
         self._progress.lag = waiting(position, self._positions.ends())
+
+    def _records_start(self) -> bool:
+        """Return whether the start is committed before the first event.
+
+        "latest", or a time, may mean another offset if the first batch has to be read again. The
+        columns must be known without events for that.
+        """
+        section = self._job.spec.inputs[self._settings.input]
+        infers = section.format in ("json", "csv", "arrow") and not section.types
+        return (
+            section.kafka is not None
+            and section.start != "earliest"
+            and (not infers or section.schema != "strict")
+        )
 
     def _run_batch(self, ranges: tuple[OffsetRange, ...]) -> None:
         job_id = new_job_id()

@@ -17,7 +17,7 @@ from tests.support.job_sections import toml_section
 from tests.support.lakes import Lake
 from tests.support.running_command import running_command
 
-EVENTS = 1200
+FIRST, EVENTS = 100, 1200
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ class Target:
 
 def in_iceberg(lake: Lake) -> Target:
     def rows() -> list[tuple[Any, ...]]:
-        if not lake.exists():
-            return []
         return lake.rows("producer", "number", "_partition", "_offset", by_polars=False)
 
     return Target(lines(lake.section()), toml_section("storage", lake.storage), rows)
@@ -42,14 +40,8 @@ def in_iceberg(lake: Lake) -> Target:
 def in_ducklake(lake: DuckLake) -> Target:
     keys = ("table", "format", "catalog", "data_path")
     section = {key: getattr(lake.section(), key) for key in keys}
-    exists = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'orders'"
-
-    def rows() -> list[tuple[Any, ...]]:
-        if lake.query(exists) == [[0]]:
-            return []
-        return lake.read('producer, number, "_partition", "_offset"')
-
-    return Target(lines(section), toml_section("storage", lake.options), rows)
+    columns = 'producer, number, "_partition", "_offset"'
+    return Target(lines(section), toml_section("storage", lake.options), lambda: lake.read(columns))
 
 
 def lines(section: dict[str, Any]) -> str:
@@ -67,8 +59,10 @@ def check(stream: Stream, target: Target, *, alone: bool = False) -> None:
 
     ``alone``: only one process may have the catalog open.
     """
-    stream.produce(numbered(1, range(EVENTS)))
+    stream.produce(numbered(1, range(FIRST)))
     job = write_job(stream, target)
+    assert ingest(job).result["rows_in"] == FIRST
+    stream.produce(numbered(1, range(FIRST, EVENTS)))
     command = [*INGEST, str(job)]
     with running_command(command) as one:
         if alone:

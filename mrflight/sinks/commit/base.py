@@ -115,6 +115,10 @@ class Sink(ABC):
             "delta, iceberg or ducklake"
         )
 
+    def stored_schema(self) -> pa.Schema | None:
+        """Return the columns that the table had when this opened; None if there was none."""
+        return None
+
     def compact_small_files(self, min_files: int) -> int:
         """Rewrite small files as larger ones if there are so many; return how many there were.
 

@@ -6,6 +6,7 @@ import dataclasses
 from copy import copy
 from functools import partial
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
@@ -94,6 +95,9 @@ class DeltaSink(Sink):
     @property
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown
+
+    def stored_schema(self) -> pa.Schema | None:
+        return self._output.target.existing
 
     def compact_small_files(self, min_files: int) -> int:
         from mrflight.sinks.delta.upkeep import compact_small_files

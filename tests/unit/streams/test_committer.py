@@ -29,6 +29,9 @@ class Names:
     def name(self, partition: Partition) -> str:
         return f"cluster/{partition[0]}/id/{partition[1]}"
 
+    def committed(self, recorded: dict[str, int]) -> None:
+        return
+
 
 @dataclass
 class Batch:
@@ -81,7 +84,9 @@ def test_the_first_commit_records_where_every_partition_began() -> None:
         it.submit(written(first))
         it.submit(written(second))
         it.wait()
-    assert first.committed == [StreamOffsets("events", {}, {ZERO: 9, ONE: 7})]
+    assert first.committed == [
+        StreamOffsets("events", {}, {ZERO: 9, ONE: 7}, {"starts": {ZERO: 5, ONE: 7}})
+    ]
     assert second.committed == [StreamOffsets("events", {ONE: 7}, {ONE: 8})]
 
 
@@ -91,7 +96,9 @@ def test_skipped_offsets_are_no_gap() -> None:
         it.begin({ZERO: 30}, {("t", 0): 50})
         it.submit(written(batch))
         it.wait()
-    assert batch.committed == [StreamOffsets("events", {ZERO: 30}, {ZERO: 60})]
+    assert batch.committed == [
+        StreamOffsets("events", {ZERO: 30}, {ZERO: 60}, {"starts": {ZERO: 50}})
+    ]
 
 
 @pytest.mark.parametrize("start", [5, 8, 12])
