@@ -114,6 +114,20 @@ def test_a_batch_that_does_not_begin_where_the_last_ended_is_not_committed(start
     assert (wrong.committed, wrong.aborted) == ([], [True])
 
 
+def test_a_commit_that_failed_is_noticed_without_a_next_batch() -> None:
+    def fail() -> None:
+        raise CommitError("the store has failed")
+
+    with committer() as it:
+        it.begin({ZERO: 5}, {("t", 0): 5})
+        it.check()
+        it.submit(written(Batch((OffsetRange("t", 0, 5, 9),), fail)))
+        with pytest.raises(CommitError, match="the store has failed"):
+            while True:
+                it.check()
+        it.check()
+
+
 def test_what_is_recorded_is_not_settled_before_the_commit_has_ended() -> None:
     ended = []
 
