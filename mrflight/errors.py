@@ -38,6 +38,13 @@
         ├── IncompletePartitionError
         ├── CorruptBlockError
         ├── SpillError
+        ├── EventLogNotFoundError
+        ├── EventLogExistsError
+        ├── EventLogDamagedError
+        ├── EventLogWriteError
+        ├── OffsetTrimmedError
+        ├── ProducerSequenceError
+        ├── LogOwnerChangedError
         ├── TailError
         │   ├── TailNotFoundError
         │   ├── TailTrimmedError
@@ -280,6 +287,38 @@ class CorruptBlockError(ShuffleError):
 
 class SpillError(ShuffleError):
     """A data server could not read or write its spill file."""
+
+    retryable = True
+
+
+class EventLogNotFoundError(ShuffleError):
+    """No event log has this name: it was never created, or it has been dropped."""
+
+
+class EventLogExistsError(ShuffleError):
+    """An event log of this name exists already."""
+
+
+class EventLogDamagedError(ShuffleError):
+    """A segment of an event log has bytes that were not written; its rows are not served."""
+
+
+class EventLogWriteError(ShuffleError):
+    """A data server could not store rows of an event log, and has not acknowledged them."""
+
+    retryable = True
+
+
+class OffsetTrimmedError(ShuffleError):
+    """Rows of an event log were asked for that have been trimmed."""
+
+
+class ProducerSequenceError(ShuffleError):
+    """A producer's batch is not the one that follows its last, and is too old to be recognised."""
+
+
+class LogOwnerChangedError(ShuffleError):
+    """A data server was asked for an event log that another one owns now."""
 
     retryable = True
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -78,6 +78,9 @@ from .rotating import RotatingServer
 from .shared_memory import SharedMemory
 from .tails import Tails, in_messages
 
+if TYPE_CHECKING:  # few servers keep event logs
+    from .logs import Logs
+
 _TAIL_SHARE = 4
 """The tails of live streams have at most one part in so many of the memory."""
 
@@ -96,10 +99,12 @@ class DataServer(flight.FlightServerBase):
         membership: Membership,
         memory: SharedMemory,
         rules: StreamRules,
-        tails: Tails,
+        logs: Logs | None = None,
+        tails: Tails | None = None,
     ) -> None:
         self._rules = rules
-        self._tails = tails
+        self._logs = logs
+        self._tails = tails or Tails(TailStore(store.budget_bytes // _TAIL_SHARE), rules)
         self._guard = listening.guard
         self._guard.tell(rules.idle.heard)
         self._store = store
@@ -113,7 +118,8 @@ class DataServer(flight.FlightServerBase):
                 do.STATS: Handler(Done, self._stats, ALL),
                 do.SHARED_MEMORY: Handler(Done, lambda _: memory.offer, READERS),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
-                **tails.handlers,
+                **({} if logs is None else logs.actions()),
+                **self._tails.handlers,
             }
         )
         super().__init__(listening.location, **listening.options)
@@ -126,6 +132,9 @@ class DataServer(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
+        if self._logs is not None and self._logs.takes(descriptor):
+            self._logs.put(context, descriptor, _received(reader), writer)
+            return
         principal = self._guard.caller(context, JOBS_AND_SERVERS)
         if is_tail_path(descriptor.path):
             with self._rules.idle.watched(context.peer()) as stream:
@@ -160,6 +169,8 @@ class DataServer(flight.FlightServerBase):
 
     @answer_errors
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        if self._logs is not None and self._logs.gives(ticket):
+            return self._logs.get(context, ticket)
         principal = self._guard.caller(context, READERS)
         if is_tail_ticket(ticket.ticket):
             columns, rows = self._tails.get(decode_tail_ticket(ticket.ticket))
@@ -312,13 +323,17 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         BlockStore(options.memory, scratch) as store,
         SharedMemory() as memory,
         IdleStreams(options.idle_timeout) as idle,
+        _logs_of(options) as logs,
     ):
-        membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
+        client = ClientOptions(identity=at.identity)
+        membership = Membership(store, options.metadata, client, logs.store if logs else "")
         rules = StreamRules(idle, options.compressed_puts)
         tail_store = TailStore(options.memory // _TAIL_SHARE, store.count_other_bytes)
         tails = Tails(tail_store, rules)
+        if logs is not None:
+            logs.begin(membership, at.guard, rules)
         server = RotatingServer(
-            at, lambda at: DataServer(at, store, membership, memory, rules, tails)
+            at, lambda at: DataServer(at, store, membership, memory, rules, logs, tails)
         )
         location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
@@ -326,13 +341,27 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         def drain() -> None:
             membership.drain()
             Decommission(store, membership, options.metadata).run()
+            if logs is not None:
+                logs.stop()
             membership.leave()
             store.close()  # puts that wait for memory fail
             tail_store.close()
             server.shutdown()
 
-        observed = ObservedData(store, membership, server)
+        observed = ObservedData(store, membership, server, logs)
         yield process.Running(location, drain, server.reload, scratch.close, observed)
+
+
+@contextmanager
+def _logs_of(options: argparse.Namespace) -> Iterator[Logs | None]:
+    """Open the folder of event logs, if the server has one."""
+    if options.log_dir is None:
+        yield None
+        return
+    from .logs import Logs
+
+    with Logs(options.log_dir) as logs:
+        yield logs
 
 
 def _spill_folder(root: Path) -> ScratchFolder:

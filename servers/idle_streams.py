@@ -122,7 +122,7 @@ class IdleStreams(Closeable):
             connected = {each.peer for each in self._streams}
         idle = {each.peer for each in waiting if (each.waits_since or 0.0) < since}
         for peer in idle:
-            if self._heard.get(peer, 0.0) < since and _shut_down(peer):
+            if self._heard.get(peer, 0.0) < since and end_connection(peer):
                 log.warning(
                     "%s has a stream that has stood still for %g s, and has made no call; its "
                     "connection is ended",
@@ -134,8 +134,8 @@ class IdleStreams(Closeable):
                 self._heard.pop(peer, None)
 
 
-def _shut_down(peer: str) -> bool:
-    """Shut down the connection from a peer; return whether there was one."""
+def end_connection(peer: str) -> bool:
+    """Shut down the connection of a peer, as Flight writes it; return whether there was one."""
     wanted = _address(peer)
     if wanted is None or not _FILES.exists():
         return False

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from mrflight.config.change_events import CHANGE_COLUMNS
 from mrflight.config.secret_options import holds_secret
 from mrflight.config.secret_reference import check_reference, is_reference
 from mrflight.config.spec import InputSpec
@@ -30,7 +31,10 @@ METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_h
 """The columns that ``metadata = true`` adds, also to those that ``columns`` selects."""
 
 _FILE_SCHEMAS = ("strict", "union")
-_KEYS_OF_FILES = ("path", "stage", "frame", "hive", "version", "timestamp", "sample", "fresh")
+_KEYS_OF_FILES = (
+    *("path", "stage", "log", "frame", "hive"),
+    *("version", "timestamp", "sample", "fresh"),
+)
 _SUBJECTS = ("topic", "topics", "topic_pattern")
 _OWN_SETTINGS = {
     "bootstrap.servers": "set inputs.NAME.kafka",
@@ -56,7 +60,7 @@ _SCHEMA_FORMATS = ("json", "csv", "avro", "protobuf")
 def with_client_texts(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the document with times of ``start`` and values of ``client`` as text.
 
-    If ``columns`` selects some and there is metadata, its columns are added.
+    If ``columns`` selects some, those of the metadata and of change events are added.
     """
     changed = dict(document)
     if isinstance(inputs := document.get("inputs"), Mapping):
@@ -77,9 +81,17 @@ def _with_texts(section: Any) -> Any:
         changed["start"] = start.isoformat()
     if isinstance(client := section.get("client"), Mapping):
         changed["client"] = {name: _text(value) for name, value in client.items()}
-    if section.get("metadata") is True and isinstance(columns := section.get("columns"), list):
-        changed["columns"] = [*columns, *(c for c in METADATA_COLUMNS if c not in columns)]
+    if isinstance(columns := section.get("columns"), list):
+        added = _added_columns(section)
+        changed["columns"] = [*columns, *(c for c in added if c not in columns)]
     return changed
+
+
+def _added_columns(section: Mapping[str, Any]) -> list[str]:
+    """Return the columns that an input has beside those of its messages' values."""
+    changes = CHANGE_COLUMNS if section.get("envelope") == "debezium" else ()
+    metadata = METADATA_COLUMNS if section.get("metadata") is True else ()
+    return list(dict.fromkeys((*changes, *metadata)))
 
 
 def _text(value: Any) -> Any:
@@ -158,10 +170,10 @@ def _check_format(key: str, section: InputSpec) -> None:
             f"{key}.format: messages of Kafka cannot be {section.format}; use one of "
             f"{', '.join(KAFKA_FORMATS)}"
         )
-    if section.envelope == "debezium":
+    if section.envelope == "debezium" and section.format not in ("json", "avro"):
         raise JobFileError(
-            f"{key}.envelope: 'debezium' is not there yet; remove it, and unpack the envelope "
-            "with sql or a map"
+            f"{key}.envelope: change events of Debezium are read from json and avro, not from "
+            f"{section.format}; set {key}.format to one of them"
         )
     for format, name in (("avro", "registry"), ("protobuf", "message")):
         if getattr(section, name) is not None and section.format != format:

@@ -66,7 +66,7 @@ class RunSettings(msgspec.Struct, frozen=True):
         if cluster.metadata is not None:
             data_servers = 0
             _check_location(cluster.metadata)
-        identity = _identity(cluster, folder)
+        client = client_options(cluster, folder)
         return cls(
             attempts,
             spec.job.speculation,
@@ -74,12 +74,17 @@ class RunSettings(msgspec.Struct, frozen=True):
             workers,
             data_servers,
             _seconds(cluster.heartbeat_timeout, "cluster.heartbeat_timeout"),
-            ClientOptions(_timeouts(cluster), cluster.transport, identity),
+            client,
             plan_memory(
                 spec, workers, data_servers, machines.memory_bytes // 2 if machines else None
             ),
             _spill_root(cluster.spill_dir, folder),
         )
+
+
+def client_options(cluster: ClusterSection, folder: Path) -> ClientOptions:
+    """Return how a job in ``folder`` talks to the servers of ``cluster.metadata``."""
+    return ClientOptions(_timeouts(cluster), cluster.transport, _identity(cluster, folder))
 
 
 def _timeouts(cluster: ClusterSection) -> Timeouts:

@@ -12,12 +12,13 @@ import msgspec
 
 from mrflight.config.aggregates import may_have_expression
 from mrflight.config.input_frame import InputFrame
-from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.row_steps import Call, RowStep
 from mrflight.config.secret_options import USERINFO, holds_secret
+from mrflight.config.stream_batch import StreamBatch
 from mrflight.config.stream_section import StreamSection
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.config.transport import Transport
+from mrflight.config.unstored_columns import UnstoredColumns
 
 InputFormat = Literal["csv", "parquet", "arrow", "json", "delta", "iceberg", "ducklake"]
 MessageFormat = Literal["avro", "protobuf", "raw"]
@@ -90,10 +91,12 @@ class InputSpec(_Section, frozen=True):
     ``_topic`` and so on."""
     client: dict[str, str] = {}
     """Settings of librdkafka, which may be references to secrets."""
-    batch: KafkaBatch | None = None
-    """What one batch of a stream reads of the topic. A job file cannot have it."""
+    batch: StreamBatch | None = None
+    """What one batch of a stream reads. A job file cannot have it."""
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
+    log: str | None = None
+    """The event log of the cluster at ``cluster.metadata`` that it reads, in place of files."""
     format: InputFormat | MessageFormat | None = None
     filter: str | None = None
     """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
@@ -280,6 +283,8 @@ class OutputSection(_Section, frozen=True):
     """Further properties of the catalog. Values may be references to secrets."""
     data_path: str | None = None
     """The folder of the files of a new DuckLake."""
+    unstored: UnstoredColumns | None = None
+    """The columns of change events that a merge does not store. A job file cannot have them."""
 
     def __repr__(self) -> str:
         return _without_userinfo(self)
@@ -410,6 +415,24 @@ class JobSpec(_Section, frozen=True):
         """True if the result of a stage, or of the job, is that of a query over its inputs."""
         queries = (self.job.sql, *(stage.sql for stage in self.stages.values()))
         return any(each is not None for each in queries)
+
+    @property
+    def is_map_only(self) -> bool:
+        """True if the maps write the result: events of a stream that nothing brings together.
+
+        The number of part files of other inputs is that of the partitions, which readers rely on.
+        """
+        sections = self.inputs.values()
+        is_stream = all(each.kafka is not None or each.batch is not None for each in sections)
+        return (
+            (is_stream or (self.stream is not None and len(sections) == 1))
+            and self.has_output
+            and not self.stages
+            and self.reduce is None
+            and self.job.sql is None
+            and self.shuffle.partitions == "auto"
+            and self.shuffle.partitioner == "round_robin"
+        )
 
     @property
     def has_functions(self) -> bool:

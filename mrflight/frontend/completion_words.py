@@ -70,12 +70,16 @@ def words_of(
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             parsers = action.choices
-            subcommands = [(each.dest, each.help or "") for each in action._choices_actions]
+            subcommands = [
+                (each.dest, each.help or "")
+                for each in action._choices_actions
+                if " " not in each.dest  # two words are completed once the first is there
+            ]
         elif action.help != argparse.SUPPRESS:
             (options if action.option_strings else arguments).append(_words(action))
     yield CommandWords(command, tuple(subcommands), tuple(options), tuple(arguments))
     for name, subparser in parsers.items():
-        yield from words_of(subparser, (*command, name))
+        yield from words_of(subparser, (*command, *name.split()))
 
 
 def _words(action: argparse.Action) -> Words:

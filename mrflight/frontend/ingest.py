@@ -13,6 +13,7 @@ import msgspec
 from mrflight import driver
 from mrflight.errors import JobError, MrflightError
 from mrflight.events.recorder import Recorder
+from mrflight.frontend import ingest_verbs
 from mrflight.streams.stream_result import StreamResult
 from mrflight.system.command_line import Command
 from mrflight.system.debugging import is_debugging
@@ -33,6 +34,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end at the offsets that are the ends of the topics now, as for a cron job",
     )
     parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="decode the first ten events of each partition, show what they are, write nothing",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the result on stdout, as one JSON object"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="say only what makes it fail")
@@ -47,6 +53,8 @@ COMMAND = Command(
     (
         "%(prog)s job.toml",
         "%(prog)s job.toml --until-caught-up",
+        "%(prog)s job.toml --dry-run",
+        "%(prog)s status job.toml      # or offsets, verify, replay-rejected",
     ),
     _add_arguments,
     "Exit codes: 0 it is caught up, or was stopped and has committed; 1 it failed; 2 the job file "
@@ -56,7 +64,14 @@ COMMAND = Command(
 
 def run(options: argparse.Namespace) -> NoReturn:
     """Run the stream of a job file, and end the process."""
-    driver.leave(_run(options))
+    driver.leave(_dry_run(options) if options.dry_run else _run(options))
+
+
+def _dry_run(options: argparse.Namespace) -> int:
+    from mrflight.streams.dry_run import dry_run
+
+    log_to_stderr(_log_level(options))
+    return ingest_verbs.answer(options, dry_run)[0]
 
 
 def _run(options: argparse.Namespace) -> int:

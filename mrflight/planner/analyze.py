@@ -195,6 +195,12 @@ def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
 
 
 def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> Source:
+    if section.log is not None:
+        from mrflight.sources.log_source import LogInput, open_log  # for few jobs
+
+        place = LogInput.of(name, stage.spec.cluster, folder)
+        offsets = next(iter(section.batch.ranges.values())) if section.batch else None
+        return open_log(name, section, place, SPLIT_BYTES, offsets)
     source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
     if section.bad_rows == "fail":
         return source

@@ -60,6 +60,9 @@ class InputExplanation(msgspec.Struct, frozen=True):
             offsets = sum(split.stop - split.start for split in source.splits)
             partitions = format_count(len(source.files), "partition")
             yield f"input {name}", f"kafka, {section.format}, {partitions}, {offsets:,} offsets"
+        elif section.log is not None:
+            rows = format_count(source.rows or 0, "row")
+            yield f"input {name}", f"event log {section.log.partition(':')[0]}, {rows}"
             yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
             return
         kind = section.format or _format_of(source)

@@ -227,22 +227,7 @@ def plan_stage(
         context.compression,
         is_adaptive,
         fragment.filtered_by if fragment is not None else {},
-        is_map_only=fragment is None and cogroup is None and _is_map_only(spec),
-    )
-
-
-def _is_map_only(spec: JobSpec) -> bool:
-    """Return whether the maps of a stage can write the result: events that nothing brings together.
-
-    The number of part files of other inputs is that of the partitions, which their readers rely on.
-    """
-    is_stream = all(section.kafka is not None for section in spec.inputs.values())
-    return (
-        is_stream
-        and spec.has_output
-        and spec.reduce is None
-        and spec.shuffle.partitions == "auto"
-        and spec.shuffle.partitioner == "round_robin"
+        is_map_only=fragment is None and cogroup is None and spec.is_map_only,
     )
 
 

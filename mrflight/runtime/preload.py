@@ -31,6 +31,8 @@ def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
 
     This does not open the input. If it is wrong, the servers start once the job is planned.
     """
+    if spec.stream is not None:
+        return spec.is_map_only
     sections = list(spec.all_inputs)
     if len(sections) != 1 or not spec.has_output or spec.shuffle.partitions not in ("auto", 1):
         return False
@@ -155,7 +157,7 @@ def _readers_of(section: InputSpec) -> Iterator[str]:
         yield f"kafka.formats.{section.format}_format"
     elif section.format is not None:
         yield f"{section.format}_source"
-    elif section.frame is not None:
+    elif section.frame is not None or section.log is not None:
         yield "arrow_source"  # see `mrflight.sources.frame_source`
     else:
         yield from (f"{format}_source" for format in filter(None, map(format_of, section.paths)))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.spec import JobSpec
+from mrflight.config.stream_batch import StreamBatch
+from mrflight.errors import BadRowError
 from mrflight.events.recorder import Recorder
 from mrflight.planner.analyze import plan_inputs
 from mrflight.planner.job_plan import JobPlan
@@ -23,12 +25,17 @@ from mrflight.sinks.commit.base import Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sources.bad_rows import BadRow
 from mrflight.sources.kafka.kafka_reader import KafkaReader
+from mrflight.sources.kafka.messages import METADATA
 from mrflight.sources.kafka.offset_range import OffsetRange
+from mrflight.streams.schema_growth import with_new_fields
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.tasks.part_files import ReduceResult
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+log = logging.getLogger(__name__)
+
+_MAX_FETCHED_BYTES = 64 << 20
+"""A task fetches no more ahead, as it would only wait in memory. With less than that, fetched
+events take the memory that maps have for rows on their way to a shuffle."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +94,53 @@ class BatchJobs:
         """The schema of the events, once a batch has found it out."""
         return self._schema
 
+    def begin_with(self, stored: pa.Schema | None) -> None:
+        """Take the columns of the table for those of the events, if nothing is made of these.
+
+        Otherwise they are inferred from the first events again, which may have other fields now.
+        """
+        spec, section = self._job.spec, self._job.spec.inputs[self._settings.input]
+        is_plain = not section.is_mapped and spec.reduce is None and len(spec.inputs) == 1
+        is_json = section.format == "json" and section.envelope == "none"
+        infers = is_json and section.columns is None and section.schema == "strict"
+        if stored is not None and is_plain and infers and not spec.stages:
+            own = [field for field in stored if field.name not in METADATA.names]
+            self._schema = pa.schema(own if section.metadata else stored)
+
     def write(self, ranges: tuple[OffsetRange, ...], sink: Sink, job_id: str) -> WrittenBatch:
         """Read the events of some ranges, and write part files for a sink of this job id.
 
         Raises what a job raises, with its files removed.
         """
+        batch = self._run(ranges, sink, job_id)
+        if (grown := self._grown_schema(batch)) is not None:
+            batch.job.interrupts.clean_up(sink.abort)
+            log.info("new fields: %s", ", ".join(set(grown.names) - set(self._schema_names)))
+            self._schema = grown
+            batch = self._run(ranges, sink, job_id)
+        if self._settings.on_bad_row == "stop" and batch.bad_rows:
+            batch.job.interrupts.clean_up(sink.abort)
+            first = batch.bad_rows[0]
+            raise BadRowError(
+                f"{first.file}, offset {first.line}: {first.reason}; nothing of its batch was "
+                'committed: set stream.on_bad_row to "dead_letter" or "skip" to go on without it'
+            )
+        return batch
+
+    @property
+    def _schema_names(self) -> list[str]:
+        return [] if self._schema is None else list(self._schema.names)
+
+    def _grown_schema(self, batch: WrittenBatch) -> pa.Schema | None:
+        """Return the schema with new fields of a batch's events, if these are to be columns."""
+        section = self._job.spec.inputs[self._settings.input]
+        evolves = self._job.spec.output.schema == "evolve" and section.columns is None
+        is_json = section.format == "json" and section.envelope == "none"
+        if self._schema is None or not (evolves and is_json and batch.bad_rows):
+            return None
+        return with_new_fields(self._schema, batch.bad_rows)
+
+    def _run(self, ranges: tuple[OffsetRange, ...], sink: Sink, job_id: str) -> WrittenBatch:
         started = time.monotonic()
         metrics = JobMetrics(PhaseTimer(started), job_id=job_id)
         with Recorder() as events:
@@ -137,13 +186,13 @@ class BatchJobs:
 
     def _batch_spec(self, ranges: tuple[OffsetRange, ...]) -> JobSpec:
         spec, name = self._job.spec, self._settings.input
-        batch = KafkaBatch(
+        batch = StreamBatch(
             {(each.topic, each.partition): (each.start, each.stop) for each in ranges},
             self._schema,
             self._job.runner.workers,
+            min(self._job.settings.memory.writer, _MAX_FETCHED_BYTES),
         )
-        bad_rows = "fail" if self._settings.on_bad_row == "stop" else "skip"
-        section = replace(spec.inputs[name], batch=batch, bad_rows=bad_rows)
+        section = replace(spec.inputs[name], batch=batch, bad_rows="skip")
         # Attempts that lose against a speculative one would go on writing beside the next batch.
         job = replace(spec.job, speculation=False)
         return replace(spec, job=job, inputs={**spec.inputs, name: section})

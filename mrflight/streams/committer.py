@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import msgspec
 
-from mrflight.errors import InputError
+from mrflight.errors import InputError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
+from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.streams.topic_positions import TopicPositions
+from mrflight.streams.table_upkeep import TableUpkeep
 from mrflight.system.closeable import Closeable
 from mrflight.system.signals import run_interruptibly
 from mrflight.units import format_count
@@ -44,7 +46,7 @@ class Committer(Closeable):
     def __init__(
         self,
         settings: StreamSettings,
-        positions: TopicPositions,
+        positions: Positions,
         dead_letters: DeadLetters | None,
         on_commit: Callable[[CommittedBatch], None],
     ) -> None:
@@ -53,10 +55,22 @@ class Committer(Closeable):
         self._positions = positions
         self._dead_letters = dead_letters
         self._on_commit = on_commit
+        self._upkeep = TableUpkeep() if settings.has_upkeep else None
         self._thread = ThreadPoolExecutor(1, "commit")
         self._running: Future[None] | None = None
         self.recorded: dict[str, int] = {}
         """The offsets that the table has, as far as this stream knows."""
+        self._reached: dict[str, int] = {}
+        """Where the batch that is committed next has to begin, by partition."""
+
+    def begin(self, recorded: Mapping[str, int], position: Position) -> None:
+        """Go on from the offsets that the table has recorded, with a batch from this position.
+
+        The position of a partition that the table does not know is recorded by the next commit,
+        so that it is the same for whoever goes on, whatever the partition's events are then.
+        """
+        self.recorded = dict(recorded)
+        self._reached = {self._positions.name(each): start for each, start in position.items()}
 
     def submit(self, batch: WrittenBatch) -> None:
         """Commit a batch, once the one before it is committed.
@@ -80,6 +94,16 @@ class Committer(Closeable):
                 self._running = running
                 raise
 
+    def check(self) -> None:
+        """Raise what the last commit has raised, if it has ended."""
+        if self._running is not None and self._running.done():
+            self.wait()
+
+    def settle(self) -> None:
+        """Wait for the commit that runs, whatever comes of it: the table tells."""
+        with suppress(MrflightError):
+            self.wait()
+
     def close(self) -> None:
         """Wait for the commit that runs, whatever comes of it."""
         self._thread.shutdown(wait=True)
@@ -95,23 +119,40 @@ class Committer(Closeable):
             batch.job.interrupts.clean_up(batch.sink.abort)
             raise
         self.recorded |= offsets.after
+        self._reached |= offsets.after
+        commit_s = time.monotonic() - started
         self._on_commit(
             CommittedBatch(
                 version,
                 batch.rows_in,
                 batch.rows_out,
                 batch.bad_count,
-                time.monotonic() - started,
+                commit_s,
                 dict(self.recorded),
             )
         )
+        if self._upkeep is not None:
+            self._upkeep.after_commit(batch.sink)
+        self._positions.committed(self.recorded)
 
     def _offsets(self, batch: WrittenBatch) -> StreamOffsets:
+        """Return what the commit moves; raise StreamMovedError for another batch than the next."""
         names = {self._positions.name((each.topic, each.partition)): each for each in batch.ranges}
+        for name, each in names.items():
+            if each.start != (reached := self._reached.setdefault(name, each.start)):
+                raise StreamMovedError(
+                    f"stream {self._settings.name!r} has come to offset {reached} of {name}, and "
+                    f"the batch begins at {each.start}; nothing of it was committed"
+                )
+        first = {name: at for name, at in self._reached.items() if name not in self.recorded}
+        after = {**first, **{name: each.stop for name, each in names.items()}}
+        began = {**first, **{name: each.start for name, each in names.items()}}
+        starts = {name: at for name, at in began.items() if at != self.recorded.get(name)}
         return StreamOffsets(
             self._settings.name,
-            {name: self.recorded[name] for name in names if name in self.recorded},
-            {name: each.stop for name, each in names.items()},
+            {name: self.recorded[name] for name in after if name in self.recorded},
+            after,
+            {"starts": starts} if starts else {},
         )
 
     def _check_bad_rows(self, batch: WrittenBatch) -> None:
@@ -131,5 +172,5 @@ class Committer(Closeable):
     def _reject(self, batch: WrittenBatch, offsets: StreamOffsets) -> None:
         if self._dead_letters is None or not batch.bad_rows:
             return
-        names = {each: self._positions.name(each) for each in self._positions.topics.partitions}
+        names = {each: self._positions.name(each) for each in self._positions.partitions}
         self._dead_letters.commit(new_job_id(), batch.bad_rows, offsets.after, names)

@@ -22,8 +22,8 @@ from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.tail_file import TailFile, remove_tail_file, write_tail_file
+from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.streams.topic_positions import Position, TopicPositions
 from mrflight.system.closeable import Closeable
 from mrflight.tasks.mapper import chained
 from mrflight.tasks.tail_feed import TailFeed, run_feed
@@ -51,7 +51,7 @@ class LiveTail(Closeable):
         self,
         job: JobRun,
         settings: StreamSettings,
-        positions: TopicPositions,
+        positions: Positions,
         table: Location,
         schema: Callable[[], pa.Schema | None],
     ) -> None:

@@ -9,25 +9,26 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from mrflight.errors import MrflightError, StreamMovedError
+from mrflight.errors import LostOffsetsError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
 from mrflight.scheduler.job_run import JobRun
 from mrflight.sinks import open_sink
 from mrflight.sources.kafka.client_settings import client_settings
+from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
+from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
 from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
 from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
+from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.streams.topic_positions import Position, TopicPositions
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
-    from mrflight.sources.kafka.offset_range import OffsetRange
     from mrflight.streams.live_tail import LiveTail
 
 log = logging.getLogger(__name__)
@@ -77,9 +78,7 @@ class StreamRun:
         Raises JobError for what is wrong with the job or its input, and JobFailedError for an
         outage that lasts. What is committed stays, and nothing else is left.
         """
-        spec, name = self._job.spec, self._settings.input
-        cluster = KafkaCluster(client_settings(name, spec.inputs[name]))
-        self._positions = TopicPositions(name, spec.inputs[name], cluster)
+        self._positions = self._open_positions()
         outage = _Outage()
         with ExitStack() as stack:
             self._committer = stack.enter_context(
@@ -93,11 +92,17 @@ class StreamRun:
                     return
                 except StreamMovedError as error:
                     self._stand_by(error)
+                except LostOffsetsError as error:
+                    if not self._settings.takes_earliest:
+                        raise
+                    self._progress.say(f"{error}; the stream goes on without them")
                 except MrflightError as error:
                     pause_s = outage.pause(error)
                     self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
                     if self._stopping.wait(pause_s):
                         return
+                # What is recorded must not be read while a commit may still move it on.
+                self._committer.settle()
                 self._sink = None
 
     def _live_tail(self) -> LiveTail:
@@ -106,6 +111,19 @@ class StreamRun:
         job = self._job
         table = locate(job.spec.output.table, job.folder, job.spec.storage)
         return LiveTail(job, self._settings, self._positions, table, lambda: self._batches.schema)
+
+    def _open_positions(self) -> Positions:
+        job, name = self._job, self._settings.input
+        section = job.spec.inputs[name]
+        if section.log is not None:
+            from mrflight.streams.log_positions import LogPositions
+
+            place = LogInput.of(name, job.spec.cluster, job.folder)
+            return LogPositions(name, section, place)
+        from mrflight.streams.topic_positions import TopicPositions
+
+        cluster = KafkaCluster(client_settings(name, section))
+        return TopicPositions(name, section, cluster, self._settings.name)
 
     def _dead_letters(self) -> DeadLetters | None:
         if self._settings.dead_letter is None:
@@ -118,11 +136,14 @@ class StreamRun:
         """Go on from what the table has recorded."""
         self._sink = sink = self._open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
-        self._committer.recorded = dict(recorded)
+        self._batches.begin_with(sink.stored_schema())
         position = self._positions.position(recorded)
         position = self._positions.check_kept(
             position, takes_earliest=self._settings.takes_earliest
         )
+        self._committer.begin(recorded, position)
+        if not recorded and self._records_start():
+            self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
         if self._settings.is_bounded and self._ends is None:
             self._ends = self._positions.ends()
         while (ranges := self._next_batch(position)) is not None:
@@ -130,6 +151,20 @@ class StreamRun:
             position = after(position, ranges)
         self._committer.wait()
         self._progress.lag = waiting(position, self._positions.ends())
+
+    def _records_start(self) -> bool:
+        """Return whether the start is committed before the first event.
+
+        "latest", or a time, may mean another offset if the first batch has to be read again. The
+        columns must be known without events for that.
+        """
+        section = self._job.spec.inputs[self._settings.input]
+        infers = section.format in ("json", "csv", "arrow") and not section.types
+        return (
+            section.kafka is not None
+            and section.start != "earliest"
+            and (not infers or section.schema != "strict")
+        )
 
     def _run_batch(self, ranges: tuple[OffsetRange, ...]) -> None:
         job_id = new_job_id()
@@ -158,6 +193,7 @@ class StreamRun:
         """Return the ranges of the next batch, once it is due; None if the stream is to end."""
         first_seen: float | None = None
         while not self._stopping.is_set():
+            self._committer.check()  # it would wait for the next events otherwise
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
             self._progress.lag = count

@@ -15,13 +15,24 @@ from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_result import StreamResult
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.stream_signals import StreamInterrupts
+from mrflight.streams.stream_stop import StreamStop
 
 
 class StreamSession:
     """Runs a stream, and knows what it has done when it ends in whatever way."""
 
-    def __init__(self, interrupts: StreamInterrupts, say: Callable[[str], None]) -> None:
-        """``say`` shows a line to people."""
+    def __init__(
+        self,
+        interrupts: StreamInterrupts | StreamStop,
+        say: Callable[[str], None],
+        *,
+        owns_process: bool = True,
+    ) -> None:
+        """``say`` shows a line to people.
+
+        ``owns_process``: this process does nothing else, and may be forked.
+        """
+        self._owns_process = owns_process
         self._interrupts = interrupts
         self._say = say
         self._progress: StreamProgress | None = None
@@ -40,7 +51,12 @@ class StreamSession:
         self._progress = progress = StreamProgress(settings.name, table, self._say)
         metrics = JobMetrics(PhaseTimer(time.monotonic()))
         with open_job(
-            spec, folder, events, metrics, interrupts=self._interrupts, owns_process=True
+            spec,
+            folder,
+            events,
+            metrics,
+            interrupts=self._interrupts,
+            owns_process=self._owns_process,
         ) as job:
             from mrflight.streams.stream_run import StreamRun  # after the processes have started
 

@@ -81,31 +81,30 @@ def stream_input(spec: JobSpec) -> str:
 
     Other inputs may be tables that it is joined with.
     """
-    found = [name for name, section in spec.inputs.items() if _is_stream(section)]
+    found = [name for name, section in spec.inputs.items() if is_stream(section)]
     if len(found) == 1:
         return found[0]
     if not found:
         raise JobFileError(
-            'inputs: a stream needs an input from Kafka; write kafka = "broker:9092" and topic = '
-            '"..." in one of them'
+            "inputs: a stream needs an input from Kafka, or an event log; write kafka = "
+            '"broker:9092" and topic = "...", or log = "...", in one of them'
         )
     raise JobFileError(
-        f"inputs.{found[1]}.kafka: a stream has one input from Kafka, and inputs.{found[0]} is "
-        "one; read several topics with topics = [...], or run two streams"
+        f"inputs.{found[1]}: a stream has one input from Kafka, or one event log, and "
+        f"inputs.{found[0]} is one; read several topics with topics = [...], or run two streams"
     )
 
 
-def _is_stream(section: InputSpec) -> bool:
-    return section.kafka is not None
+def is_stream(section: InputSpec) -> bool:
+    """Return whether events are added to an input as time goes by."""
+    return section.kafka is not None or section.log is not None
 
 
 def _check_job(spec: JobSpec) -> None:
     """Raise JobFileError for settings of jobs that a stream cannot have."""
     for name, stage in spec.stages.items():
-        if any(_is_stream(section) for section in stage.inputs.values()):
-            raise JobFileError(
-                f"stages.{name}: the input from Kafka must be one of [inputs], not of a stage"
-            )
+        if any(is_stream(section) for section in stage.inputs.values()):
+            raise JobFileError(f"stages.{name}: the stream must be one of [inputs], not of a stage")
     if not spec.has_output:
         raise JobFileError("output.table must not be empty; write a path or a URL")
     if spec.output.mode not in ("append", "merge"):
@@ -128,6 +127,7 @@ def _is_live(spec: JobSpec, section: StreamSection) -> bool:
         return False
     is_shaped = spec.reduce is not None or spec.job.sql is not None
     for is_wrong, reason in (
+        (any(each.kafka is None for each in spec.inputs.values()), "reads only from Kafka"),
         (spec.output.format != "delta", "writes a Delta table (output.format)"),
         (spec.output.mode != "append", 'appends to its table (output.mode = "append")'),
         (is_shaped or spec.stages or len(spec.inputs) > 1, "only maps its events"),

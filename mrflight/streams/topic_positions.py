@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from datetime import datetime
 
 from mrflight.config.kafka_input import parse_start_time
 from mrflight.config.spec import InputSpec
-from mrflight.errors import InputError, LostOffsetsError
+from mrflight.errors import InputError, LostOffsetsError, MrflightError
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition, Topics
+from mrflight.streams.positions import Position, Positions
 
-Position = dict[Partition, int]
-"""The next offset of each partition."""
+log = logging.getLogger(__name__)
+
+_PUBLISH_EVERY_S = 5.0
 
 
-class TopicPositions:
-    """The partitions of a stream's topics, and the names under which tables record their offsets.
+class TopicPositions(Positions):
+    """The partitions of the topics of a Kafka cluster."""
 
-    A name is ``<cluster>/<topic>/<topic id>/<partition>``.
-    """
-
-    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster) -> None:
+    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster, stream: str) -> None:
+        self._group = f"mrflight.{stream}"
+        self._published_at = 0.0
         self._key = f"inputs.{name}"
         self._spec = spec
         self._cluster = cluster
         self._topics = self._look()
 
     @property
-    def topics(self) -> Topics:
-        """The topics as they were when they were looked at last."""
-        return self._topics
+    def partitions(self) -> list[Partition]:
+        return self._topics.partitions
 
     def _look(self) -> Topics:
         spec = self._spec
@@ -37,29 +39,17 @@ class TopicPositions:
         return self._cluster.topics(names, spec.topic_pattern)
 
     def refresh(self) -> None:
-        """Look for new partitions and topics.
-
-        Raises InputError if a topic was made anew, or another cluster answers.
-        """
         before, self._topics = self._topics, self._look()
         self._check_names({_name(before, each): 0 for each in before.partitions})
 
     def name(self, partition: Partition) -> str:
-        """Return the name under which tables record the offset of a partition."""
         return _name(self._topics, partition)
 
     def ends(self) -> Position:
-        """Return the end of the committed events of each partition."""
         offsets = self._cluster.offsets(self._topics.partitions)
         return {partition: each.latest for partition, each in offsets.items()}
 
     def position(self, recorded: Mapping[str, int]) -> Position:
-        """Return where to go on from what a table has recorded.
-
-        Partitions that it does not know begin at ``start`` if it knows none, and otherwise, as
-        they are new, at their first event. Raises InputError if the recorded offsets are those of
-        another cluster or of a topic that was made anew.
-        """
         self._check_names(recorded)
         known = {
             each: recorded[name]
@@ -73,11 +63,6 @@ class TopicPositions:
         return self._start(unknown)
 
     def check_kept(self, position: Position, *, takes_earliest: bool) -> Position:
-        """Return the position, of which Kafka must still have all events.
-
-        ``takes_earliest``: go on from the first event that is there. Otherwise LostOffsetsError is
-        raised for events that were deleted before they were read.
-        """
         offsets = self._cluster.offsets(position)
         kept = dict(position)
         for partition, each in offsets.items():
@@ -94,6 +79,24 @@ class TopicPositions:
                     "anew under another stream.name"
                 )
         return kept
+
+    def committed(self, recorded: Mapping[str, int]) -> None:
+        """Publish the offsets as those of the group ``mrflight.<stream>``, now and then.
+
+        Lag tools show them. A user who may not write them has the stream all the same.
+        """
+        if time.monotonic() - self._published_at < _PUBLISH_EVERY_S:
+            return
+        self._published_at = time.monotonic()
+        offsets = {
+            each: recorded[name]
+            for each in self.partitions
+            if (name := self.name(each)) in recorded
+        }
+        try:
+            self._cluster.publish(self._group, offsets)
+        except MrflightError as error:
+            log.debug("the offsets of group %s were not published: %s", self._group, error)
 
     def _start(self, partitions: list[Partition]) -> Position:
         start = self._spec.start

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.config.identity import Endpoint
-from mrflight.config.kafka_batch import KafkaBatch
 from mrflight.config.spec import InputSpec
+from mrflight.config.stream_batch import StreamBatch
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange
 from mrflight.sources import open_source
-from mrflight.sources.kafka.client_settings import client_settings
+from mrflight.sources.kafka.client_settings import DEFAULT_MEMORY_BYTES, client_settings
 from mrflight.sources.kafka.kafka_reader import KafkaReader
 from mrflight.sources.kafka.topic_follower import Followed, TopicFollower
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition
@@ -120,7 +120,8 @@ class _Feeder:
     def _open(self, found: Followed) -> TailRows:
         """Return how messages become rows; without a schema, those that were found decide."""
         feed = self._feed
-        batch = KafkaBatch({found.partition: (found.start, found.stop)}, feed.schema, 1)
+        ranges = {found.partition: (found.start, found.stop)}
+        batch = StreamBatch(ranges, feed.schema, 1, DEFAULT_MEMORY_BYTES)
         spec = replace(feed.spec, batch=batch)
         source = open_source(feed.input, spec, feed.folder, {}, _SPLIT_BYTES)
         assert isinstance(source.reader, KafkaReader)

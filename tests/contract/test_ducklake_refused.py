@@ -51,23 +51,23 @@ def test_settings(
     ],
 )
 def test_tables(
-    sqlite_lake: DuckLake, change: str | None, keys: dict[str, Any], message: str
+    own_ducklake: DuckLake, change: str | None, keys: dict[str, Any], message: str
 ) -> None:
-    sqlite_lake.run(OLD)
+    own_ducklake.run(OLD)
     if change is not None:
-        name = f"lake.{sqlite_lake.table}"
-        sqlite_lake.query(f"ALTER TABLE {name} ADD COLUMN d DATE", f"ALTER TABLE {name} {change}")
-    section = {"table": sqlite_lake.table, "format": "ducklake", "mode": "append", **keys}
+        name = f"lake.{own_ducklake.table}"
+        own_ducklake.query(f"ALTER TABLE {name} ADD COLUMN d DATE", f"ALTER TABLE {name} {change}")
+    section = {"table": own_ducklake.table, "format": "ducklake", "mode": "append", **keys}
     with pytest.raises(MrflightError, match=message):
-        open_sink(OutputSection(**section, catalog=LAKE), sqlite_lake.base, {}, "job", None)
+        open_sink(OutputSection(**section, catalog=LAKE), own_ducklake.base, {}, "job", None)
 
 
-def test_encrypted_lakes(sqlite_lake: DuckLake) -> None:
-    path = sqlite_lake.base / "lake.sqlite"
+def test_encrypted_lakes(own_ducklake: DuckLake) -> None:
+    path = own_ducklake.base / "lake.sqlite"
     attach = f"ATTACH 'ducklake:sqlite:{path}' AS lake (DATA_PATH '{path.parent}/data/', ENCRYPTED)"
-    sqlite_lake.reader([attach])
+    own_ducklake.reader([attach])
     with pytest.raises(MrflightError, match="encrypts its files, which mrflight does not"):
-        sqlite_lake.open()
+        own_ducklake.open()
 
 
 def test_a_wrong_password_is_not_shown(ducklake_python: Path, postgres: Postgres) -> None:

@@ -100,27 +100,27 @@ TYPES: list[tuple[pa.DataType, Any, Any]] = [
 ]
 
 
-def test_types(sqlite_lake: DuckLake) -> None:
+def test_types(own_ducklake: DuckLake) -> None:
     names = [f"c{number}" for number in range(len(TYPES))]
     schema = pa.schema(
         [("n", pa.int64()), *((n, kind) for n, (kind, _, _) in zip(names, TYPES, strict=True))]
     )
     values = [value for _, value, _ in TYPES]
-    sqlite_lake.run([(1, *values), (2, *(None for _ in TYPES))], schema=schema)
+    own_ducklake.run([(1, *values), (2, *(None for _ in TYPES))], schema=schema)
     shown = [
         f"{name}::VARCHAR" if isinstance(known, str) else name
         for name, (_, _, known) in zip(names, TYPES, strict=True)
     ]
     setting = "SET TimeZone = 'UTC'"
-    query = f"SELECT {', '.join(shown)} FROM lake.{sqlite_lake.table} ORDER BY n"
-    first, second = sqlite_lake.query(setting, query)
+    query = f"SELECT {', '.join(shown)} FROM lake.{own_ducklake.table} ORDER BY n"
+    first, second = own_ducklake.query(setting, query)
     assert first == [value if known is None else known for _, value, known in TYPES]
     assert second == [None] * len(TYPES)
-    assert sqlite_lake.run([(3, *values)], job_id="again", schema=schema) == 2
+    assert own_ducklake.run([(3, *values)], job_id="again", schema=schema) == 2
 
 
-def test_types_that_ducklake_lacks_are_refused(sqlite_lake: DuckLake) -> None:
-    sink = sqlite_lake.open()
+def test_types_that_ducklake_lacks_are_refused(own_ducklake: DuckLake) -> None:
+    sink = own_ducklake.open()
     with pytest.raises(OutputError, match="column 'x' is null: DuckLake has no such type"):
         sink.check_rows(pa.schema([("n", pa.int64()), ("x", pa.null())]))
     with pytest.raises(OutputError, match="does not tell upper from lower case"):
@@ -128,18 +128,18 @@ def test_types_that_ducklake_lacks_are_refused(sqlite_lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_empty_result_creates_an_empty_table(sqlite_lake: DuckLake, mode: str) -> None:
-    sqlite_lake.run([], mode)
-    assert sqlite_lake.read() == []
-    sqlite_lake.run(NEW, "append", "next")
-    assert sqlite_lake.read() == NEW
+def test_an_empty_result_creates_an_empty_table(own_ducklake: DuckLake, mode: str) -> None:
+    own_ducklake.run([], mode)
+    assert own_ducklake.read() == []
+    own_ducklake.run(NEW, "append", "next")
+    assert own_ducklake.read() == NEW
 
 
-def test_an_overwrite_may_change_columns_and_partitions(sqlite_lake: DuckLake) -> None:
-    sqlite_lake.run(OLD)
+def test_an_overwrite_may_change_columns_and_partitions(own_ducklake: DuckLake) -> None:
+    own_ducklake.run(OLD)
     schema = pa.schema([("value", pa.float64()), ("day", pa.string())])
-    sqlite_lake.run([(0.5, "x")], "overwrite", "other", schema, partition_by=["day"])
-    assert sqlite_lake.read("value, day") == [(0.5, "x")]
+    own_ducklake.run([(0.5, "x")], "overwrite", "other", schema, partition_by=["day"])
+    assert own_ducklake.read("value, day") == [(0.5, "x")]
 
 
 def test_a_process_that_was_lost_is_started_again(ducklake: DuckLake) -> None:
@@ -151,9 +151,9 @@ def test_a_process_that_was_lost_is_started_again(ducklake: DuckLake) -> None:
     assert ducklake.read() == OLD + NEW
 
 
-def test_the_commit_names_its_job(sqlite_lake: DuckLake) -> None:
-    sqlite_lake.run(NEW, job_id="job-1", app_id="run 1")
-    found = sqlite_lake.query(
+def test_the_commit_names_its_job(own_ducklake: DuckLake) -> None:
+    own_ducklake.run(NEW, job_id="job-1", app_id="run 1")
+    found = own_ducklake.query(
         "SELECT author, commit_message, commit_extra_info FROM lake.snapshots() "
         "ORDER BY snapshot_id DESC LIMIT 1"
     )
@@ -162,9 +162,9 @@ def test_the_commit_names_its_job(sqlite_lake: DuckLake) -> None:
     assert json.loads(extra_info) == {"job": "job-1", "run": "run 1"}
 
 
-def test_statistics_of_the_files_are_in_the_catalog(sqlite_lake: DuckLake) -> None:
-    sqlite_lake.run([(5, "b"), (7, None)])
-    found = sqlite_lake.query(
+def test_statistics_of_the_files_are_in_the_catalog(own_ducklake: DuckLake) -> None:
+    own_ducklake.run([(5, "b"), (7, None)])
+    found = own_ducklake.query(
         "SELECT column_id, null_count, min_value, max_value FROM "
         "__ducklake_metadata_lake.ducklake_file_column_stats ORDER BY column_id"
     )
@@ -185,57 +185,57 @@ def test_jobs_of_one_run_at_the_same_time_commit_once(ducklake: DuckLake) -> Non
         assert len(ducklake.parts()) == 2
 
 
-def test_an_overwrite_refuses_what_it_has_not_seen(sqlite_lake: DuckLake) -> None:
-    sqlite_lake.run(OLD, job_id="old")
-    slow, fast = sqlite_lake.open("overwrite", "slow"), sqlite_lake.open("append", "fast")
+def test_an_overwrite_refuses_what_it_has_not_seen(own_ducklake: DuckLake) -> None:
+    own_ducklake.run(OLD, job_id="old")
+    slow, fast = own_ducklake.open("overwrite", "slow"), own_ducklake.open("append", "fast")
     parts = tuple(written(slow, NEW))
     finish(fast, [(9, "z")])
     with pytest.raises(CommitError, match=r"another writer was faster \(snapshot 2\)"):
         commit_and_cleanup(slow, Commit(parts, SCHEMA))
     slow.abort()
-    assert sqlite_lake.read() == [*OLD, (9, "z")]
-    assert not sqlite_lake.parts("slow")
+    assert own_ducklake.read() == [*OLD, (9, "z")]
+    assert not own_ducklake.parts("slow")
 
 
-def test_a_flush_and_a_compaction_are_no_change(sqlite_lake: DuckLake) -> None:
+def test_a_flush_and_a_compaction_are_no_change(own_ducklake: DuckLake) -> None:
     """They rewrite the rows of our own tables as well, which go on to work."""
     offsets = [StreamOffsets("trips", {A: n} if n else {}, {A: n + 1}) for n in range(4)]
-    finish(sqlite_lake.open(job_id="first", app_id="run 1"), OLD, offsets=offsets[0])
-    finish(sqlite_lake.open(job_id="second"), NEW, offsets=offsets[1])
-    sqlite_lake.query(f"INSERT INTO lake.{sqlite_lake.table} VALUES (9, 'z')")
-    slow = sqlite_lake.open("overwrite", "slow")
-    sqlite_lake.query(
+    finish(own_ducklake.open(job_id="first", app_id="run 1"), OLD, offsets=offsets[0])
+    finish(own_ducklake.open(job_id="second"), NEW, offsets=offsets[1])
+    own_ducklake.query(f"INSERT INTO lake.{own_ducklake.table} VALUES (9, 'z')")
+    slow = own_ducklake.open("overwrite", "slow")
+    own_ducklake.query(
         "CALL ducklake_flush_inlined_data('lake')",
         "CALL ducklake_merge_adjacent_files('lake')",
         "CALL ducklake_rewrite_data_files('lake')",
     )
-    assert sqlite_lake.read() == [*OLD, *NEW, (9, "z")]
+    assert own_ducklake.read() == [*OLD, *NEW, (9, "z")]
     finish(slow, OLD, offsets=offsets[2])
-    assert sqlite_lake.open(job_id="again", app_id="run 1").was_committed()
-    finish(sqlite_lake.open(job_id="fourth", app_id="run 2"), NEW, offsets=offsets[3])
+    assert own_ducklake.open(job_id="again", app_id="run 1").was_committed()
+    finish(own_ducklake.open(job_id="fourth", app_id="run 2"), NEW, offsets=offsets[3])
     with pytest.raises(StreamMovedError):
-        finish(sqlite_lake.open(job_id="late"), NEW, offsets=offsets[3])
-    assert sqlite_lake.read() == OLD + NEW
-    assert sqlite_lake.open().recorded_offsets("trips") == {A: 4}
+        finish(own_ducklake.open(job_id="late"), NEW, offsets=offsets[3])
+    assert own_ducklake.read() == OLD + NEW
+    assert own_ducklake.open().recorded_offsets("trips") == {A: 4}
 
 
-def test_files_of_a_failed_job_are_removed(sqlite_lake: DuckLake) -> None:
-    sink = sqlite_lake.open(job_id="failed")
+def test_files_of_a_failed_job_are_removed(own_ducklake: DuckLake) -> None:
+    sink = own_ducklake.open(job_id="failed")
     written(sink, NEW)
-    assert len(sqlite_lake.parts("failed")) == 2
+    assert len(own_ducklake.parts("failed")) == 2
     sink.abort()
-    assert not (sqlite_lake.base / "data").exists()
+    assert not (own_ducklake.base / "data").exists()
 
 
-def test_files_of_other_attempts_are_removed(sqlite_lake: DuckLake) -> None:
-    sink = sqlite_lake.open(job_id="job")
+def test_files_of_other_attempts_are_removed(own_ducklake: DuckLake) -> None:
+    sink = own_ducklake.open(job_id="job")
     written(sink, NEW, attempt=1)
     finish(sink, NEW)
-    assert [path.name for path in sqlite_lake.parts("job")] == [
+    assert [path.name for path in own_ducklake.parts("job")] == [
         "part-00000-0-job.parquet",
         "part-00001-0-job.parquet",
     ]
-    assert sqlite_lake.read() == NEW
+    assert own_ducklake.read() == NEW
 
 
 def test_offsets_are_compared_and_swapped(ducklake: DuckLake) -> None:
@@ -278,14 +278,16 @@ def _commit_or_note(sink: Sink, offsets: StreamOffsets, moved: list[Sink]) -> No
         moved.append(sink)
 
 
-def test_batches_that_follow_each_other_write_no_file_for_offsets(sqlite_lake: DuckLake) -> None:
-    first = sqlite_lake.open(job_id="job0")
+def test_batches_that_follow_each_other_write_no_file_for_offsets(
+    own_ducklake: DuckLake,
+) -> None:
+    first = own_ducklake.open(job_id="job0")
     assert isinstance(first, DuckLakeSink)
     sinks = [first, *(first.following(f"job{number}") for number in range(1, 5))]
     for number, sink in enumerate(sinks):
         before = {A: number} if number else {}
         offsets = StreamOffsets("trips", before, {A: number + 1})
         finish(sink, [(number, "x")], offsets=offsets)
-    assert sqlite_lake.read("n") == [(0,), (1,), (2,), (3,), (4,)]
-    files = sorted((sqlite_lake.base / "data").rglob("*.parquet"))
-    assert [path.parent for path in files] == [sqlite_lake.folder] * 5
+    assert own_ducklake.read("n") == [(0,), (1,), (2,), (3,), (4,)]
+    files = sorted((own_ducklake.base / "data").rglob("*.parquet"))
+    assert [path.parent for path in files] == [own_ducklake.folder] * 5

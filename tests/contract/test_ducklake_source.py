@@ -75,34 +75,34 @@ def test_rows_that_only_duckdb_can_read(ducklake: DuckLake) -> None:
     ],
 )
 def test_columns_that_changed(
-    sqlite_lake: DuckLake, change: str, expected: list[tuple[Any, ...]]
+    own_ducklake: DuckLake, change: str, expected: list[tuple[Any, ...]]
 ) -> None:
-    sqlite_lake.run(OLD)
-    sqlite_lake.query(f"ALTER TABLE lake.{sqlite_lake.table} {change}")
-    source = open_lake(sqlite_lake)
+    own_ducklake.run(OLD)
+    own_ducklake.query(f"ALTER TABLE lake.{own_ducklake.table} {change}")
+    source = open_lake(own_ducklake)
     batches = [batch for split in source.splits for batch in source.reader.read(split)]
     found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     assert sorted(found) == expected
 
 
-def test_a_column_that_was_dropped_and_added_again(sqlite_lake: DuckLake) -> None:
-    name = f"lake.{sqlite_lake.table}"
-    sqlite_lake.run([(1, "a")])
-    sqlite_lake.query(f"ALTER TABLE {name} DROP COLUMN k", f"ALTER TABLE {name} ADD COLUMN k TEXT")
-    assert rows_of(open_lake(sqlite_lake)) == [(1, None)]
+def test_a_column_that_was_dropped_and_added_again(own_ducklake: DuckLake) -> None:
+    name = f"lake.{own_ducklake.table}"
+    own_ducklake.run([(1, "a")])
+    own_ducklake.query(f"ALTER TABLE {name} DROP COLUMN k", f"ALTER TABLE {name} ADD COLUMN k TEXT")
+    assert rows_of(open_lake(own_ducklake)) == [(1, None)]
 
 
-def test_a_timestamp_names_the_snapshot(sqlite_lake: DuckLake) -> None:
-    sqlite_lake.run(OLD, job_id="first")
-    sqlite_lake.run(NEW, job_id="second")
+def test_a_timestamp_names_the_snapshot(own_ducklake: DuckLake) -> None:
+    own_ducklake.run(OLD, job_id="first")
+    own_ducklake.run(NEW, job_id="second")
     query = "SELECT epoch_us(snapshot_time) FROM lake.snapshots() ORDER BY snapshot_id"
-    times = [int(us) for (us,) in sqlite_lake.query(query)]
+    times = [int(us) for (us,) in own_ducklake.query(query)]
     import datetime as dt
 
     first = dt.datetime.fromtimestamp(times[1] / 1e6, dt.UTC) + dt.timedelta(microseconds=1)
-    assert rows_of(open_lake(sqlite_lake, timestamp=first)) == OLD
+    assert rows_of(open_lake(own_ducklake, timestamp=first)) == OLD
     with pytest.raises(JobFileError, match="has no time zone"):
-        open_lake(sqlite_lake, timestamp=first.replace(tzinfo=None))
+        open_lake(own_ducklake, timestamp=first.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize(
@@ -113,35 +113,35 @@ def test_a_timestamp_names_the_snapshot(sqlite_lake: DuckLake) -> None:
     ],
 )
 def test_what_is_not_there_is_refused(
-    sqlite_lake: DuckLake, keys: dict[str, Any], message: str
+    own_ducklake: DuckLake, keys: dict[str, Any], message: str
 ) -> None:
-    sqlite_lake.run(OLD)
+    own_ducklake.run(OLD)
     with pytest.raises(Exception, match=message):
-        open_lake(sqlite_lake, **keys)
+        open_lake(own_ducklake, **keys)
 
 
-def test_a_lake_or_a_table_that_is_not_there(sqlite_lake: DuckLake) -> None:
+def test_a_lake_or_a_table_that_is_not_there(own_ducklake: DuckLake) -> None:
     with pytest.raises(InputError, match="there is no DuckLake at sqlite://"):
-        open_lake(sqlite_lake)
-    assert not (sqlite_lake.base / "lake.sqlite").exists()
-    sqlite_lake.run(OLD)
-    spec = InputSpec(path="other", format="ducklake", catalog=sqlite_lake.catalog)
+        open_lake(own_ducklake)
+    assert not (own_ducklake.base / "lake.sqlite").exists()
+    own_ducklake.run(OLD)
+    spec = InputSpec(path="other", format="ducklake", catalog=own_ducklake.catalog)
     with pytest.raises(InputError, match=r"has no table main\.other in snapshot 1"):
-        open_source("x", spec, sqlite_lake.base, {}, 1 << 20)
+        open_source("x", spec, own_ducklake.base, {}, 1 << 20)
 
 
 def test_too_many_rows_for_duckdb_are_refused(
-    sqlite_lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+    own_ducklake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sqlite_lake.run(OLD)
-    sqlite_lake.query(f"DELETE FROM lake.{sqlite_lake.table} WHERE n = 1")
+    own_ducklake.run(OLD)
+    own_ducklake.query(f"DELETE FROM lake.{own_ducklake.table} WHERE n = 1")
     monkeypatch.setattr(ducklake_source, "MAX_OTHER_BYTES", 100)
     with pytest.raises(InputError, match=r"1 file with deleted rows.*ducklake_rewrite_data_files"):
-        open_lake(sqlite_lake)
+        open_lake(own_ducklake)
 
 
-def test_a_type_that_mrflight_lacks_is_refused(sqlite_lake: DuckLake, tmp_path: Path) -> None:
-    sqlite_lake.run(OLD)
-    sqlite_lake.query(f"ALTER TABLE lake.{sqlite_lake.table} ADD COLUMN big HUGEINT")
+def test_a_type_that_mrflight_lacks_is_refused(own_ducklake: DuckLake, tmp_path: Path) -> None:
+    own_ducklake.run(OLD)
+    own_ducklake.query(f"ALTER TABLE lake.{own_ducklake.table} ADD COLUMN big HUGEINT")
     with pytest.raises(InputError, match="column 'big' is int128, which mrflight does not have"):
-        open_lake(sqlite_lake)
+        open_lake(own_ducklake)

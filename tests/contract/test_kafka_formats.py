@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +21,7 @@ from mrflight.sources.base import Source
 from mrflight.sources.kafka import consumer_pool
 from mrflight.sources.kafka.drain import drain_library
 from tests.services.kafka import Kafka
+from tests.support.schema_registry import schema_registry
 
 TIMEOUT_S = 30.0
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -198,40 +195,6 @@ def test_avro_records_of_a_registry(kafka: Kafka) -> None:
         assert asked.count("/schemas/ids/3") == asked.count("/schemas/ids/8") == 1
     with pytest.raises(BrokerUnavailableError, match=r"registry: http://.* does not answer"):
         opened(kafka, topic, format="avro", registry=f"{url}/gone")
-
-
-@contextmanager
-def schema_registry(schemas: Mapping[int, str]) -> Iterator[tuple[str, list[str]]]:
-    """Serve the one request of Confluent's protocol that is used, as its own server is not there.
-
-    It takes the user ``me`` with the password ``p@ss``, and notes what it is asked for.
-    """
-    login = base64.b64encode(b"me:p@ss").decode()
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            number = int(self.path.rpartition("/")[2])
-            code = 200 if number in schemas else 404
-            if self.headers["Authorization"] != f"Basic {login}":
-                code = 401
-            body = {"schema": schemas.get(number)} if code == 200 else {"error_code": code}
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://me:p%40ss@127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_protobuf_messages_are_rows(kafka: Kafka, tmp_path: Path) -> None:

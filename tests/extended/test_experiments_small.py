@@ -51,6 +51,11 @@ class TestSmallExperiments:
             ),
             ("start", ["--rounds", 1], ["start.json", "start.md"]),
             (
+                "pushed_events",
+                ["--seconds", 0.2, "--producers", 4, "--processes", 2],
+                ["pushed_events.json", "pushed_events.md"],
+            ),
+            (
                 "events",
                 [
                     *("--rounds", 1, "--rows", 8_000, "--partitions", 4),

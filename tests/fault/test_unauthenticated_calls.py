@@ -18,7 +18,6 @@ from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
-from mrflight.servers.tails import Tails
 from pyarrow import flight
 
 from mrflight.security.access import Access
@@ -28,7 +27,6 @@ from mrflight.security.job_tokens import write_private
 from mrflight.security.principal import Role
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.store.tail_store import TailStore
 from mrflight.system.scratch import ScratchFolder
 from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
 
@@ -75,9 +73,7 @@ class Target:
             membership = Membership(store, "grpc+tcp://127.0.0.1:1")
             memory = stack.enter_context(SharedMemory())
             rules = StreamRules(stack.enter_context(IdleStreams(60.0)))
-            tails = Tails(TailStore(2**20), rules)
-            counted = counting(DataServer, self.reached)
-            self.server = counted(at, store, membership, memory, rules, tails)
+            self.server = counting(DataServer, self.reached)(at, store, membership, memory, rules)
         stack.callback(self.server.shutdown)
 
     def call(self, path: str, kind: str, headers: tuple[tuple[str, Any], ...]) -> Any:

@@ -148,6 +148,56 @@ def test_a_stream_begins_where_it_is_told_only_if_the_table_knows_nothing(stream
     assert sorted(stream.rows()["number"].to_pylist()) == list(range(20, 30))
 
 
+def test_new_fields_become_columns_if_the_table_evolves(stream: Stream) -> None:
+    job = stream.write_job(output='schema = "evolve"', stream='on_bad_row = "stop"')
+    stream.produce(numbered(1, range(10)))
+    assert ingest(job).code == 0
+    with_more = [{**each, "extra": each["number"] / 2} for each in numbered(1, range(10, 20))]
+    stream.produce(with_more)
+    run = ingest(job)
+    assert run.code == 0, run.stderr
+    rows = stream.rows().sort_by("number")
+    assert rows["extra"].to_pylist() == [None] * 10 + [n / 2 for n in range(10, 20)]
+    check_once(rows, {1: 20})
+
+
+def test_new_fields_are_bad_if_the_table_is_fixed(stream: Stream) -> None:
+    stream.produce(numbered(1, range(10)))
+    job = stream.write_job()
+    assert ingest(job).code == 0
+    stream.produce([{**each, "extra": 1} for each in numbered(1, range(10, 11))])
+    run = ingest(job)
+    assert run.code == 2
+    assert "nothing of its batch was committed" in run.message
+    check_once(stream.rows(), {1: 10})
+    stream.write_job(stream='on_bad_row = "dead_letter"\ndead_letter = "out/rejected"')
+    assert ingest(job).result["rejected"] == 1
+    letters = deltalake.DeltaTable(stream.folder / "out" / "rejected").to_pyarrow_table()
+    assert [json.loads(each)["extra"] for each in letters["value"].to_pylist()] == [1]
+
+
+def test_latest_is_recorded_before_the_first_event(stream: Stream) -> None:
+    stream.produce(numbered(1, range(30)))
+    job = stream.write_job(input='start = "latest"')
+    assert ingest(job).result["rows_in"] == 0
+    assert sum(stream.recorded().values()) == 30
+    stream.produce(numbered(1, range(30, 40)))
+    assert ingest(job).result["rows_in"] == 10, "which came after the start"
+
+
+def test_offsets_are_published_for_lag_tools(stream: Stream) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    stream.produce(numbered(1, range(30)))
+    assert ingest(stream.write_job()).code == 0
+    admin = stream.kafka.admin()
+    group = ConsumerGroupTopicPartitions("mrflight.events")
+    (answer,) = admin.list_consumer_group_offsets([group]).values()
+    places = answer.result(30).topic_partitions
+    found = {each.partition: each.offset for each in places if each.topic == stream.topic}
+    assert found == stream.recorded()
+
+
 def change_behind(stream: Stream, change: str) -> None:
     """Change something behind the back of a stream that has committed 30 events."""
     admin = stream.kafka.admin()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -24,7 +25,12 @@ from msgspec.structs import replace
 
 import mrflight
 from mrflight.config.identity import Identity
-from mrflight.errors import AccessDeniedError, ServerUnavailableError, ShuffleNotFoundError
+from mrflight.errors import (
+    AccessDeniedError,
+    EventLogNotFoundError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
 from mrflight.ids import MapAttempt, new_token
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
@@ -102,9 +108,10 @@ def secured(
         started, line = stack.enter_context(server_process("metadata", *options))
         processes = [psutil.Process(started.pid)]
         metadata = line.split()[-1]
-        for _ in range(2):
+        for number in range(2):
+            logs = ("--log-dir", str(folder / f"logs{number}"))
             started, line = stack.enter_context(
-                server_process("data", "--metadata", metadata, *options)
+                server_process("data", "--metadata", metadata, *logs, *options)
             )
             processes.append(psutil.Process(started.pid))
             assert line.split()[-1].startswith("grpc+tls://")
@@ -327,3 +334,22 @@ def test_a_certificate_that_ends_soon_is_warned_of(tmp_path: Path) -> None:
                 await_that(lambda log=log: "ends on" in log.read_text(), "a warning")  # type: ignore[misc]
         warned[days] = "ends on" in log.read_text()
     assert warned == {13: True, 20: False}
+
+
+def test_event_logs_have_roles_and_a_token(secured: Secured) -> None:
+    with secured.connect("job") as client:
+        key = str(client.create_log("secret", replicas=2).key)
+        assert client.append(key, ROWS).stop == ROWS.num_rows
+        refused(lambda: client.append("secret", ROWS), "token of the shuffle")
+        refused(lambda: client.log_state("secret"), "token of the shuffle")
+        with pytest.raises(EventLogNotFoundError):
+            client.append(f"secret:{new_token()}", ROWS)
+    with secured.connect("reader") as client:
+        assert sum(part.rows.num_rows for part in client.read_log(key)) == ROWS.num_rows
+        for deed in (client.drop_log, client.create_log, lambda log: client.trim(log, 1)):
+            refused(partial(deed, key), "reader")
+        refused(lambda: client.append(key, ROWS), "reader")
+    with secured.connect("job") as client:
+        assert client.log_state(key).high == ROWS.num_rows
+        client.drop_log(key)
+    assert not list(secured.folder.glob("logs*/secret*"))

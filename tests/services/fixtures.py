@@ -196,6 +196,7 @@ def iceberg_rest(needs_iceberg: None) -> Iterator[IcebergRest]:
         yield catalog
 
 
+@pytest.fixture(scope="session")
 def needs_ducklake() -> Path:
     """Return the Python whose DuckDB has the ducklake extension; skip the test without it."""
     try:

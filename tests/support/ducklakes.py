@@ -164,6 +164,6 @@ def ducklake(
 
 
 @pytest.fixture
-def sqlite_lake(ducklake_python: Path, tmp_path: Path) -> DuckLake:
+def own_ducklake(ducklake_python: Path, tmp_path: Path) -> DuckLake:
     """A DuckLake whose catalog is a file of SQLite."""
     return DuckLake(ducklake_python, tmp_path, "sqlite:///lake.sqlite", "data")

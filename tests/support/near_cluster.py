@@ -14,11 +14,9 @@ from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
-from mrflight.servers.tails import Tails
 
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.store.tail_store import TailStore
 from mrflight.system.scratch import ScratchFolder
 
 _WAIT_S = 20.0
@@ -93,9 +91,7 @@ def _near_data_server(
     membership = Membership(store, metadata)
     memory = stack.enter_context(SharedMemory())
     rules = StreamRules(stack.enter_context(IdleStreams(_WAIT_S)))
-    server = DataServer(
-        Listening(at), store, membership, memory, rules, Tails(TailStore(2**20), rules)
-    )
+    server = DataServer(Listening(at), store, membership, memory, rules)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     membership.join(location)
     return NearDataServer(location, store, membership, server)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -46,6 +48,9 @@ from mrflight.shuffle.wire.cluster_status import (
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import CommitMap, ShuffleDescription, ShuffleHealth
 
+if TYPE_CHECKING:
+    from mrflight.shuffle.metadata.event_logs import EventLogs
+
 MAX_SHUFFLE_LEASE_S = 24 * 3600.0
 """Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
 back, and a longer lease would keep the memory of its shuffle from others."""
@@ -74,6 +79,14 @@ class Registry:
         self.tables = CommitLeases(self._state.tables, self._cluster, self._lock, clock)
         self.overview = ClusterOverview(self._state, self._cluster, self._lock, self._expire)
 
+    @cached_property
+    def logs(self) -> EventLogs:
+        """The event logs, which few clusters have."""
+        from mrflight.shuffle.metadata.event_logs import EventLogs
+
+        lease_s = self._server_timeout_s
+        return EventLogs(self._state, self._cluster, self._lock, self._expire, lease_s)
+
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Replay the recorded events of another registry; servers and leases are fresh again."""
         with self._lock:
@@ -81,10 +94,11 @@ class Registry:
 
     # Servers
 
-    def register_server(self, location: str, incarnation: str = "") -> None:
+    def register_server(self, location: str, incarnation: str = "", log_store: str = "") -> None:
         """Add a data server, so that partitions are placed on it.
 
-        If another process was registered at this location, what that one held is lost.
+        If another process was registered at this location, or with this folder of event logs, what
+        that one held is lost.
         """
         with self._lock:
             known = self._state.servers.get(location)
@@ -93,7 +107,10 @@ class Registry:
                 return
             if known is not None:
                 self._cluster.remove_server(location, "another process was started there")
-            self._cluster.apply(ServerJoined(location, incarnation))
+            former = self._state.log_stores().get(log_store)
+            if former is not None:
+                self._cluster.remove_server(former, f"its --log-dir is that of {location} now")
+            self._cluster.apply(ServerJoined(location, incarnation, log_store))
 
     def drain_server(self, location: str) -> None:
         """Place no new partitions on a data server that is about to stop."""

@@ -115,6 +115,22 @@ class Sink(ABC):
             "delta, iceberg or ducklake"
         )
 
+    def stored_schema(self) -> pa.Schema | None:
+        """Return the columns that the table had when this opened; None if there was none."""
+        return None
+
+    def compact_small_files(self, min_files: int) -> int:
+        """Rewrite small files as larger ones if there are so many; return how many there were.
+
+        For the upkeep of a stream's table between two commits. Raises OutputError and CommitError,
+        with nothing changed. Does nothing to tables that mrflight cannot compact.
+        """
+        return 0
+
+    def remove_old_files(self) -> None:
+        """Delete files that no version within the table's retention needs; raises the same."""
+        return
+
     def following(self, job_id: str) -> Sink | None:
         """Return the sink of a stream's next batch to the same output; None to open it again.
 

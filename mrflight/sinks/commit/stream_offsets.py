@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -20,3 +21,5 @@ class StreamOffsets(msgspec.Struct, frozen=True):
     """The next offsets that the table must have recorded."""
     after: Mapping[str, int]
     """The next offsets that it has recorded once the commit is made."""
+    notes: Mapping[str, Any] = {}
+    """Further facts of the batch, which its log entry gets as JSON."""

@@ -146,4 +146,5 @@ class StreamIdentity(CommitIdentity):
             partition: [self.offsets.before.get(partition), after]
             for partition, after in self.offsets.after.items()
         }
-        return json.dumps({"stream": self.offsets.stream, "offsets": offsets})
+        note = {"stream": self.offsets.stream, "offsets": offsets}
+        return json.dumps({**self.offsets.notes, **note})

@@ -10,7 +10,7 @@ job.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -56,9 +56,12 @@ class Compaction(msgspec.Struct, frozen=True):
     """The files that it added."""
 
 
-def plan_compaction(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
+def plan_compaction(
+    table: DeltaTable, target_bytes: int, smaller_than: int | None = None
+) -> tuple[Bin, ...]:
     """Return the files that `compact` would rewrite. Raises CommitError if the log is unreadable.
 
+    Files of ``smaller_than`` bytes and more stay as they are, by default those of ``target_bytes``.
     Files outside the table's folder are left out, and so are files that a transaction would not
     remove from the log, because their writer encoded their paths differently than deltalake. Raises
     OutputError if the installed deltalake has no such transactions.
@@ -71,7 +74,9 @@ def plan_compaction(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
     with delta_errors(f"the Delta table {table.location.url} cannot be read"):
         files = active_files(table.handle)
         kept = removable_paths([file.path for file in files])
-    return plan_bins((file for file in files if file.path in kept), target_bytes)
+    limit = target_bytes if smaller_than is None else smaller_than
+    small = (file for file in files if file.path in kept and file.size_bytes < limit)
+    return plan_bins(small, target_bytes)
 
 
 def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compaction | None:
@@ -82,7 +87,11 @@ def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compaction | N
     and CommitError if the store fails or other writers were faster each time. After a failure or
     an interrupt the new files are removed, unless the log cannot be read and may name them.
     """
-    bins = plan_compaction(table, target_bytes)
+    return compact_bins(table, plan_compaction(table, target_bytes), job_id)
+
+
+def compact_bins(table: DeltaTable, bins: Sequence[Bin], job_id: str) -> Compaction | None:
+    """Do as `compact` with the files that were planned."""
     return _Compactor(table, job_id).run(bins) if bins else None
 
 

@@ -37,6 +37,7 @@ class MergeSink(DeltaSink):
             tuple(spec.keys),
             spec.order_by,
             None if predicate is None else Predicate(predicate, "output.delete_when"),
+            () if spec.unstored is None else spec.unstored.names,
         )
         self._merge: Merge | None = None
         self._counts: MergeCounts | None = None

@@ -6,6 +6,7 @@ import dataclasses
 from copy import copy
 from functools import partial
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
@@ -94,6 +95,19 @@ class DeltaSink(Sink):
     @property
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown
+
+    def stored_schema(self) -> pa.Schema | None:
+        return self._output.target.existing
+
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.delta.upkeep import compact_small_files
+
+        return compact_small_files(self._output.location, min_files)
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.delta.upkeep import remove_old_files
+
+        remove_old_files(self._output.location)
 
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         table, _ = self._output.refresh()

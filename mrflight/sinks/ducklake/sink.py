@@ -9,6 +9,7 @@ from copy import copy
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
@@ -105,6 +106,9 @@ class DuckLakeSink(Sink):
 
     def committed_version(self) -> int | None:
         return self._found.snapshot
+
+    def stored_schema(self) -> pa.Schema | None:
+        return self._output.target.existing
 
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         name = self._output.name

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
@@ -86,6 +87,9 @@ class IcebergSink(Sink):
     @property
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown or self._may_be_late
+
+    def stored_schema(self) -> pa.Schema | None:
+        return self._output.target.existing
 
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         handle = self._output.table.load()

@@ -11,7 +11,7 @@ from mrflight.compute.schemas import empty_batch
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_row_search import how_to_skip
 from mrflight.sources.bad_rows import BadRowLog
-from mrflight.sources.kafka.formats.message_format import DecodedRows, MessageFormat
+from mrflight.sources.kafka.formats.message_format import DecodedRows, KeyedFormat, MessageFormat
 from mrflight.sources.kafka.messages import METADATA, Messages
 from mrflight.sources.kafka.rejected_message import describe_rejected, find_rejected
 
@@ -37,7 +37,7 @@ class MessageDecoder:
         has_nulls = messages.values.null_count > 0 and not self._format.reads_nulls
         if not has_nulls:
             try:
-                return self._with_columns(messages, self._format.decode(messages.values))
+                return self._with_columns(messages, self._rows(messages))
             except ValueError as error:
                 failure: ValueError | None = error
         else:
@@ -52,8 +52,8 @@ class MessageDecoder:
         if self._format.reads_nulls:
             is_null[:] = False
         filled = np.flatnonzero(~is_null)
-        values = messages.values.take(pa.array(filled))
-        found = find_rejected(values, self._format.decode) if self._is_bad(values) else {}
+        rest = messages.take(pa.array(filled))
+        found = find_rejected(rest, self._rows) if self._is_bad(rest) else {}
         reasons: dict[int, str | None] = {int(filled[i]): why for i, why in found.items()}
         if not self._with_metadata:
             reasons |= {int(i): None for i in np.flatnonzero(is_null)}
@@ -67,9 +67,15 @@ class MessageDecoder:
         is_kept[list(reasons)] = False
         return self._decode_kept(messages.take(pa.array(np.flatnonzero(is_kept))))
 
-    def _is_bad(self, values: pa.BinaryArray) -> bool:
+    def _rows(self, messages: Messages) -> DecodedRows:
+        """Return the rows of messages that the format reads; raises ValueError."""
+        if isinstance(self._format, KeyedFormat):
+            return self._format.decode_messages(messages)
+        return self._format.decode(messages.values)
+
+    def _is_bad(self, messages: Messages) -> bool:
         try:
-            self._format.decode(values)
+            self._rows(messages)
         except ValueError:
             return True
         return False
@@ -78,17 +84,17 @@ class MessageDecoder:
         """Decode messages of which each can be decoded, or is a tombstone that becomes a row."""
         is_filled = messages.values.is_valid().to_numpy(zero_copy_only=False)
         if is_filled.all() or self._format.reads_nulls:
-            values = messages.values
+            read = messages
         else:
-            values = messages.values.take(pa.array(np.flatnonzero(is_filled)))
+            read = messages.take(pa.array(np.flatnonzero(is_filled)))
         try:
-            rows = self._format.decode(values)
+            rows = self._rows(read)
         except ValueError as error:  # messages of which each can be read contradict each other
             raise BadRowError(
                 f"inputs.{self._input}: messages from {self._place(messages, 0)} on contradict "
                 f"each other: {error}"
             ) from error
-        if len(values) < len(messages):
+        if len(read) < len(messages):
             rows = _with_tombstones(rows, is_filled)
         return self._with_columns(messages, rows)
 

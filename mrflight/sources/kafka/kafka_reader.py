@@ -31,6 +31,7 @@ class KafkaReader(Reader):
     schema: pa.Schema
     """The columns that are read: some of the format's, and of the metadata."""
     metadata: bool
+    """True if `schema` may have columns of the metadata."""
     bad_rows: BadRowLog | None = None
     """Takes the messages that cannot be decoded; None if these are errors."""
     timeout_s: float = SILENCE_TIMEOUT_S

@@ -50,7 +50,7 @@ def open_kafka(
     ColumnNotFoundError, InputError and BrokerUnavailableError.
     """
     settings = client_settings(name, spec, memory_bytes)
-    spec = _without_metadata_columns(spec)
+    spec = _without_added_columns(spec)
     sampled: list[Messages] = []
 
     def sample() -> list[Messages]:
@@ -60,7 +60,8 @@ def open_kafka(
     format = open_format(name, spec, folder, schema, sample)
     columns = _columns(name, spec, format.schema)
     bad_rows = None if spec.bad_rows == "fail" else BadRowLog()
-    reader = KafkaReader(settings, format, columns, spec.metadata, bad_rows)
+    has_metadata = bool(_added(spec))
+    reader = KafkaReader(settings, format, columns, has_metadata, bad_rows)
     message_bytes = mean_bytes(sampled) if sampled else DEFAULT_MESSAGE_BYTES
     splits = tuple(split_of(each, message_bytes) for each in ranges if each.count > 0)
     return Source(
@@ -89,14 +90,17 @@ def open_batch(name: str, spec: InputSpec, folder: Path) -> Source:
     """Return the source of a batch of a stream, whose splits are not cut again."""
     assert spec.batch is not None, name
     ranges = [OffsetRange(*place, *range) for place, range in spec.batch.ranges.items()]
-    source = open_kafka(name, spec, ranges, folder, schema=spec.batch.schema)
+    batch = spec.batch
+    source = open_kafka(
+        name, spec, ranges, folder, schema=batch.schema, memory_bytes=batch.memory_bytes
+    )
     if not source.size_bytes:
         return source
     assert isinstance(source.reader, KafkaReader)
     event_bytes = max(1, source.size_bytes // sum(each.count for each in ranges))
     splits = [
         pack_splits([split_of(each, event_bytes) for each in group])
-        for group in divide_evenly(ranges, spec.batch.splits)
+        for group in divide_evenly(ranges, batch.splits)
     ]
     return structs.replace(source, reader=replace(source.reader, is_cut=True), splits=tuple(splits))
 
@@ -156,27 +160,39 @@ def _given_starts(
 
 def _columns(name: str, spec: InputSpec, schema: pa.Schema) -> pa.Schema:
     """Return the columns that are read: those of the format, and then those of the metadata."""
-    if spec.metadata:
-        for column in METADATA.names:
-            if column in schema.names:
-                raise InputError(
-                    f"inputs.{name}.metadata: the messages have a field {column!r} of their own; "
-                    f"leave it out with inputs.{name}.columns"
-                )
+    added = _added(spec)
+    for column in added.names:
+        if column in schema.names:
+            key = "metadata" if spec.metadata and column in METADATA.names else "envelope"
+            raise InputError(
+                f"inputs.{name}.{key}: the messages have a field {column!r} of their own; "
+                f"leave it out with inputs.{name}.columns"
+            )
     selected = spec.columns or schema.names
     for column in selected:
         if column not in schema.names:
             where = f"inputs.{name}.columns: the schema of the messages"
             raise ColumnNotFoundError.among(column, list(schema.names), where)
     fields = [schema.field(column) for column in selected]
-    return pa.schema([*fields, *(METADATA if spec.metadata else ())])
+    return pa.schema([*fields, *added])
 
 
-def _without_metadata_columns(spec: InputSpec) -> InputSpec:
+def _added(spec: InputSpec) -> pa.Schema:
+    """Return the columns that are not of the messages' values."""
+    metadata = METADATA if spec.metadata else pa.schema([])
+    if spec.envelope == "none":
+        return metadata
+    from mrflight.sources.kafka.changes.change_format import ADDED_FIELDS
+
+    return pa.schema([*ADDED_FIELDS, *(f for f in metadata if f.name not in ADDED_FIELDS.names)])
+
+
+def _without_added_columns(spec: InputSpec) -> InputSpec:
     """Return the input whose ``columns`` are only those of the messages' values."""
-    if not spec.metadata or spec.columns is None:
+    added = _added(spec).names
+    if not added or spec.columns is None:
         return spec
-    columns = [each for each in spec.columns if each not in METADATA.names]
+    columns = [each for each in spec.columns if each not in added]
     return structs.replace(spec, columns=columns or None)
 
 

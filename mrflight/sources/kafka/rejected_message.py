@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-
-import pyarrow as pa
+from typing import Protocol, Self, TypeVar
 
 from mrflight.sources.bad_rows import BadRow
 from mrflight.sources.kafka.formats.message_format import MessageFormat
@@ -32,9 +31,18 @@ class RejectedMessage(BadRow, frozen=True):
     value: bytes | None
 
 
-def find_rejected(
-    values: pa.BinaryArray, decode: Callable[[pa.BinaryArray], object]
-) -> dict[int, str]:
+class Sliceable(Protocol):
+    """Values, or messages."""
+
+    def __len__(self) -> int: ...
+
+    def slice(self, start: int, length: int, /) -> Self: ...
+
+
+_Values = TypeVar("_Values", bound=Sliceable)
+
+
+def find_rejected(values: _Values, decode: Callable[[_Values], object]) -> dict[int, str]:
     """Return the places of the values on which ``decode`` fails, and what it raises.
 
     Halves the values until single ones are left, which costs about two reads of all values for the

@@ -126,6 +126,21 @@ class KafkaCluster:
         ends = self._list(after_all, OffsetSpec.latest()) if after_all else {}
         return {each: ends.get(each, at[each]) for each in wanted}
 
+    def publish(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Write offsets as those of a consumer group, for tools that show how far it lags.
+
+        Nothing reads them to go on from there.
+        """
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(group, places)]
+        with kafka_errors(self._settings, f"publish the offsets of group {group}"):
+            (answer,) = self._client.alter_consumer_group_offsets(
+                request, request_timeout=self._timeout_s
+            ).values()
+        self._result(answer, f"publish the offsets of group {group}")
+
     def _list(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 

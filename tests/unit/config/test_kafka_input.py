@@ -36,6 +36,8 @@ def decoded(**keys: Any) -> InputSpec:
         {"format": "protobuf", "schema": "trips.desc", "message": "taxi.Trip"},
         {"format": "raw", "metadata": True},
         {"columns": ["a"], "types": {"a": "int64"}, "bad_rows": "skip"},
+        {"envelope": "debezium"},
+        {"envelope": "debezium", "format": "avro", "registry": "http://localhost:8081"},
         {"client": {"sasl.password": "file:/run/secret", "security.protocol": "sasl_ssl"}},
     ],
 )
@@ -77,7 +79,7 @@ def test_times_and_numbers_become_text() -> None:
         ({"format": "raw", "schema": "a"}, "raw needs none"),
         ({"format": "raw", "types": {"a": "int64"}}, "types is for json and csv"),
         ({"schema": "a.avsc", "types": {"a": "int64"}}, "schema has the types; remove"),
-        ({"envelope": "debezium"}, "'debezium' is not there yet"),
+        ({"envelope": "debezium", "format": "csv"}, "read from json and avro, not from csv"),
         ({"envelope": "other"}, "'other' is not 'none' or 'debezium'"),
         ({"start": "yesterday"}, "start must be 'earliest', 'latest', a time"),
         ({"start": {"x": 1}}, "offset of each partition"),

@@ -6,7 +6,7 @@ They are decoded one by one by fastavro, which makes Python objects of them.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -40,7 +40,7 @@ class AvroFormat:
         return False
 
     def decode(self, values: pa.BinaryArray) -> DecodedRows:
-        rows = [self._record(value) for value in values.to_pylist()]
+        rows = [self.record(value) for value in values.to_pylist()]
         if not rows:
             return DecodedRows(empty_batch(self.schema))
         try:
@@ -51,7 +51,7 @@ class AvroFormat:
     def explain(self, value: bytes, reason: str) -> str:
         return f"the message is not an Avro record of its schema: {reason}"
 
-    def _record(self, value: bytes) -> dict[str, Any]:
+    def record(self, value: bytes) -> dict[str, Any]:
         """Return the fields of a message; raises ValueError."""
         from fastavro import schemaless_reader
 
@@ -111,6 +111,11 @@ def open_avro_format(
 
 
 def _newest(name: str, spec: InputSpec, sample: Sequence[Messages]) -> str:
+    return next(newest_schemas(name, spec, sample))
+
+
+def newest_schemas(name: str, spec: InputSpec, sample: Sequence[Messages]) -> Iterator[str]:
+    """Yield the schemas of the first messages, the newest first; raise InputError without any."""
     assert spec.registry is not None, name
     numbers = set()
     for messages in sample:
@@ -119,15 +124,18 @@ def _newest(name: str, spec: InputSpec, sample: Sequence[Messages]) -> str:
                 numbers.add(schema_number(value))
             except ValueError:
                 continue
+    is_empty = True
     for number in sorted(numbers, reverse=True):
         try:
-            return fetch_schema(spec.registry, number, f"inputs.{name}")
+            yield fetch_schema(spec.registry, number, f"inputs.{name}")
+            is_empty = False
         except ValueError:
             continue
-    raise InputError(
-        f"inputs.{name}: there is no message yet with the number of a schema in the registry; "
-        f"start once there is one, or set inputs.{name}.schema to a file"
-    )
+    if is_empty:
+        raise InputError(
+            f"inputs.{name}: there is no message yet with the number of a schema in the registry; "
+            f"start once there is one, or set inputs.{name}.schema to a file"
+        )
 
 
 @lru_cache(maxsize=64)

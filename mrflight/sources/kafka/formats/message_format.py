@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from mrflight.sources.kafka.messages import Messages
 
 
 class DecodedRows(NamedTuple):
@@ -36,3 +39,11 @@ class MessageFormat(Protocol):
 
     def explain(self, value: bytes, reason: str) -> str:
         """Return why a value is bad, and what to do; ``reason`` is what `decode` raised."""
+
+
+@runtime_checkable
+class KeyedFormat(MessageFormat, Protocol):
+    """A format whose rows need the keys of messages, too."""
+
+    def decode_messages(self, messages: Messages) -> DecodedRows:
+        """Return the rows of messages, as `decode` does."""

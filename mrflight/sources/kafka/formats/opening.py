@@ -15,6 +15,7 @@ from mrflight.sources.kafka.formats.avro_schema import (
     read_schema_file,
 )
 from mrflight.sources.kafka.formats.message_format import MessageFormat
+from mrflight.sources.kafka.formats.text_types import check_types
 from mrflight.sources.kafka.messages import Messages
 
 Sample = Callable[[], Sequence[Messages]]
@@ -29,6 +30,10 @@ def open_format(
     ``folder`` is the job file's, from which ``spec.schema`` starts. Raises JobFileError,
     ColumnNotFoundError and InputError.
     """
+    if spec.envelope == "debezium":
+        from mrflight.sources.kafka.changes.opening import open_changes
+
+        return open_changes(name, spec, folder, schema, sample)
     if spec.format == "raw":
         from mrflight.sources.kafka.formats.raw_format import RawFormat
 
@@ -40,7 +45,7 @@ def open_format(
             schema = schema_of_file(name, spec, folder)
         needed = schema is None and needs_sample(spec)
         opened = open_json_format(name, spec, schema, sample() if needed else ())
-        _check_types(name, opened, b"{}")
+        check_types(name, opened, b"{}")
         return opened
     if spec.format == "csv":
         from mrflight.sources.kafka.formats.csv_format import open_csv_format
@@ -48,7 +53,7 @@ def open_format(
         if schema is None and spec.schema != "strict":
             schema = schema_of_file(name, spec, folder)
         records = open_csv_format(name, spec, schema, sample() if schema is None else ())
-        _check_types(name, records, spec.csv.delimiter.encode() * (len(records.names) - 1))
+        check_types(name, records, spec.csv.delimiter.encode() * (len(records.names) - 1))
         return records
     if spec.format == "arrow":
         from mrflight.sources.kafka.formats.arrow_format import open_arrow_format
@@ -68,19 +73,6 @@ def open_format(
         descriptors = read_schema_file(name, spec.schema, folder)
         return open_protobuf_format(name, spec, schema, descriptors)
     raise JobFileError(f"inputs.{name}.format: {spec.format} is not one of messages")
-
-
-def _check_types(name: str, format: MessageFormat, value: bytes) -> None:
-    """Raise JobFileError for a column of a type that the text of a value cannot be read as."""
-    try:
-        format.decode(pa.array([value], pa.binary()))
-    except pa.ArrowNotImplementedError as error:
-        raise JobFileError(
-            f"inputs.{name}: text cannot be read as one of the columns: {error}; give the column "
-            "another type, or leave it out with columns"
-        ) from error
-    except ValueError:
-        pass  # the value is no message
 
 
 def schema_of_file(name: str, spec: InputSpec, folder: Path) -> pa.Schema:
