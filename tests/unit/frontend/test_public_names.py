@@ -30,6 +30,7 @@ NAMES = [
     "StreamResult",
     "col",
     "connect",
+    "fresh_token",
     "ingest",
     "lit",
     "partition_ids",
