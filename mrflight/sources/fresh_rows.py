@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -34,6 +34,9 @@ from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, open_table
 from mrflight.storage.delta_transactions import read_transactions
 from mrflight.storage.tail_file import TailFile, read_tail_files
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 DEFAULT_WAIT_S = 20.0
 _PAUSE_S = 0.01
@@ -81,6 +84,8 @@ class FreshVersion(NamedTuple):
     version: int
     tails: list[FreshTail]
     token: FreshToken
+    table: DeltaTable
+    """The version, loaded."""
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
@@ -123,7 +128,8 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
     if files is None:
         raise TailBehindError("the place of a tail is just being written")
     with delta_errors(f"{root.url} cannot be read"):
-        version = open_table(root).version() if wanted.as_of is None else wanted.as_of.version
+        table = open_table(root, None if wanted.as_of is None else wanted.as_of.version)
+        version = table.version()
         recorded = _recorded(root, version)
     tails = [_read_tail(file, recorded.get(file.stream, {}), wanted, deadline) for file in files]
     reached = {stream: dict(offsets) for stream, offsets in recorded.items()}
@@ -135,7 +141,7 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
         reached.get(stream) != offsets for stream, offsets in wanted.as_of.streams.items()
     ):
         raise TailTrimmedError("the stream has ended, and with it its tail")
-    return FreshVersion(version, tails, token)
+    return FreshVersion(version, tails, token, table)
 
 
 def _read_tail(

@@ -28,7 +28,7 @@ from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.delta_version import check_not_vacuumed, check_requested_version
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 from mrflight.sources.found_input import FoundInput
-from mrflight.sources.fresh_rows import FreshRead, as_stored, read_fresh
+from mrflight.sources.fresh_rows import FreshRead, FreshVersion, as_stored, read_fresh
 from mrflight.sources.fresh_token import TOKEN_KEY
 from mrflight.sources.packing import pack
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
@@ -66,7 +66,7 @@ def read_fresh_rows(
     found = read_fresh(root, wanted)
     with _in_words_of_the_caller():
         pinned = replace(spec, version=found.version)
-        rows = _read_delta(FoundInput(_NAME, pinned, "delta", root, ()), found.batches)
+        rows = _read_delta(FoundInput(_NAME, pinned, "delta", root, ()), found)
     metadata = {**(rows.schema.metadata or {}), TOKEN_KEY: str(found.token).encode()}
     return rows.replace_schema_metadata(metadata)
 
@@ -138,10 +138,11 @@ class _Kept(NamedTuple):
         return list(self.sql_map.stream(iter(batches)))
 
 
-def _read_delta(found: FoundInput, further: Iterable[pa.RecordBatch] = ()) -> pa.Table:
-    """Return the rows of a version, and further ones behind; reads row groups in parallel."""
+def _read_delta(found: FoundInput, fresh: FreshVersion | None = None) -> pa.Table:
+    """Return the rows of a version, and fresh ones behind; reads row groups in parallel."""
     check_requested_version(found, datetime.now(UTC))
-    version = read_version(replace(found, spec=before_filter(found.spec)))
+    loaded = None if fresh is None else fresh.table
+    version = read_version(replace(found, spec=before_filter(found.spec)), loaded)
     names = filtered_columns(_NAME, found.spec, version.schema)
     schema = pa.schema([version.schema.field(name) for name in names])
     kept = _Kept.of(found.spec, schema)
@@ -156,7 +157,8 @@ def _read_delta(found: FoundInput, further: Iterable[pa.RecordBatch] = ()) -> pa
     except InputError as error:
         check_not_vacuumed(found, version.number, error)
         raise
-    batches += kept.rows(as_stored(batch, schema) for batch in further)
+    if fresh is not None:
+        batches += kept.rows(as_stored(batch, schema) for batch in fresh.batches)
     return pa.Table.from_batches(batches, kept.schema)
 
 

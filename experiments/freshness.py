@@ -1,0 +1,128 @@
+"""Measure fresh reads: how long from producing an event to the first read that has it.
+
+    python -m experiments.freshness [--events 300] [--out FOLDER]
+
+The broker, the stream and the reader are on this machine. A producer sends one event, waits until
+the broker has it, and then a reader asks for it, which waits until it is there. Cases:
+
+- ``tail``: a Flight client that asks the tail for what the table lacks, over one connection.
+- ``table``: ``mrflight.read_table(..., fresh=True)``, which loads the table each time.
+- ``table, no wait``: the same once the event is known to be there.
+
+Each case runs while nothing is committed (``1 h``), and with a commit every 200 ms, whose worker
+shares the cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import mrflight
+from experiments import report
+from experiments.datasets import WORK
+from mrflight.shuffle.client.tail_client import TailClient
+from mrflight.shuffle.wire.tail_protocol import TailRead
+from mrflight.storage import locate
+from mrflight.storage.tail_file import read_tail_files
+from tests.services.kafka import running_kafka
+from tests.support.fresh_reads import fresh, live_stream
+from tests.support.ingest_job import Stream
+
+COMMITS = ("1 h", "200 ms")
+WAIT_S = 20.0
+PAUSE_S = 0.005
+
+Read = Callable[[int], None]
+"""Reads until it has the events of partition 1 below an offset."""
+
+
+def of_table(stream: Stream) -> Read:
+    """Return a read of the whole table."""
+    return lambda offset: _nothing(fresh(stream, at_least={f"{stream.topic}/1": offset}))
+
+
+def of_tail(stream: Stream, client: TailClient, tail: str, ends: dict[str, int]) -> Read:
+    """Return a read of the tail alone, from what was last read on."""
+    since = dict(ends)
+    (name,) = (each for each in since if each.endswith("/1"))
+
+    def read(offset: int) -> None:
+        found = client.read(TailRead(tail, since, at_least={**since, name: offset}, wait_s=WAIT_S))
+        assert sum(batch.num_rows for batch in found.batches) == 1
+        since.update(found.watermark)
+
+    return read
+
+
+def measure(stream: Stream, first: int, events: int, read: Read) -> tuple[list[float], int]:
+    """Return how long each event took, and the next offset."""
+    producer, seconds = stream.kafka.producer(linger_ms=0), []
+    for number in range(first, first + events):
+        value = json.dumps({"producer": 1, "number": number, "text": f"event {number}"})
+        began = time.perf_counter()
+        producer.produce(stream.topic, value.encode(), partition=1)
+        producer.flush()
+        read(number + 1)
+        seconds.append(time.perf_counter() - began)
+        time.sleep(PAUSE_S)
+    return seconds, first + events
+
+
+def run(stream: Stream, events: int, commit: str, first: int) -> tuple[dict[str, list[float]], int]:
+    """Return the times of each case, and the next offset of partition 1."""
+    with live_stream(stream, commit=commit):
+        found: dict[str, list[float]] = {}
+        found["table"], first = measure(stream, first, events, of_table(stream))
+        found["table, no wait"] = []
+        for _ in range(events):
+            began = time.perf_counter()
+            fresh(stream)
+            found["table, no wait"].append(time.perf_counter() - began)
+        token = json.loads(mrflight.fresh_token(fresh(stream)))
+        files = read_tail_files(locate(str(stream.table), Path.cwd()))
+        assert files
+        with TailClient(files[0].server) as client:
+            read = of_tail(stream, client, files[0].tail, token["streams"]["events"])
+            found["tail"], first = measure(stream, first, events, read)
+    return found, first
+
+
+def page(figures: dict[str, dict[str, list[float]]]) -> str:
+    lines = ["# Fresh reads", "", "| commit | read | p50 ms | p99 ms |", "|---|---|---|---|"]
+    for commit, cases in figures.items():
+        for case, seconds in cases.items():
+            p50 = statistics.median(seconds) * 1000
+            p99 = statistics.quantiles(seconds, n=100)[98] * 1000
+            lines.append(f"| {commit} | {case} | {p50:.1f} | {p99:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--events", type=int, default=300)
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/freshness"))
+    options = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, dict[str, list[float]]] = {}
+    first = 0
+    with running_kafka() as kafka, tempfile.TemporaryDirectory(dir=WORK) as name:
+        stream = Stream(kafka, kafka.topic(3), Path(name))
+        for commit in COMMITS:
+            figures[commit], first = run(stream, options.events, commit, first)
+    report.write(
+        options.out, "freshness", {"events": options.events, "figures": figures}, page(figures)
+    )
+
+
+if __name__ == "__main__":
+    main()
