@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.sources.kafka.topic_offsets import Partition
 
 Bounds = Mapping[Partition, tuple[int, int]]
