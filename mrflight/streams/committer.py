@@ -94,6 +94,11 @@ class Committer(Closeable):
                 self._running = running
                 raise
 
+    def check(self) -> None:
+        """Raise what the last commit has raised, if it has ended."""
+        if self._running is not None and self._running.done():
+            self.wait()
+
     def settle(self) -> None:
         """Wait for the commit that runs, whatever comes of it: the table tells."""
         with suppress(MrflightError):

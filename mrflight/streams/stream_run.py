@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from mrflight.errors import MrflightError, StreamMovedError
+from mrflight.errors import LostOffsetsError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
 from mrflight.scheduler.job_run import JobRun
 from mrflight.sinks import open_sink
@@ -88,6 +88,10 @@ class StreamRun:
                     return
                 except StreamMovedError as error:
                     self._stand_by(error)
+                except LostOffsetsError as error:
+                    if not self._settings.takes_earliest:
+                        raise
+                    self._progress.say(f"{error}; the stream goes on without them")
                 except MrflightError as error:
                     pause_s = outage.pause(error)
                     self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
@@ -178,6 +182,7 @@ class StreamRun:
         """Return the ranges of the next batch, once it is due; None if the stream is to end."""
         first_seen: float | None = None
         while not self._stopping.is_set():
+            self._committer.check()  # it would wait for the next events otherwise
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
             self._progress.lag = count

@@ -132,6 +132,9 @@ class ChaosRun:
         began = time.monotonic()
         for deed in self._plan.deeds:
             time.sleep(max(0.0, began + deed.at_s - time.monotonic()))
+            if deed.what == "kill broker":
+                self._kill_broker(deed)  # one that is started in a thread ends with it
+                continue
             thread = threading.Thread(target=self._do, args=(deed, ingesters))
             thread.start()
             self._threads.append(thread)
@@ -156,13 +159,14 @@ class ChaosRun:
                     self.killed += 1
                 else:
                     self._freeze(worker, deed.for_s)
-        elif deed.what == "kill broker":
-            self._stream.kafka.server.kill()
-            self.killed += 1
-            time.sleep(deed.for_s)
-            self._stream.kafka.restart()
         elif deltalake.DeltaTable.is_deltatable(str(self._stream.table)):
             self._append() if deed.what == "foreign append" else self._compact()
+
+    def _kill_broker(self, deed: Deed) -> None:
+        self._stream.kafka.server.kill()
+        self.killed += 1
+        time.sleep(deed.for_s)
+        self._stream.kafka.restart()
 
     def _workers(self) -> list[psutil.Process]:
         found = []

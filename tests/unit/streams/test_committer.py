@@ -84,7 +84,9 @@ def test_the_first_commit_records_where_every_partition_began() -> None:
         it.submit(written(first))
         it.submit(written(second))
         it.wait()
-    assert first.committed == [StreamOffsets("events", {}, {ZERO: 9, ONE: 7})]
+    assert first.committed == [
+        StreamOffsets("events", {}, {ZERO: 9, ONE: 7}, {"starts": {ZERO: 5, ONE: 7}})
+    ]
     assert second.committed == [StreamOffsets("events", {ONE: 7}, {ONE: 8})]
 
 
@@ -94,7 +96,9 @@ def test_skipped_offsets_are_no_gap() -> None:
         it.begin({ZERO: 30}, {("t", 0): 50})
         it.submit(written(batch))
         it.wait()
-    assert batch.committed == [StreamOffsets("events", {ZERO: 30}, {ZERO: 60})]
+    assert batch.committed == [
+        StreamOffsets("events", {ZERO: 30}, {ZERO: 60}, {"starts": {ZERO: 50}})
+    ]
 
 
 @pytest.mark.parametrize("start", [5, 8, 12])
@@ -108,6 +112,20 @@ def test_a_batch_that_does_not_begin_where_the_last_ended_is_not_committed(start
         with pytest.raises(StreamMovedError, match=f"has come to offset 9 .* begins at {start};"):
             it.wait()
     assert (wrong.committed, wrong.aborted) == ([], [True])
+
+
+def test_a_commit_that_failed_is_noticed_without_a_next_batch() -> None:
+    def fail() -> None:
+        raise CommitError("the store has failed")
+
+    with committer() as it:
+        it.begin({ZERO: 5}, {("t", 0): 5})
+        it.check()
+        it.submit(written(Batch((OffsetRange("t", 0, 5, 9),), fail)))
+        with pytest.raises(CommitError, match="the store has failed"):
+            while True:
+                it.check()
+        it.check()
 
 
 def test_what_is_recorded_is_not_settled_before_the_commit_has_ended() -> None:

@@ -16,7 +16,7 @@ from mrflight.sources.kafka.changes.connect_schema import readable, row_columns
 from mrflight.sources.kafka.changes.encoded_columns import encoded_schema, encoded_type
 from mrflight.sources.kafka.changes.json_envelope import JsonEnvelope, schema_of, unpack_json
 from mrflight.sources.kafka.formats.json_columns import open_json_format
-from mrflight.sources.kafka.formats.opening import check_types
+from mrflight.sources.kafka.formats.text_types import check_types
 from mrflight.sources.kafka.messages import Messages
 from mrflight.sources.type_names import parse_types
 

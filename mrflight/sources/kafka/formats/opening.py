@@ -15,6 +15,7 @@ from mrflight.sources.kafka.formats.avro_schema import (
     read_schema_file,
 )
 from mrflight.sources.kafka.formats.message_format import MessageFormat
+from mrflight.sources.kafka.formats.text_types import check_types
 from mrflight.sources.kafka.messages import Messages
 
 Sample = Callable[[], Sequence[Messages]]
@@ -72,19 +73,6 @@ def open_format(
         descriptors = read_schema_file(name, spec.schema, folder)
         return open_protobuf_format(name, spec, schema, descriptors)
     raise JobFileError(f"inputs.{name}.format: {spec.format} is not one of messages")
-
-
-def check_types(name: str, format: MessageFormat, value: bytes) -> None:
-    """Raise JobFileError for a column of a type that the text of a value cannot be read as."""
-    try:
-        format.decode(pa.array([value], pa.binary()))
-    except pa.ArrowNotImplementedError as error:
-        raise JobFileError(
-            f"inputs.{name}: text cannot be read as one of the columns: {error}; give the column "
-            "another type, or leave it out with columns"
-        ) from error
-    except ValueError:
-        pass  # the value is no message
 
 
 def schema_of_file(name: str, spec: InputSpec, folder: Path) -> pa.Schema:

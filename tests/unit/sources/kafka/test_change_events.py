@@ -175,6 +175,12 @@ def test_both_shapes_may_be_in_one_topic() -> None:
     assert found == [(3, "d"), (1, "c"), (2, "c")]
 
 
+def test_messages_may_have_no_rows_at_all() -> None:
+    format = opened(messages([(None, event("c", None, {"n": 1}))]))
+    none = messages([(b"1", None), (None, b'{"ts_ms": 1}')])
+    assert rows_of(format, none) == rows_of(format, none.slice(0, 0)) == []
+
+
 def test_text_of_a_time_stays_text_without_a_type() -> None:
     sent = messages([(None, event("c", None, {"at": "2026-11-21T12:00:00Z"}))])
     assert rows_of(opened(sent), sent)[0]["at"] == "2026-11-21T12:00:00Z"
