@@ -25,8 +25,8 @@ ROWS = mrflight.read("visits.csv")
         (
             lambda: mrflight.read("visits.csv", nothing=1),
             "read() got an unexpected keyword argument 'nothing'; it takes name, key, format, "
-            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp, catalog, "
-            "warehouse, catalog_options",
+            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp, fresh, "
+            "catalog, warehouse, catalog_options",
         ),
         (
             lambda: ROWS.write_delta("out", key="url"),
