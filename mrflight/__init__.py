@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mrflight.config.declared_functions import udaf, udf
     from mrflight.config.identity import Identity
     from mrflight.errors import MrflightError
-    from mrflight.frontend.api import partition_ids, read_table, run
+    from mrflight.frontend.api import fresh_token, partition_ids, read_table, run
     from mrflight.frontend.dataset import Dataset
     from mrflight.frontend.expressions import col, lit
     from mrflight.frontend.query import sql
@@ -37,6 +37,7 @@ __all__ = [
     "StreamResult",
     "col",
     "connect",
+    "fresh_token",
     "ingest",
     "lit",
     "partition_ids",
@@ -60,6 +61,7 @@ _HOME = {
     "StreamResult": "mrflight.streams.stream_result",
     "col": "mrflight.frontend.expressions",
     "connect": "mrflight.shuffle.client.cluster",
+    "fresh_token": "mrflight.frontend.api",
     "ingest": "mrflight.frontend.stream_api",
     "lit": "mrflight.frontend.expressions",
     "partition_ids": "mrflight.frontend.api",

@@ -45,6 +45,10 @@
         ├── OffsetTrimmedError
         ├── ProducerSequenceError
         ├── LogOwnerChangedError
+        ├── TailError
+        │   ├── TailNotFoundError
+        │   ├── TailTrimmedError
+        │   └── TailBehindError
         └── ServerUnavailableError
 
 A message says what happened, to what, and what to do about it.
@@ -317,6 +321,24 @@ class LogOwnerChangedError(ShuffleError):
     """A data server was asked for an event log that another one owns now."""
 
     retryable = True
+
+
+class TailError(ShuffleError):
+    """The rows of a live stream that its table does not have yet cannot be read."""
+
+    retryable = True
+
+
+class TailNotFoundError(TailError):
+    """No tail of this name is on a data server: it was lost, or the stream has ended."""
+
+
+class TailTrimmedError(TailError):
+    """A tail no longer has rows from some offset on, because they are in the table."""
+
+
+class TailBehindError(TailError):
+    """A tail has not come as far as a reader wants within the time that the reader waits."""
 
 
 class ServerUnavailableError(ShuffleError):

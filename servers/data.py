@@ -29,6 +29,7 @@ from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.canonical_slices import canonical_slices
 from mrflight.shuffle.store.received_batch import check_received
+from mrflight.shuffle.store.tail_store import TailStore
 from mrflight.shuffle.wire.block import (
     WIRE_SCHEMA,
     Block,
@@ -48,6 +49,12 @@ from mrflight.shuffle.wire.protocol import (
     ShuffleName,
 )
 from mrflight.shuffle.wire.shared_blocks import blocks_of, check_put, messages
+from mrflight.shuffle.wire.tail_protocol import (
+    decode_tail_path,
+    decode_tail_ticket,
+    is_tail_path,
+    is_tail_ticket,
+)
 from mrflight.shuffle.wire.tickets import (
     ReadTicket,
     decode_block_stream,
@@ -69,12 +76,13 @@ from .membership import Membership
 from .observed import ObservedData
 from .rotating import RotatingServer
 from .shared_memory import SharedMemory
+from .tails import Tails, in_messages
 
 if TYPE_CHECKING:  # few servers keep event logs
     from .logs import Logs
 
-_MESSAGE_BYTES = 2 * 2**20
-"""The rough size of a message of plain rows: clients of gRPC take 4 MiB by default."""
+_TAIL_SHARE = 4
+"""The tails of live streams have at most one part in so many of the memory."""
 
 T = TypeVar("T")
 
@@ -92,9 +100,11 @@ class DataServer(flight.FlightServerBase):
         memory: SharedMemory,
         rules: StreamRules,
         logs: Logs | None = None,
+        tails: Tails | None = None,
     ) -> None:
         self._rules = rules
         self._logs = logs
+        self._tails = tails or Tails(TailStore(store.budget_bytes // _TAIL_SHARE), rules)
         self._guard = listening.guard
         self._guard.tell(rules.idle.heard)
         self._store = store
@@ -109,6 +119,7 @@ class DataServer(flight.FlightServerBase):
                 do.SHARED_MEMORY: Handler(Done, lambda _: memory.offer, READERS),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
                 **({} if logs is None else logs.actions()),
+                **self._tails.handlers,
             }
         )
         super().__init__(listening.location, **listening.options)
@@ -125,6 +136,11 @@ class DataServer(flight.FlightServerBase):
             self._logs.put(context, descriptor, _received(reader), writer)
             return
         principal = self._guard.caller(context, JOBS_AND_SERVERS)
+        if is_tail_path(descriptor.path):
+            with self._rules.idle.watched(context.peer()) as stream:
+                put = decode_tail_path(descriptor.path)
+                writer.write(self._tails.put(put, stream.received(_received(reader))))
+            return
         target = (
             decode_put_path(descriptor.path)
             if descriptor.path
@@ -156,6 +172,10 @@ class DataServer(flight.FlightServerBase):
         if self._logs is not None and self._logs.gives(ticket):
             return self._logs.get(context, ticket)
         principal = self._guard.caller(context, READERS)
+        if is_tail_ticket(ticket.ticket):
+            columns, rows = self._tails.get(decode_tail_ticket(ticket.ticket))
+            sent = self._watched(context.peer(), rows)
+            return flight.GeneratorStream(columns, answer_stream(sent))
         request = decode_ticket(ticket.ticket)
         shuffle, token = request.shuffle
         check_token(principal, token)
@@ -166,8 +186,8 @@ class DataServer(flight.FlightServerBase):
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(sent))
         blocks = self._store.read(shuffle, request.partition, attempts)
         schema = self._membership.schema(shuffle, request.partition)
-        sent = self._watched(context.peer(), _plain(blocks))
-        return flight.GeneratorStream(schema, answer_stream(sent))
+        plain = self._watched(context.peer(), _plain(blocks))
+        return flight.GeneratorStream(schema, answer_stream(plain))
 
     def _watched(self, peer: str, items: Iterator[T]) -> Iterator[T]:
         """Yield the items of an answer, which its client may not leave standing."""
@@ -281,11 +301,7 @@ def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
     Decoded rows may take 36 times the bytes of their block.
     """
     for block in blocks:
-        rows = decode_dictionaries(decode_block(block))
-        count = max(1, -(-rows.nbytes // _MESSAGE_BYTES))
-        at_once = max(1, -(-rows.num_rows // count))
-        for start in range(0, max(1, rows.num_rows), at_once):
-            yield rows.slice(start, at_once)
+        yield from in_messages(decode_dictionaries(decode_block(block)))
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -312,10 +328,12 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         client = ClientOptions(identity=at.identity)
         membership = Membership(store, options.metadata, client, logs.store if logs else "")
         rules = StreamRules(idle, options.compressed_puts)
+        tail_store = TailStore(options.memory // _TAIL_SHARE, store.count_other_bytes)
+        tails = Tails(tail_store, rules)
         if logs is not None:
             logs.begin(membership, at.guard, rules)
         server = RotatingServer(
-            at, lambda at: DataServer(at, store, membership, memory, rules, logs)
+            at, lambda at: DataServer(at, store, membership, memory, rules, logs, tails)
         )
         location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
@@ -327,6 +345,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
                 logs.stop()
             membership.leave()
             store.close()  # puts that wait for memory fail
+            tail_store.close()
             server.shutdown()
 
         observed = ObservedData(store, membership, server, logs)

@@ -31,7 +31,10 @@ METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_h
 """The columns that ``metadata = true`` adds, also to those that ``columns`` selects."""
 
 _FILE_SCHEMAS = ("strict", "union")
-_KEYS_OF_FILES = ("path", "stage", "log", "frame", "hive", "version", "timestamp", "sample")
+_KEYS_OF_FILES = (
+    *("path", "stage", "log", "frame", "hive"),
+    *("version", "timestamp", "sample", "fresh"),
+)
 _SUBJECTS = ("topic", "topics", "topic_pattern")
 _OWN_SETTINGS = {
     "bootstrap.servers": "set inputs.NAME.kafka",

@@ -31,6 +31,7 @@ class ReadOptions(TypedDict, total=False):
     hive: bool
     version: int | None
     timestamp: datetime | None
+    fresh: bool
     catalog: str | None
     warehouse: str | None
     catalog_options: Mapping[str, str]

@@ -132,6 +132,8 @@ class InputSpec(_Section, frozen=True):
     newest."""
     timestamp: datetime | None = None
     """Reads the version of a table that was the newest at this time."""
+    fresh: bool = False
+    """True if the rows of live streams that a Delta table does not have yet are read as well."""
     catalog: str | None = None
     """The URI of the catalog of an Iceberg or DuckLake table, or a reference to a secret that has
     it."""
@@ -458,6 +460,11 @@ class JobSpec(_Section, frozen=True):
         warehouses = [each.warehouse for each in self.all_inputs]
         written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
         return [*read, *filter(None, warehouses), *written]
+
+    @property
+    def is_live(self) -> bool:
+        """True if it is a stream whose events can be read before they are committed."""
+        return self.stream is not None and self.stream.live
 
     @property
     def has_output(self) -> bool:

@@ -32,3 +32,5 @@ class StreamSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How long a stream that is told to stop may take for its last commit."""
     upkeep: Literal["auto", "off"] = "auto"
     """``auto``: small files are compacted and old ones removed between commits."""
+    live: bool = False
+    """True if events can be read before they are committed: see ``inputs.NAME.fresh``."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from mrflight.compute import kernel
 from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
+from mrflight.errors import JobFileError
 from mrflight.events.kinds import JobEnded
 from mrflight.events.recorder import Recorder
 from mrflight.frontend.clear_errors import clear_errors
@@ -63,6 +64,10 @@ def read_table(
     timestamp: datetime | None = None,
     catalog: str | None = None,
     catalog_options: Mapping[str, str] | None = None,
+    fresh: bool = False,
+    at_least: str | Mapping[str, int] | None = None,
+    as_of: str | None = None,
+    wait: float = 20.0,
 ) -> pa.Table:
     """Read a Delta or Iceberg table, or a folder of a job's files, into memory, without a cluster.
 
@@ -75,9 +80,14 @@ def read_table(
     are ordered by the names of their files; `scan_table` is for rows that do not fit into memory.
     With ``catalog``, and perhaps ``catalog_options``, ``table`` is the name of an Iceberg table,
     and ``version`` is a snapshot of it; see the keys of ``[inputs.NAME]``.
+    With ``fresh``, the rows follow that live streams have read and not committed yet, and
+    `fresh_token` says what was read. ``at_least`` is such a token, or the next offsets by
+    ``topic/partition``: all events below are then among the rows. ``as_of`` is a token whose rows
+    are read again. The call waits up to ``wait`` seconds for these, and for a tail that was lost.
     This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
-    and JobFileError for an option that the store does not have, or a version of other files.
+    TailError if fresh rows cannot be read, and JobFileError for an option that the store does not
+    have, or a version of other files.
     """
     from mrflight.config.spec import InputSpec
     from mrflight.sources.table_rows import read_rows
@@ -100,7 +110,33 @@ def read_table(
         catalog=catalog,
         catalog_options=dict(catalog_options or {}),
     )
-    return read_rows(spec, given, folder)
+    if not fresh:
+        if at_least is not None or as_of is not None:
+            raise JobFileError("read_table: at_least and as_of are only for fresh=True")
+        return read_rows(spec, given, folder)
+    from mrflight.sources.fresh_rows import FreshRead
+    from mrflight.sources.table_rows import read_fresh_rows
+
+    if catalog is not None or version is not None or timestamp is not None:
+        raise JobFileError(
+            "read_table: fresh=True reads the newest version of a Delta table; leave out catalog, "
+            "version and timestamp"
+        )
+    return read_fresh_rows(spec, given, folder, FreshRead.of(at_least, as_of, wait))
+
+
+def fresh_token(rows: pa.Table) -> str:
+    """Return the token of rows that ``read_table(..., fresh=True)`` has returned.
+
+    It names a version of the table and the offsets that the rows go up to. Raises JobFileError for
+    other rows.
+    """
+    from mrflight.sources.fresh_token import TOKEN_KEY
+
+    found = (rows.schema.metadata or {}).get(TOKEN_KEY)
+    if found is None:
+        raise JobFileError("fresh_token: these rows are not those of read_table(..., fresh=True)")
+    return bytes(found).decode()
 
 
 @clear_errors

@@ -75,6 +75,7 @@ def scan_table(
     timestamp: datetime | None = None,
     catalog: str | None = None,
     catalog_options: Mapping[str, str] | None = None,
+    fresh: bool = False,
 ) -> Dataset:
     """Return the rows of a table that a job wrote as a dataset, which reads them when it runs.
 
@@ -88,6 +89,7 @@ def scan_table(
         timestamp=timestamp,
         catalog=catalog,
         catalog_options=catalog_options or {},
+        fresh=fresh,
     )
     if filter is not None:
         rows = rows.filter(filter) if columns is None else rows.filter(filter).select(columns)

@@ -55,6 +55,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="call a function of Python by this name in the query; its module is in the current "
         "folder or installed; may be repeated",
     )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="read the rows of live streams, too, that the Delta tables do not have yet",
+    )
     parser.add_argument("--out", metavar="TABLE", help="write the result to this Delta table")
     parser.add_argument(
         "--mode",
@@ -137,6 +142,8 @@ def _spec(options: argparse.Namespace) -> JobSpec:
     text, paths = named_paths(_text(options), name_of_files, inputs)
     for each in paths:
         inputs[each.name] = {"path": each.path} | ({"format": each.format} if each.format else {})
+    if options.fresh:
+        inputs = {name: {**each, "fresh": True} for name, each in inputs.items()}
     job = {"name": "sql", "sql": text, "functions": functions}
     document: dict[str, Any] = {"job": job, "inputs": inputs}
     document["output"] = {"table": options.out or "-", "mode": options.mode}

@@ -7,10 +7,11 @@ by `mrflight.scheduler.job_rows`, which gives them to the caller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -48,6 +49,8 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SLOW_KERNEL = (
     "mrflight runs without its native kernel, so that maps take two to three times as long: "
@@ -170,6 +173,16 @@ class JobRun:
         batch = JobRun(replace(self._options, spec=spec, events=events), self._runtime, metrics)
         batch._is_batch = True
         return batch
+
+    def submit_long(
+        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """Run a function in a worker beside the tasks; if that is lost, WorkerLostError ends it."""
+        return self._runtime.executor.submit(function, *args, **kwargs)
+
+    def stop_long(self, future: Future[R]) -> None:
+        """End such a call."""
+        self._runtime.executor.stop(future)
 
     def begin_reading(self, stack: ExitStack, plan: JobPlan) -> StageScheduler:
         """Wait until the stages can run, whose result the data servers will hold.

@@ -89,6 +89,11 @@ class BatchJobs:
         self._schema: pa.Schema | None = None
         """The schema of the events, once a batch has found it out."""
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the events, once a batch has found it out."""
+        return self._schema
+
     def begin_with(self, stored: pa.Schema | None) -> None:
         """Take the columns of the table for those of the events, if nothing is made of these.
 

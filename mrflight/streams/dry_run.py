@@ -11,8 +11,8 @@ from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.range_reader import read_range
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.streams.event_decoder import EventDecoder
-from mrflight.streams.recorded_stream import read_recorded
 from mrflight.streams.stream_job import StreamJob
+from mrflight.streams.stream_status import recorded_of
 from mrflight.units import format_count
 
 EVENTS = 10
@@ -87,7 +87,8 @@ def dry_run(job: StreamJob, events: int = EVENTS) -> DryRun:
     Writes nothing, and starts no processes. Raises what the stream itself would raise before its
     first batch: JobFileError, InputError, LostOffsetsError and BrokerUnavailableError.
     """
-    recorded, _ = read_recorded(job.table, job.settings.name)
+    job.check_is_topic()
+    recorded, _ = recorded_of(job)
     positions = job.positions()
     position = positions.check_kept(
         positions.position(recorded.by_name), takes_earliest=job.settings.takes_earliest
@@ -110,7 +111,7 @@ def dry_run(job: StreamJob, events: int = EVENTS) -> DryRun:
             ]
         partitions.append(TriedPartition(*place, position[place], ends[place], count, decoded))
     columns = tuple(Column(field.name, str(field.type)) for field in decoder.schema)
-    return DryRun(job.settings.name, job.table.url, columns, tuple(partitions), tuple(rejects))
+    return DryRun(job.settings.name, job.url, columns, tuple(partitions), tuple(rejects))
 
 
 def _first(job: StreamJob, place: Partition, start: int, end: int, events: int) -> list[Messages]:

@@ -33,7 +33,7 @@ class RecordedStream(msgspec.Struct, frozen=True):
 
     table: str
     version: int | None
-    """The version of the table; None if there is no table."""
+    """The version of a Delta table; None if there is no table, or its format has no versions."""
     partitions: tuple[RecordedPartition, ...]
     """By topic and number; none if the table knows nothing of the stream."""
 

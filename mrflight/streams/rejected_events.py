@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from mrflight.compute import arrow_compute as pc
 from mrflight.config.spec import InputSpec
 from mrflight.sources import open_source
 from mrflight.sources.kafka.messages import Messages

@@ -101,6 +101,8 @@ def replay_rejected(job: StreamJob, max_events: int = MAX_EVENTS) -> Replay:
 
 
 def _dead_letters(job: StreamJob) -> Location:
+    job.check_is_delta()
+    job.check_is_topic()
     if job.dead_letters is None:
         raise JobFileError(
             "stream.dead_letter is missing: there is nothing to replay; write the table of the "

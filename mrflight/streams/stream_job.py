@@ -8,12 +8,14 @@ import msgspec
 
 from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.errors import JobFileError
+from mrflight.sinks import output_url
 from mrflight.sources.kafka.client_settings import ClientSettings, client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
+from mrflight.sources.log_source import LogInput
 from mrflight.storage import Location, locate
 from mrflight.storage.option_checks import prepare_storage
+from mrflight.streams.positions import Positions
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.streams.topic_positions import TopicPositions
 
 _TIMEOUT_S = 15.0
 """How long a command waits for brokers: a person waits for it."""
@@ -28,23 +30,41 @@ class StreamJob(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: JobSpec, folder: Path) -> StreamJob:
-        """Check the job of a file in ``folder``; raise JobFileError for what is no stream.
-
-        The offsets of a stream can be looked at in Delta tables only.
-        """
+        """Check the job of a file in ``folder``; raise JobFileError for what is no stream."""
         settings = StreamSettings.of(spec)
-        if spec.output.format != "delta":
-            raise JobFileError(
-                f"output.format: the offsets in a table of {spec.output.format} cannot be looked "
-                "at yet; this command reads the log of Delta tables"
-            )
         prepare_storage(spec, folder)
         return cls(spec, folder, settings)
 
     @property
+    def url(self) -> str:
+        """The URL of the table that the events are committed to."""
+        return output_url(self.spec.output, self.folder, self.spec.storage)
+
+    @property
+    def is_delta(self) -> bool:
+        """True if the table is a Delta table, whose log can be looked at."""
+        return self.spec.output.format == "delta"
+
+    @property
     def table(self) -> Location:
-        """The table that the events are committed to."""
+        """The Delta table that the events are committed to."""
         return locate(self.spec.output.table, self.folder, self.spec.storage)
+
+    def check_is_delta(self) -> None:
+        """Raise JobFileError for a table of another format, whose log cannot be looked at yet."""
+        if not self.is_delta:
+            raise JobFileError(
+                f"output.format: {self.spec.output.format} tables cannot be looked into by this "
+                "command yet; it reads the log of Delta tables"
+            )
+
+    def check_is_topic(self) -> None:
+        """Raise JobFileError for an event log, which has no events to decode."""
+        if self.input.kafka is None:
+            raise JobFileError(
+                f"inputs.{self.settings.input}: this command is for topics of Kafka; the rows of "
+                "an event log are decoded already"
+            )
 
     @property
     def dead_letters(self) -> Location | None:
@@ -55,7 +75,7 @@ class StreamJob(msgspec.Struct, frozen=True):
 
     @property
     def input(self) -> InputSpec:
-        """The input from Kafka."""
+        """The input that is a stream."""
         return self.spec.inputs[self.settings.input]
 
     @property
@@ -67,9 +87,17 @@ class StreamJob(msgspec.Struct, frozen=True):
         """Return a connection to the brokers. It connects when it is asked first."""
         return KafkaCluster(self.client, _TIMEOUT_S)
 
-    def positions(self) -> TopicPositions:
-        """Ask the brokers for the topics; raises BrokerUnavailableError and InputError."""
-        return TopicPositions(self.settings.input, self.input, self.cluster(), self.settings.name)
+    def positions(self) -> Positions:
+        """Ask for the partitions; raises InputError, and retryable errors of servers."""
+        name, section = self.settings.input, self.input
+        if section.log is not None:
+            from mrflight.streams.log_positions import LogPositions
+
+            place = LogInput.of(name, self.spec.cluster, self.folder)
+            return LogPositions(name, section, place)
+        from mrflight.streams.topic_positions import TopicPositions
+
+        return TopicPositions(name, section, self.cluster(), self.settings.name)
 
     @property
     def shapes_rows(self) -> bool:

@@ -29,6 +29,7 @@ from mrflight.streams.stream_settings import StreamSettings
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
+    from mrflight.streams.live_tail import LiveTail
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class StreamRun:
         self._size = EventSize()
         self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
         self._sink: Sink | None = None
+        self._live: LiveTail | None = None
         self._ends: Position | None = None
         """The ends at which a bounded stream stops."""
         self._refreshed_at = time.monotonic()
@@ -82,6 +84,8 @@ class StreamRun:
             self._committer = stack.enter_context(
                 Committer(self._settings, self._positions, self._dead_letters(), self._committed)
             )
+            if self._settings.is_live:
+                self._live = stack.enter_context(self._live_tail())
             while True:
                 try:
                     self._run()
@@ -100,6 +104,13 @@ class StreamRun:
                 # What is recorded must not be read while a commit may still move it on.
                 self._committer.settle()
                 self._sink = None
+
+    def _live_tail(self) -> LiveTail:
+        from mrflight.streams.live_tail import LiveTail
+
+        job = self._job
+        table = locate(job.spec.output.table, job.folder, job.spec.storage)
+        return LiveTail(job, self._settings, self._positions, table, lambda: self._batches.schema)
 
     def _open_positions(self) -> Positions:
         job, name = self._job, self._settings.input
@@ -186,6 +197,8 @@ class StreamRun:
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
             self._progress.lag = count
+            if self._live is not None:
+                self._live.follow(position)
             is_due = first_seen is not None and self._is_due(first_seen)
             if count and (count >= most or is_due or self._ends is not None):
                 return cut_batch(position, ends, most)
@@ -223,6 +236,8 @@ class StreamRun:
 
     def _committed(self, batch: CommittedBatch) -> None:
         self._moves = 0
+        if self._live is not None:
+            self._live.committed()
         self._progress.committed(batch)
 
     def _stand_by(self, error: StreamMovedError) -> None:

@@ -36,6 +36,8 @@ class StreamSettings(msgspec.Struct, frozen=True):
     """True if events that Kafka has deleted are skipped, and False if the stream stops then."""
     stop_within_s: float
     has_upkeep: bool
+    is_live: bool = False
+    """True if events can be read before they are committed."""
 
     @classmethod
     def of(cls, spec: JobSpec, *, until_caught_up: bool = False) -> StreamSettings:
@@ -70,6 +72,7 @@ class StreamSettings(msgspec.Struct, frozen=True):
             section.on_lost_offsets == "earliest",
             _parsed("stop_within", section.stop_within, parse_seconds),
             section.upkeep == "auto",
+            _is_live(spec, section),
         )
 
 
@@ -116,6 +119,25 @@ def _check_job(spec: JobSpec) -> None:
         )
     if spec.job.run_id is not None:
         raise JobFileError("job.run_id is not for streams, whose batches are told by their offsets")
+
+
+def _is_live(spec: JobSpec, section: StreamSection) -> bool:
+    """Return whether the stream is live; raise JobFileError for one that cannot be."""
+    if not section.live:
+        return False
+    is_shaped = spec.reduce is not None or spec.job.sql is not None
+    for is_wrong, reason in (
+        (any(each.kafka is None for each in spec.inputs.values()), "reads only from Kafka"),
+        (spec.output.format != "delta", "writes a Delta table (output.format)"),
+        (spec.output.mode != "append", 'appends to its table (output.mode = "append")'),
+        (is_shaped or spec.stages or len(spec.inputs) > 1, "only maps its events"),
+        (spec.cluster.executor != "local", 'runs on one machine (cluster.executor = "local")'),
+        (spec.cluster.metadata is not None, "has data servers of its own (no cluster.metadata)"),
+        (spec.cluster.data_servers == 0, "has a data server (cluster.data_servers)"),
+    ):
+        if is_wrong:
+            raise JobFileError(f"stream.live is only for a stream that {reason}; leave it out")
+    return True
 
 
 def _check_bad_rows(section: StreamSection) -> None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from mrflight.errors import InputError
+from mrflight.ids import new_job_id
+from mrflight.sinks import open_sink
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.range_reader import read_range
@@ -18,6 +20,7 @@ from mrflight.streams.recorded_stream import (
     RecordedStream,
     StreamCommit,
     newest_commits,
+    parse_name,
     read_recorded,
 )
 from mrflight.streams.stream_job import StreamJob
@@ -89,7 +92,7 @@ class StreamStatus(msgspec.Struct, frozen=True):
 
 def read_offsets(job: StreamJob) -> StreamOffsetsReport:
     """Return the recorded offsets; asks no broker. Raises CommitError if a log is unreadable."""
-    table, _ = read_recorded(job.table, job.settings.name)
+    table, _ = recorded_of(job)
     rejected = None
     if job.dead_letters is not None:
         rejected, _ = read_recorded(job.dead_letters, job.settings.name)
@@ -102,7 +105,7 @@ def read_status(job: StreamJob) -> StreamStatus:
     Raises BrokerUnavailableError if the brokers are away, InputError if the recorded offsets are
     not those of the topics, and CommitError if the log cannot be read.
     """
-    recorded, table = read_recorded(job.table, job.settings.name)
+    recorded, table = recorded_of(job)
     positions = job.positions()
     known = recorded.by_name
     position = positions.position(known)
@@ -121,13 +124,24 @@ def read_status(job: StreamJob) -> StreamStatus:
     commit = None if table is None else _last_commit(table, job.settings.name)
     return StreamStatus(
         job.settings.name,
-        job.table.url,
+        job.url,
         None if commit is None else commit.version,
         None if commit is None else _time(commit.time_ms),
         sum(each.lag for each in partitions),
         max(ages.values(), default=None),
         partitions,
     )
+
+
+def recorded_of(job: StreamJob) -> tuple[RecordedStream, DeltaTable | None]:
+    """Return what the table has recorded, of whatever format it is, and the Delta table."""
+    if job.is_delta:
+        return read_recorded(job.table, job.settings.name)
+    spec = job.spec
+    sink = open_sink(spec.output, job.folder, spec.storage, new_job_id(), None)
+    offsets = sink.recorded_offsets(job.settings.name)
+    partitions = tuple(sorted(parse_name(*each) for each in offsets.items()))
+    return RecordedStream(job.url, None, partitions), None
 
 
 def _last_commit(table: DeltaTable, stream: str) -> StreamCommit | None:
@@ -138,6 +152,8 @@ def _ages(
     job: StreamJob, partitions: Sequence[PartitionStatus], position: Mapping[Partition, int]
 ) -> dict[Partition, float]:
     """Return the age of the oldest event that waits in each of the partitions with the most."""
+    if job.input.kafka is None:
+        return {}
     behind = sorted((each for each in partitions if each.lag), key=lambda each: -each.lag)
     now, ages = time.time(), {}
     for each in behind[:_MAX_AGES]:
@@ -159,10 +175,8 @@ def _first_time(job: StreamJob, range: OffsetRange) -> int | None:
 
 
 def _recorded_lines(recorded: RecordedStream) -> list[str]:
-    if recorded.version is None:
-        return [f"{recorded.table}: no table yet"]
-    lines = [f"{recorded.table}, version {recorded.version}"]
-    lines += [_line(each) for each in recorded.partitions]
+    version = "" if recorded.version is None else f", version {recorded.version}"
+    lines = [f"{recorded.table}{version}", *(_line(each) for each in recorded.partitions)]
     return lines if recorded.partitions else [*lines, "no offsets are recorded"]
 
 

@@ -39,6 +39,7 @@ def verify(job: StreamJob, window: int = WINDOW) -> Verification:
     Reads the table once for each ``window`` offsets. Raises InputError if there is nothing to
     check, and CommitError if the log cannot be read.
     """
+    job.check_is_delta()
     recorded, table = read_recorded(job.table, job.settings.name)
     if table is None or not recorded.partitions:
         raise InputError(

@@ -13,7 +13,8 @@ import pytest
 
 from tests.services.kafka import Kafka
 from tests.support.changed_rows import REGISTERED, SHAPES, TYPES, Changes
-from tests.support.ingest_job import Stream, ingest
+from tests.support.ingest_job import INGEST, Stream, await_true, ended, ingest
+from tests.support.running_command import running_command
 from tests.support.schema_registry import schema_registry
 
 PARTITIONS, IDS = 3, 40
@@ -92,6 +93,35 @@ def test_the_table_is_that_of_the_database(stream: Stream, shape: str) -> None:
             f"{stream.topic}/{each}": offset for each, offset in stream.recorded("items").items()
         }
     assert ingest(job).result["commits"] == 0
+
+
+def test_a_killed_ingester_applies_no_change_twice(stream: Stream) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201  shown if the test fails
+    changes = Changes("plain json", random.Random(seed))
+    changes.snapshot(range(IDS))
+    job = write_job(stream, "plain json", stream="max_rows = 20")
+    changes.produce(stream.kafka, stream.topic)
+    with running_command([*INGEST, str(job)]) as process:
+        await_true(lambda: bool(stream.recorded("items")), "a batch is committed")
+        changes.change(200, IDS)
+        changes.produce(stream.kafka, stream.topic)
+        process.kill()
+    run = ingest(job)
+    assert run.code == 0, run.stderr
+    assert stored(stream) == changes.expected()
+
+
+def test_a_job_merges_changes_without_a_stream(stream: Stream) -> None:
+    changes = Changes("avro", random.Random(5))
+    changes.snapshot(range(IDS))
+    changes.change(100, IDS)
+    changes.produce(stream.kafka, stream.topic)
+    job = write_job(stream, "avro")
+    job.write_text(job.read_text().replace('[stream]\ncommit = "100 ms"\n', ""))
+    run = ended([*INGEST[:-1], "run", str(job)])
+    assert run.code == 0, run.stderr
+    assert stored(stream) == changes.expected()
 
 
 def test_snapshots_tombstones_and_marks_are_no_bad_rows(stream: Stream) -> None:

@@ -41,8 +41,8 @@ def test_status_tells_how_far_the_table_and_the_topic_are(stream: Stream) -> Non
     found = answer(verb("status", job))
     assert [(p["next"], p["end"], p["lag"]) for p in found["partitions"]] == [
         (10, 15, 5),
-        (None, 0, 0),
-        (None, 2, 2),
+        (0, 0, 0),
+        (0, 2, 2),
     ]
     assert (found["lag"], found["version"]) == (7, 0)
     assert 0 <= found["oldest_s"] < 60
@@ -58,9 +58,9 @@ def test_offsets_are_printed_while_the_broker_is_away(stream: Stream) -> None:
     away = 'inputs.events.kafka="localhost:1"'
     found = answer(verb("offsets", job, "--set", away))
     for table in (found["table"], found["dead_letters"]):
-        (partition,) = table["partitions"]
-        assert (partition["topic"], partition["partition"]) == (stream.topic, 1)
-        assert (partition["next"], table["version"]) == (11, 0)
+        assert {each["topic"] for each in table["partitions"]} == {stream.topic}
+        found_in = {each["partition"]: each["next"] for each in table["partitions"]}
+        assert (found_in[1], table["version"]) == (11, 0)
 
 
 def test_a_dry_run_decodes_a_few_events_and_writes_nothing(stream: Stream) -> None:
@@ -157,7 +157,7 @@ def test_verify_finds_gaps_and_overlaps_of_commits(
     stream.produce(numbered(1, range(20)), partition=0)
     assert ingest(job).code == 0
     table = deltalake.DeltaTable(stream.table)
-    (recorded,) = answer(verb("offsets", job))["table"]["partitions"]
+    recorded = answer(verb("offsets", job))["table"]["partitions"][0]
     names = (recorded[each] for each in ("cluster", "topic", "topic_id"))
     name = "/".join([*names, "0"])
     note = {"stream": "events", "offsets": {name: [start, 30]}}
@@ -167,7 +167,7 @@ def test_verify_finds_gaps_and_overlaps_of_commits(
         app_transactions=[deltalake.Transaction(f"mrflight/events/{name}", 30)],
     )
     deltalake.write_deltalake(table, rows, mode="append", commit_properties=properties)
-    (found,) = answer(verb("verify", job), code=1)["partitions"]
+    found, *_ = answer(verb("verify", job), code=1)["partitions"]
     assert (found["first"], found["next"], found["commits"]) == (0, 30, 2)
     assert len(found["breaks"]) == 1
     assert message in found["breaks"][0]
@@ -180,11 +180,12 @@ def test_verify_says_what_it_cannot_prove(stream: Stream) -> None:
     deltalake.DeltaTable(stream.table).create_checkpoint()
     (stream.table / "_delta_log" / f"{0:020}.json").unlink()
     found = answer(verb("verify", job))
-    (partition,) = found["partitions"]
+    (partition,) = (each for each in found["partitions"] if each["partition"] == 0)
     assert (partition["is_whole"], partition["commits"], partition["first"]) == (False, 3, 10)
     assert (found["rows"]["rows"], found["rows"]["is_complete"]) == (10, False)
-    gone, shaped = found["notes"]
+    gone, unseen, shaped = found["notes"]
     assert "were cleaned away" in gone
+    assert f"the commits of {stream.topic}/1, {stream.topic}/2" in unseen
     assert "may leave rows out" in shaped
 
 

@@ -17,6 +17,7 @@ import mrflight
 from mrflight import driver, errors
 from mrflight.config import spec, text_options
 from mrflight.config.job_file import decode_job
+from mrflight.config.stream_section import StreamSection
 from mrflight.events.kinds import AnyEvent, Event, IncidentKind
 from mrflight.frontend import cli
 from mrflight.result import Finding, StageProfile
@@ -36,6 +37,7 @@ SECTIONS = {
     "[shuffle]": spec.ShuffleSection,
     "[reduce]": spec.ReduceSection,
     "[output]": spec.OutputSection,
+    "[stream]": StreamSection,
     "[stages.NAME]": spec.StageSpec,
     "[cluster]": spec.ClusterSection,
     "[cluster.tls]": spec.TlsSection,
@@ -77,7 +79,7 @@ def test_every_key_of_the_job_file_is_in_its_reference(section: str) -> None:
     fields = {field.name for field in msgspec.structs.fields(SECTIONS[section])}
     if section == "[inputs.NAME]":
         fields -= {"csv", "json"}  # they have sections of their own
-        fields.remove("frame")  # only jobs in Python have it
+        fields -= {"frame", "batch"}  # only jobs in Python, and batches of streams, have them
     if section == "[output]":
         fields.remove("unstored")  # only the changes of a database have it
     if section == "[cluster]":
@@ -128,7 +130,8 @@ COMMANDS = [
         "maintain",
     ),
     *("certificates init", "certificates issue", "certificates token"),
-    *("page", "doctor", "completion"),
+    *("page", "doctor", "completion", "ingest"),
+    *(f"ingest {verb}" for verb in ("status", "offsets", "verify", "replay-rejected")),
 ]
 
 
@@ -313,7 +316,7 @@ def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
 def test_the_options_of_commands_on_all_pages_exist() -> None:
     """Look up the options of each ``mrflight`` command in a code block in the reference."""
     command = re.compile(
-        r"\bmrflight (run|sql|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
+        r"\bmrflight (run|sql|ingest|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
         r"|certificates (?:init|issue|token)) ?"
     )
     for page in DOCS.rglob("*.md"):

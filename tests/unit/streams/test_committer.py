@@ -73,6 +73,11 @@ def written(batch: Batch) -> WrittenBatch:
     return cast(WrittenBatch, batch)
 
 
+def check_until_it_raises(it: Committer) -> None:
+    while True:
+        it.check()
+
+
 ZERO, ONE = "cluster/t/id/0", "cluster/t/id/1"
 
 
@@ -123,12 +128,7 @@ def test_a_commit_that_failed_is_noticed_without_a_next_batch() -> None:
         it.check()
         it.submit(written(Batch((OffsetRange("t", 0, 5, 9),), fail)))
         with pytest.raises(CommitError, match="the store has failed"):
-            _check_for_ever(it)
-        it.check()
-
-
-def _check_for_ever(it: Committer) -> None:
-    while True:
+            check_until_it_raises(it)
         it.check()
 
 
