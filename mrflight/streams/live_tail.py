@@ -66,6 +66,8 @@ class LiveTail(Closeable):
         self._schema = schema
         self._recorded = _RecordedByTable(table, settings.name)
         self._table = table
+        spec, name = job.spec, settings.input
+        self._map = chained(input_maps(spec, name, str(job.folder)))
         self._name = f"{settings.name}.{secrets.token_hex(8)}"
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
@@ -85,6 +87,27 @@ class LiveTail(Closeable):
             self._thread.start()
         elif new := {each: start for each, start in position.items() if each not in self._position}:
             self._position = {**self._position, **new}
+
+    def cut(self, position: Position, ends: Position) -> Position:
+        """Return the ends for a batch: those of mapped rows are where the tail can be cut.
+
+        Otherwise the tail would read what follows again. It is left out of account where it has
+        nothing of the batch, or does not answer.
+        """
+        server = self._server
+        if server is None or self._map is None:
+            return ends
+        try:
+            with TailClient(server) as client:
+                found = client.trim(self._name, {})
+        except MrflightError as error:
+            log.info("the tail of stream %r does not answer: %s", self._settings.name, error)
+            return ends
+        nexts = {each: found.get(self._positions.name(each), -1) for each in ends}
+        return {
+            each: nexts[each] if position[each] < nexts[each] < end else end
+            for each, end in ends.items()
+        }
 
     def committed(self) -> None:
         """Learn that the table has a new version."""
@@ -144,7 +167,7 @@ class LiveTail(Closeable):
             replace(spec.inputs[name], bad_rows=bad_rows),
             self._job.folder,
             self._schema(),
-            chained(input_maps(spec, name, str(self._job.folder))),
+            self._map,
             starts,
             frozenset(recorded),
             names,

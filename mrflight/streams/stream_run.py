@@ -201,6 +201,8 @@ class StreamRun:
                 self._live.follow(position)
             is_due = first_seen is not None and self._is_due(first_seen)
             if count and (count >= most or is_due or self._ends is not None):
+                if self._live is not None and count < most:
+                    ends = self._live.cut(position, ends)
                 return cut_batch(position, ends, most)
             if self._ends is not None:
                 return None

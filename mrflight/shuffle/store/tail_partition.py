@@ -14,6 +14,10 @@ from mrflight.errors import TailBehindError, TailTrimmedError
 from mrflight.shuffle.wire.tail_protocol import OFFSET_COLUMN
 
 
+MAX_BEHIND = 100_000
+"""A tail that is further behind its table, in offsets, goes on where the table is."""
+
+
 @dataclass(frozen=True)
 class TailPiece:
     """The rows that the offsets from ``lo`` to ``hi``, without ``hi``, were made into."""
@@ -83,15 +87,14 @@ class TailPartition:
     def record(self, offset: int, now: float) -> int:
         """Note what the table has recorded, and return the bytes of pieces that are dropped.
 
-        They are dropped if the tail is behind, or cannot be cut there, and then begins anew.
+        They are dropped if the tail is far behind, or cannot be cut there, and it begins anew.
         """
         if offset <= self.recorded:
             return 0
         self.recorded = offset
         self._commits.append((now, offset))
-        if self.low <= offset <= self.next and all(p.cuts_at(offset) for p in self._pieces):
-            return 0
-        if offset < self.low:
+        is_near = offset <= self.next + MAX_BEHIND
+        if offset < self.low or (is_near and self._cuts_at(offset)):
             return 0
         self.ready_at = max(self.ready_at, self.next, offset)
         dropped = self.size_bytes

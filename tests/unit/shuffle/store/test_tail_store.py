@@ -17,6 +17,7 @@ from mrflight.errors import (
     TailTrimmedError,
 )
 from mrflight.shuffle.store import tail_store
+from mrflight.shuffle.store.tail_partition import MAX_BEHIND
 from mrflight.shuffle.store.tail_store import TailRows, TailStore
 from mrflight.shuffle.wire.tail_protocol import OFFSET_COLUMN, OpenTail, TailRange, TailRead
 
@@ -144,13 +145,22 @@ def test_a_pin_keeps_rows_until_it_ends(store: TailStore, clock: Clock) -> None:
     assert store.held_bytes == 0
 
 
-def test_a_table_that_is_ahead_takes_the_tail_along(store: TailStore) -> None:
+def test_a_tail_that_is_behind_its_table_goes_on(store: TailStore) -> None:
     put(store, 0, 4)
+    assert store.trim(TAIL, {PART: 7}) == {PART: 4}
     assert read(store, 7).watermark == {PART: 7}
-    assert store.trim(TAIL, {PART: 7}) == {PART: 7}
-    assert put(store, 4, 7) == 7
-    assert put(store, 5, 9) == 9
+    assert numbers(read(store, 0, 4)) == [0, 1, 2, 3]
+    assert put(store, 4, 9) == 9
     assert numbers(read(store, 7)) == [7, 8]
+
+
+def test_a_tail_that_is_far_behind_begins_anew_where_its_table_is(store: TailStore) -> None:
+    put(store, 0, 4)
+    far = 4 + MAX_BEHIND + 1
+    assert store.trim(TAIL, {PART: far}) == {PART: far}
+    assert put(store, 4, 9) == far
+    assert put(store, far - 2, far + 2) == far + 2
+    assert numbers(read(store, far)) == [far, far + 1]
     with pytest.raises(TailTrimmedError):
         read(store, 4)
 

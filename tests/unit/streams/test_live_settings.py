@@ -1,0 +1,45 @@
+"""A stream can be live if its rows are what its table gets, and readers can reach them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mrflight.config.job_file import decode_job
+from mrflight.errors import JobFileError
+from mrflight.streams.stream_settings import StreamSettings
+
+
+def document(**more: dict[str, Any]) -> dict[str, Any]:
+    """Return a job file of a live stream, with more keys of its sections."""
+    sections: dict[str, dict[str, Any]] = {
+        "job": {"name": "trips"},
+        "inputs": {"trips": {"kafka": "localhost:1", "topic": "trips", "format": "json"}},
+        "stream": {"live": True},
+        "output": {"table": "out", "mode": "append"},
+    }
+    return sections | {name: sections.get(name, {}) | keys for name, keys in more.items()}
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_stream_is_live_if_it_says_so(is_live: bool) -> None:
+    spec = decode_job(document(stream={"live": is_live}))
+    assert StreamSettings.of(spec).is_live is spec.is_live is is_live
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"output": {"mode": "merge", "keys": ["id"]}}, 'output.mode = "append"'),
+        ({"output": {"format": "iceberg", "catalog": "sqlite:///c.db"}}, "writes a Delta table"),
+        ({"reduce": {"group_by": ["id"], "aggregate": {"n": "count(*)"}}}, "only maps its events"),
+        ({"inputs": {"zones": {"path": "zones.csv", "key": ["id"]}}}, "only"),
+        ({"cluster": {"executor": "ray"}}, 'cluster.executor = "local"'),
+        ({"cluster": {"metadata": "grpc+tcp://127.0.0.1:5005"}}, "no cluster.metadata"),
+    ],
+)
+def test_others_are_refused(more: dict[str, dict[str, Any]], reason: str) -> None:
+    with pytest.raises(JobFileError, match=r"stream\.live is only for a stream that") as caught:
+        StreamSettings.of(decode_job(document(**more)))
+    assert reason in str(caught.value)
