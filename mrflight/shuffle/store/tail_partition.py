@@ -13,7 +13,6 @@ import pyarrow as pa
 from mrflight.errors import TailBehindError, TailTrimmedError
 from mrflight.shuffle.wire.tail_protocol import OFFSET_COLUMN
 
-
 MAX_BEHIND = 100_000
 """A tail that is further behind its table, in offsets, goes on where the table is."""
 
