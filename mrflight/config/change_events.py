@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
-from mrflight.config.spec import JobSpec
+from mrflight.config.spec import InputSpec, JobSpec
 from mrflight.config.unstored_columns import UnstoredColumns
 from mrflight.errors import JobFileError
 
@@ -19,23 +21,23 @@ def with_change_defaults(spec: JobSpec) -> JobSpec:
 
     Raises JobFileError for a job that would replace a table by changes.
     """
-    changes = {n: each for n, each in spec.inputs.items() if each.envelope == "debezium"}
+    changes = [(at, each) for at, each in _inputs(spec) if each.envelope == "debezium"]
     if not changes:
         return spec
-    output, name = spec.output, next(iter(changes))
+    output, at = spec.output, changes[0][0]
     if output.mode == "overwrite":
         raise JobFileError(
-            f"output.mode: 'overwrite' would replace the table by the changes of inputs.{name}; "
+            f"output.mode: 'overwrite' would replace the table by the changes of {at}; "
             "use merge with output.keys, or append for a log of all changes"
         )
     if output.mode != "merge":
         return spec
     if not output.keys:
         raise JobFileError(
-            f"output.keys is missing: a merge of the changes of inputs.{name} needs the columns "
+            f"output.keys is missing: a merge of the changes of {at} needs the columns "
             'that are the primary key; write keys = ["..."] in [output]'
         )
-    if not any(each.metadata for each in changes.values()):
+    if not any(each.metadata for _, each in changes):
         output = replace(output, unstored=UnstoredColumns(CHANGE_COLUMNS))
     return replace(
         spec,
@@ -45,3 +47,12 @@ def with_change_defaults(spec: JobSpec) -> JobSpec:
             delete_when=DELETED if output.delete_when is None else output.delete_when,
         ),
     )
+
+
+def _inputs(spec: JobSpec) -> Iterator[tuple[str, InputSpec]]:
+    """Yield all inputs by the paths of their keys."""
+    for name, section in spec.inputs.items():
+        yield f"inputs.{name}", section
+    for stage, each in spec.stages.items():
+        for name, section in each.inputs.items():
+            yield f"stages.{stage}.inputs.{name}", section

@@ -6,15 +6,13 @@ import threading
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mrflight.config.job_file import load_job
 from mrflight.events.recorder import Recorder
 from mrflight.frontend.clear_errors import clear_errors
+from mrflight.streams.stream_result import StreamResult
 from mrflight.system.standard_streams import say
-
-if TYPE_CHECKING:
-    from mrflight.streams.stream_result import StreamResult
 
 
 @clear_errors

@@ -40,6 +40,9 @@ _NEW_PARTITIONS_EVERY_S = 10.0
 """How often the cluster is asked for new topics and partitions."""
 
 _MAX_PAUSE_S = 30.0
+_FIRST_OUTAGE_S = 60.0
+"""How long a stream that has not begun tries to reach the brokers: their address may be wrong."""
+
 _MAX_OUTAGE_S = 900.0
 """How long a stream tries again before the cause of an outage ends it."""
 
@@ -78,8 +81,9 @@ class StreamRun:
         Raises JobError for what is wrong with the job or its input, and JobFailedError for an
         outage that lasts. What is committed stays, and nothing else is left.
         """
-        self._positions = self._open_positions()
-        outage = _Outage()
+        if (positions := self._connect()) is None:
+            return
+        self._positions, outage = positions, _Outage(_MAX_OUTAGE_S)
         with ExitStack() as stack:
             self._committer = stack.enter_context(
                 Committer(self._settings, self._positions, self._dead_letters(), self._committed)
@@ -97,9 +101,7 @@ class StreamRun:
                         raise
                     self._progress.say(f"{error}; the stream goes on without them")
                 except MrflightError as error:
-                    pause_s = outage.pause(error)
-                    self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
-                    if self._stopping.wait(pause_s):
+                    if self._waits_after(error, outage):
                         return
                 # What is recorded must not be read while a commit may still move it on.
                 self._committer.settle()
@@ -111,6 +113,22 @@ class StreamRun:
         job = self._job
         table = locate(job.spec.output.table, job.folder, job.spec.storage)
         return LiveTail(job, self._settings, self._positions, table, lambda: self._batches.schema)
+
+    def _connect(self) -> Positions | None:
+        """Wait until the brokers tell what there is to read; None if the stream is to stop."""
+        outage = _Outage(_FIRST_OUTAGE_S)
+        while True:
+            try:
+                return self._open_positions()
+            except MrflightError as error:
+                if self._waits_after(error, outage):
+                    return None
+
+    def _waits_after(self, error: MrflightError, outage: _Outage) -> bool:
+        """Wait before the next try, and return whether the stream is to stop; raise the error."""
+        pause_s = outage.pause(error)
+        self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
+        return self._stopping.wait(pause_s)
 
     def _open_positions(self) -> Positions:
         job, name = self._job, self._settings.input
@@ -231,7 +249,11 @@ class StreamRun:
             self._refreshed_at = time.monotonic()
             known = set(position)
             found = self._positions.position(
-                {self._positions.name(each): offset for each, offset in position.items()}
+                {
+                    self._positions.name(each): position[each]
+                    for each in self._positions.partitions
+                    if each in position
+                }
             )
             position |= {each: offset for each, offset in found.items() if each not in known}
         return {each: end for each, end in self._positions.ends().items() if each in position}
@@ -257,7 +279,8 @@ class StreamRun:
 class _Outage:
     """How long to wait before a batch is tried again."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
         self._began: float | None = None
         self._tries = 0
         self._last = 0.0
@@ -269,7 +292,7 @@ class _Outage:
         now = time.monotonic()
         if self._began is None or now - self._last > 2 * _MAX_PAUSE_S:
             self._began, self._tries = now, 0
-        if now - self._began > _MAX_OUTAGE_S:
+        if now - self._began > self._longest_s:
             raise error
         self._last = now
         self._tries += 1

@@ -183,8 +183,9 @@ def test_verify_says_what_it_cannot_prove(stream: Stream) -> None:
     (partition,) = (each for each in found["partitions"] if each["partition"] == 0)
     assert (partition["is_whole"], partition["commits"], partition["first"]) == (False, 3, 10)
     assert (found["rows"]["rows"], found["rows"]["is_complete"]) == (10, False)
-    gone, shaped = found["notes"]
+    gone, unseen, shaped = found["notes"]
     assert "were cleaned away" in gone
+    assert f"the commits of {stream.topic}/1, {stream.topic}/2" in unseen
     assert "may leave rows out" in shaped
 
 

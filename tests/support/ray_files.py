@@ -66,7 +66,12 @@ FORKED = "Ray's processes are not forked"
 PRINTS = "what functions print is in Ray's logs"
 WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 
+STREAM = "is about brokers, tables and offsets, and the loop around batches, which are jobs"
+
 LEFT_OUT = {
+    "integration/test_fresh_reads.py": STREAM,
+    "integration/test_kafka_jobs.py": STREAM,
+    "integration/test_log_inputs.py": "is about the servers of a standing cluster",
     "integration/test_secured_cluster.py": "is about the servers of a standing cluster",
     "fault/test_ducklake_commits.py": "ends processes that are not on Ray",
     "contract/test_hopsfs_client.py": "has a Python of its own, without Ray",

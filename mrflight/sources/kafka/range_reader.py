@@ -83,8 +83,10 @@ class _RangeReader:
         if fetched.end is not None:
             self._end = fetched.end
             self._position = max(self._position, fetched.end)
-        # Messages beyond the range are read again by the next one.
-        self._borrowed.next = None if self._position > stop else (topic, partition, self._position)
+        # Messages beyond the range are read again by the next one. After an error that nobody sees,
+        # because it came with the last messages, librdkafka fetches no more of the partition.
+        is_lost = self._position > stop or fetched.failure is not None
+        self._borrowed.next = None if is_lost else (topic, partition, self._position)
         if fetched.failure is not None and self._position < stop:
             self._note(fetched.failure)
         if fetched.messages is None:

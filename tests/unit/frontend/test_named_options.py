@@ -25,8 +25,8 @@ ROWS = mrflight.read("visits.csv")
         (
             lambda: mrflight.read("visits.csv", nothing=1),
             "read() got an unexpected keyword argument 'nothing'; it takes name, key, format, "
-            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp, catalog, "
-            "warehouse, catalog_options",
+            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp, fresh, "
+            "catalog, warehouse, catalog_options",
         ),
         (
             lambda: ROWS.write_delta("out", key="url"),
@@ -66,4 +66,5 @@ def test_signatures_list_each_option_with_its_default(
 
 
 def test_all_keys_of_an_output_are_options_of_a_job() -> None:
-    assert {*OutputOptions.__annotations__, "table"} == set(OutputSection.__struct_fields__)
+    keys = {*OutputOptions.__annotations__, "table"}
+    assert keys | {"unstored"} == set(OutputSection.__struct_fields__)

@@ -260,6 +260,16 @@ def test_a_merge_of_changes_needs_only_keys() -> None:
     assert job(mode="append").output.order_by is None
 
 
+def test_changes_of_a_stage_are_merged_as_those_of_the_job() -> None:
+    items = {"kafka": "b:1", "topic": "t", "format": "json", "envelope": "debezium"}
+    stage = {"inputs": {"items": items}}
+    document = {"job": {"name": "t"}, "stages": {"s": stage}, "inputs": {"x": {"stage": "s"}}}
+    output = {"table": "out", "mode": "merge", "keys": ["id"]}
+    assert decode_job({**document, "output": output}).output.delete_when == "_deleted"
+    with pytest.raises(JobFileError, match=r"changes of stages\.s\.inputs\.items"):
+        decode_job({**document, "output": {"table": "out", "mode": "overwrite"}})
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [
