@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,8 +28,6 @@ from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.delta_version import check_not_vacuumed, check_requested_version
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 from mrflight.sources.found_input import FoundInput
-from mrflight.sources.fresh_rows import FreshRead, FreshVersion, as_stored, read_fresh
-from mrflight.sources.fresh_token import TOKEN_KEY
 from mrflight.sources.packing import pack
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
 from mrflight.sources.read_checks import translate_read_errors
@@ -38,6 +36,9 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import data_file, is_table
 from mrflight.storage.failures import read_failure
 from mrflight.storage.store import FileVersion
+
+if TYPE_CHECKING:
+    from mrflight.sources.fresh_rows import FreshRead, FreshVersion
 
 _NAME = "table"
 """The name of the table among inputs, of which messages say nothing."""
@@ -59,6 +60,9 @@ def read_fresh_rows(
 
     The metadata of the schema have the token of the read: see `mrflight.sources.fresh_token`.
     """
+    from mrflight.sources.fresh_rows import read_fresh  # loads Flight
+    from mrflight.sources.fresh_token import TOKEN_KEY
+
     (path,) = spec.paths
     root = locate(path, base, options)
     if not is_table(root):
@@ -158,6 +162,8 @@ def _read_delta(found: FoundInput, fresh: FreshVersion | None = None) -> pa.Tabl
         check_not_vacuumed(found, version.number, error)
         raise
     if fresh is not None:
+        from mrflight.sources.fresh_rows import as_stored
+
         batches += kept.rows(as_stored(batch, schema) for batch in fresh.batches)
     return pa.Table.from_batches(batches, kept.schema)
 
