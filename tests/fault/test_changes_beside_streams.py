@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 
 from tests.services.kafka import Kafka
 from tests.support.ingest_job import INGEST, Stream, await_true, check_once, ingest, numbered
-from tests.support.leftovers import nothing_left_over
+from tests.support.leftovers import nothing_left_over, processes_of
 
 
 @pytest.fixture
@@ -31,6 +32,10 @@ class Running:
 
     process: subprocess.Popen[bytes]
     log: Path
+    mark: str
+
+    def has_said(self, text: str) -> None:
+        await_true(lambda: text in self.log.read_text(), f"it says {text!r}")
 
     def fails_with(self, text: str) -> None:
         assert self.process.wait(60) in (1, 2)
@@ -53,7 +58,7 @@ def running(stream: Stream, job: Path) -> Iterator[Running]:
             stderr=output,
         )
         try:
-            yield Running(process, log)
+            yield Running(process, log, environment["MRFLIGHT_TEST_RUN"])
         finally:
             process.kill()
             process.wait()
@@ -118,19 +123,74 @@ def test_a_table_that_is_restored_while_a_stream_runs_ends_it(stream: Stream) ->
     check_once(stream.rows(), {1: 10})
 
 
+@pytest.mark.parametrize("then", ["stop", "earliest"])
+def test_retention_passes_over_events_while_a_stream_sleeps(stream: Stream, then: str) -> None:
+    from confluent_kafka import TopicPartition
+
+    job = stream.write_job(stream=f'on_lost_offsets = "{then}"')
+    stream.produce(numbered(1, range(10)), partition=0)
+    with running(stream, job) as ingester:
+        has_rows(stream, 10)
+        asleep = list(processes_of(ingester.mark))  # a worker fetches ahead
+        for process in asleep:
+            process.suspend()
+        stream.produce(
+            numbered(1, range(10, 11)), partition=0
+        )  # which answers the fetch that waits
+        stream.produce(numbered(1, range(11, 60)), partition=0)
+        place = TopicPartition(stream.topic, 0, 50)
+        admin = stream.kafka.admin()  # its calls end with it
+        admin.delete_records([place])[place].result(30)
+        for process in asleep:
+            process.resume()
+        if then == "stop":
+            ingester.fails_with("39 offsets were deleted by the topic's retention")
+        else:
+            has_rows(stream, 20)
+            ingester.stops()
+    wanted = [*range(10), *(range(50, 60) if then == "earliest" else ())]
+    assert sorted(stream.rows()["number"].to_pylist()) == wanted
+
+
+def test_a_full_disk_holds_a_stream_up_until_there_is_room(stream: Stream) -> None:
+    job = stream.write_job()
+    stream.produce(numbered(1, range(10)), partition=0)
+    with running(stream, job) as ingester:
+        has_rows(stream, 10)
+        set_largest_file(ingester, 8 << 10)  # what it says fits
+        stream.produce(numbered(1, range(10, 5000)), partition=0)
+        ingester.has_said("the stream tries again in")
+        assert len(stream.rows()) == 10
+        set_largest_file(ingester, resource.RLIM_INFINITY)
+        has_rows(stream, 5000)
+        ingester.stops()
+    check_once(stream.rows(), {1: 5000})
+
+
+def set_largest_file(ingester: Running, size: int) -> None:
+    """Let no file of the ingester's processes grow beyond this size."""
+    for process in processes_of(ingester.mark):
+        _, hard = process.rlimit(resource.RLIMIT_FSIZE)
+        process.rlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+
 NEW_FIELD = [{"producer": 1, "number": n, "text": f"event {n}", "new": n} for n in range(10, 20)]
 OTHER_TYPE = [{"producer": 1, "number": f"no {n}", "text": ""} for n in range(3)]
 
 
-def test_events_get_a_field_while_a_stream_runs(stream: Stream) -> None:
-    job = stream.write_job(output='schema = "evolve"')
+@pytest.mark.parametrize("schema", ["fixed", "evolve"])
+def test_events_get_a_field_while_a_stream_runs(stream: Stream, schema: str) -> None:
+    job = stream.write_job(output=f'schema = "{schema}"')
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
         has_rows(stream, 10)
         stream.produce(NEW_FIELD, partition=0)
-        has_rows(stream, 20)
-        ingester.stops()
-    check_once(stream.rows(), {1: 20})
+        if schema == "fixed":
+            ingester.fails_with("nothing of its batch was committed")
+        else:
+            has_rows(stream, 20)
+            ingester.stops()
+    check_once(stream.rows(), {1: 10 if schema == "fixed" else 20})
 
 
 def test_events_get_another_type_while_a_stream_runs(stream: Stream) -> None:
