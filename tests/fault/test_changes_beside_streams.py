@@ -136,7 +136,7 @@ def test_retention_passes_over_events_while_a_stream_sleeps(stream: Stream, then
             process.suspend()
         stream.produce(
             numbered(1, range(10, 11)), partition=0
-        )  # which answers the fetch that waits
+        )
         stream.produce(numbered(1, range(11, 60)), partition=0)
         place = TopicPartition(stream.topic, 0, 50)
         admin = stream.kafka.admin()  # its calls end with it
