@@ -13,7 +13,7 @@ VISITS_ROWS, USERS = 4_000, 300
 
 HEAD = """
 [job]
-name = "richer"
+name = "visits"
 [cluster]
 workers = 2
 [shuffle]
