@@ -21,7 +21,8 @@ from mrflight.system.progress import ProgressReport, QuietProgress
 from tests.support.synthetic_job import SyntheticJob
 
 OF_THE_RECORDER = 0.25
-"""It was 0.18 when measured: 0.27 s of a job of 341 s, or 0.7 % of its driver's time."""
+"""It was 0.18 when measured: 0.27 s of a job of 341 s, or 0.7 % of its driver's time. Beside five
+processes that fill the caches, single runs were between 0.15 and 0.25."""
 
 
 class Silent(QuietProgress):
@@ -56,18 +57,24 @@ class JobTime:
         return False
 
 
-@pytest.mark.slow
-def test_a_page_costs_little_of_what_recording_the_events_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def page_of_a_job() -> tuple[float, int]:
+    """Return the page's processor time as a share of the recorder's, and its bytes per event."""
     job = SyntheticJob(maps=90_000, reduces=10_000, workers=64, servers=16, task_s=0.2)
     passing = JobTime(job, Silent())
-    clock = SimpleNamespace(monotonic=passing.now, thread_time=time.thread_time)
-    monkeypatch.setattr(stream, "time", clock)
-    monkeypatch.setattr(job_page, "time", SimpleNamespace(time=passing.now))
-    messages: Iterator[bytes] = stream.messages(LiveJob(passing.recorder), passing)
-    began_s = time.thread_time()
-    sent_bytes = sum(len(message) for message in messages)
-    page_s = time.thread_time() - began_s - passing.recording_s
-    assert page_s < OF_THE_RECORDER * passing.recording_s
-    assert sent_bytes < 200 * len(passing.events)
+    with pytest.MonkeyPatch.context() as patch:
+        clock = SimpleNamespace(monotonic=passing.now, thread_time=time.thread_time)
+        patch.setattr(stream, "time", clock)
+        patch.setattr(job_page, "time", SimpleNamespace(time=passing.now))
+        messages: Iterator[bytes] = stream.messages(LiveJob(passing.recorder), passing)
+        began_s = time.thread_time()
+        sent_bytes = sum(len(message) for message in messages)
+        page_s = time.thread_time() - began_s - passing.recording_s
+    return page_s / passing.recording_s, sent_bytes // len(passing.events)
+
+
+@pytest.mark.slow
+def test_a_page_costs_little_of_what_recording_the_events_does() -> None:
+    """The least of three counts: page faults and caches that others use fall on either side."""
+    pages = [page_of_a_job() for _ in range(3)]
+    assert min(share for share, _ in pages) < OF_THE_RECORDER, pages
+    assert max(sent_bytes for _, sent_bytes in pages) < 200
