@@ -27,8 +27,8 @@ LAKE = "sqlite:///lake.sqlite"
         ({"data_path": "hdfs://node/data"}, "is in HDFS, which DuckDB cannot read"),
         ({"table": "a.b.c"}, "is not the name of a DuckLake table"),
         ({"schema": "evolve", "mode": "overwrite"}, "evolve is for mode append"),
-        ({"format": "delta"}, r"output\.catalog: a table of format delta is a folder"),
-        ({"format": "delta", "catalog": None}, r"output\.data_path is for a new DuckLake"),
+        ({"format": "delta"}, r"output\.catalog is for tables in a catalog"),
+        ({"format": "delta", "catalog": None}, r"output\.data_path is for tables in a catalog"),
         ({"catalog": "postgresql://nobody@127.0.0.1:1/lake"}, "cannot be used"),
     ],
 )

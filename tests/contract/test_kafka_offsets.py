@@ -21,6 +21,7 @@ from mrflight.sources.kafka.kafka_source import open_kafka
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka
+from tests.support.ingest_job import await_true
 from tests.support.kafka_topics import (
     HERE,
     TIMEOUT_S,
@@ -46,7 +47,8 @@ def test_aborted_transactions_are_not_read(kafka: Kafka) -> None:
         else:
             producer.flush(TIMEOUT_S)
             producer.abort_transaction(TIMEOUT_S)
-    assert offsets(kafka, topic) == (0, 44)  # with a marker at the end of each
+    # Each has a marker at its end, which the broker may write after it has answered.
+    await_true(lambda: offsets(kafka, topic) == (0, 44), "all transactions have ended")
     committed = [*range(10), *range(20, 30)]
     assert read_numbers(kafka, topic, (0, 44)) == committed
     assert read_numbers(kafka, topic, (0, 11), (11, 22), (22, 33), (33, 44)) == committed

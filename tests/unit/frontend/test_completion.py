@@ -61,7 +61,7 @@ def test_a_shell_reads_its_script(shell: str, scripts: dict[str, Path], tmp_path
         (["serve", "data", "--memory", ""], {""}),
         (["clean", "out", "--no"], {"--no-table"}),
         (["run", "serve", "--s"], {"--set"}),
-        (["sql", "--f"], {"--file", "--format", "--function"}),
+        (["sql", "--f"], {"--file", "--format", "--fresh", "--function"}),
         (["sql", "--file", "job.t"], {"job.toml"}),
         (["sql", "--format", ""], {"table", "csv", "json", "arrow"}),
     ],
