@@ -30,6 +30,10 @@ class IcebergRest:
     def uri(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
+    def await_ready(self) -> None:
+        """Wait until it answers."""
+        wait_for(lambda: get(self.port, "/v1/config")[0] == 200, [self.server], START_TIMEOUT_S)
+
 
 @contextmanager
 def running_iceberg_rest(port: int = 0) -> Iterator[IcebergRest]:
@@ -46,5 +50,6 @@ def running_iceberg_rest(port: int = 0) -> Iterator[IcebergRest]:
         }
         command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", jars, _MAIN]
         with server_process("iceberg-rest", command, folder, environment) as server:
-            wait_for(lambda: get(port, "/v1/config")[0] == 200, [server], START_TIMEOUT_S)
-            yield IcebergRest(port, warehouse, server)
+            catalog = IcebergRest(port, warehouse, server)
+            catalog.await_ready()
+            yield catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +38,22 @@ class Kafka:
     def brokers(self) -> str:
         return f"{LOOPBACK}:{self.port}"
 
+    @property
+    def replicas(self) -> int:
+        """How many brokers have each topic."""
+        return 1
+
+    @property
+    def servers(self) -> tuple[ServerProcess, ...]:
+        """The process of each broker."""
+        return (self.server,)
+
     def topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Make a topic that only one test uses, and return its name."""
         from confluent_kafka.admin import NewTopic
 
         name = f"topic-{secrets.token_hex(6)}"
-        new = NewTopic(name, partitions, 1, config=dict(config or {}))
+        new = NewTopic(name, partitions, self.replicas, config=dict(config or {}))
         admin = self.admin()  # its calls end with it
         admin.create_topics([new])[name].result(START_TIMEOUT_S)
         return name
@@ -65,9 +75,10 @@ class Kafka:
     def restart(self) -> None:
         """Start the broker again after it was killed, with what it has stored, on its port."""
         self.server.start_again()
-        self._await()
+        self.await_ready()
 
-    def _await(self) -> None:
+    def await_ready(self) -> None:
+        """Wait until it can be connected to."""
         wait_for(self._is_ready, [self.server], START_TIMEOUT_S)
 
     def _is_ready(self) -> bool:
@@ -81,28 +92,40 @@ def running_kafka(port: int = 0, java_options: tuple[str, ...] = QUICK_START) ->
 
     Raises NotBuiltError, PortTakenError, StartFailedError.
     """
-    jars = kafka_class_path()
+    kafka_class_path()  # before there is a folder
     with ExitStack() as stack:
         port = stack.enter_context(reserved_port(port))
         controller_port = stack.enter_context(reserved_port())
         folder = stack.enter_context(service_folder("kafka"))
-        settings = folder / "server.properties"
-        lines = _settings(folder, port, controller_port).items()
-        settings.write_text("".join(f"{key}={value}\n" for key, value in lines))
-        java = ["java", *java_options, "-XX:-UsePerfData", f"-Djava.io.tmpdir={folder}"]
-        java += ["-Djava.net.preferIPv4Stack=true", "-cp", jars]
-        cluster_id = secrets.token_urlsafe(16)
-        format_log = [*java, "kafka.tools.StorageTool", "format", "-c", str(settings)]
-        format_log += [f"--cluster-id={cluster_id}"]  # an id may begin with a hyphen
-        run_to_its_end("format", format_log, folder, START_TIMEOUT_S)
-        command = [*java, "kafka.Kafka", str(settings)]
+        java = java_command(folder, java_options)
+        settings = broker_settings(folder, port, controller_port)
+        format_log(java, folder, settings, secrets.token_urlsafe(16))
+        command = [*java, "kafka.Kafka", str(folder / "server.properties")]
         server = stack.enter_context(server_process("kafka", command, folder))
         kafka = Kafka(port, server)
-        kafka._await()
+        kafka.await_ready()
         yield kafka
 
 
-def _settings(folder: Path, port: int, controller_port: int) -> dict[str, object]:
+def java_command(folder: Path, options: Sequence[str]) -> list[str]:
+    """Return the command that runs a class of Kafka, whose name comes next."""
+    java = ["java", *options, "-XX:-UsePerfData", f"-Djava.io.tmpdir={folder}"]
+    return [*java, "-Djava.net.preferIPv4Stack=true", "-cp", kafka_class_path()]
+
+
+def format_log(
+    java: Sequence[str], folder: Path, settings: Mapping[str, object], cluster_id: str
+) -> None:
+    """Write the settings of a broker into its folder, and prepare its log."""
+    path = folder / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [*java, "kafka.tools.StorageTool", "format", "-c", str(path)]
+    command += [f"--cluster-id={cluster_id}"]  # an id may begin with a hyphen
+    run_to_its_end("format", command, folder, START_TIMEOUT_S)
+
+
+def broker_settings(folder: Path, port: int, controller_port: int) -> dict[str, object]:
+    """Return the settings of a broker that is alone."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,

@@ -7,10 +7,11 @@ import pwd
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from tests.services.built import postgres_folder
@@ -49,6 +50,18 @@ class Postgres:
         """The URI of a database, with the password."""
         return f"postgresql://{_USER}:{self.password}@{self.host}/{database}"
 
+    def kill(self) -> None:
+        """Kill all of its processes, as it happens when a machine loses its power."""
+        others = psutil.Process(self.server.pid).children(recursive=True)
+        self.server.kill()
+        for process in others:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def await_ready(self) -> None:
+        """Wait until it takes connections."""
+        wait_for(lambda: _answers(self), [self.server], START_TIMEOUT_S)
+
     @contextmanager
     def database(self) -> Iterator[str]:
         """Make a new database, and yield its name; it is removed at the end."""
@@ -78,7 +91,7 @@ def running_postgres(port: int = 0) -> Iterator[Postgres]:
         command += ["-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories="]
         with server_process("postgres", _unprivileged(command, folder), folder) as server:
             postgres = Postgres(port, password, server)
-            wait_for(lambda: _answers(postgres), [server], START_TIMEOUT_S)
+            postgres.await_ready()
             yield postgres
 
 

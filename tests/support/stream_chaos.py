@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import threading
+import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import psutil
-import pyarrow as pa
-
-from tests.services.kafka import Kafka
+from tests.services.built import ducklake_python
 from tests.support.ingest_job import INGEST, Stream, await_true
-from tests.support.leftovers import nothing_left_over, processes_of
-from tests.support.stream_chaos_checks import (
-    FOREIGN,
-    clean,
-    wrong_dead_letters,
-    wrong_offsets,
-    wrong_rows,
-)
-from tests.support.stream_chaos_plan import RUN_S, ChaosPlan, Deed
+from tests.support.job_sections import toml_section
+from tests.support.leftovers import nothing_left_over
+from tests.support.stream_chaos_checks import by_partition, compared, wrong_moves, wrong_rows
+from tests.support.stream_chaos_deeds import ChaosDeeds
+from tests.support.stream_chaos_delta import DeltaChaosTable
+from tests.support.stream_chaos_ducklake import DuckLakeChaosTable
+from tests.support.stream_chaos_iceberg import IcebergChaosTable
+from tests.support.stream_chaos_ingester import Ingester
+from tests.support.stream_chaos_plan import ChaosPlan, Place
 from tests.support.stream_chaos_producers import Sent, producing
+from tests.support.stream_chaos_servers import ChaosServers
+from tests.support.stream_chaos_table import ChaosTable
 
-_START_S = 10.0
-"""For so long a signal may find a process that does not handle it yet."""
+INGESTERS = 2
+CAUGHT_UP_S = 120.0
+"""The time to come to the ends once nothing is done any more; a stream that needs more is stuck."""
 
-_AWAY = "list the topics: the brokers"
-
-_STOP_TIMEOUT_S = 60.0
+_FIRST_COMMIT_S = 60.0
 _SHOWN = 3000
-DEAD_LETTER = "out/rejected"
 
 
 @dataclass
@@ -49,207 +41,160 @@ class ChaosOutcome:
     plan: ChaosPlan
     wrong: list[str] = field(default_factory=list)
     rows: int = 0
-    versions: int = 0
-    killed: int = 0
-    foreign: int = 0
+    commits: int = 0
+    """Those of the stream."""
+    done: Counter[str] = field(default_factory=Counter)
+    """What was done, and how often."""
     orphans: int = 0
     """The files of killed ingesters that were removed in the end."""
+    caught_up_s: float = 0.0
+    """How long it took to come to the ends once nothing was done any more."""
+    seconds: float = 0.0
     stderr: str = ""
+
+    @property
+    def faults(self) -> int:
+        """How many processes and servers were killed or frozen."""
+        return sum(count for what, count in self.done.items() if what.startswith(("kill", "fre")))
 
     def __str__(self) -> str:
         how = "; ".join(self.wrong) if self.wrong else "right"
         return (
-            f"seed {self.plan.seed}: {self.rows:,} rows in {self.versions} versions, "
-            f"{self.killed} killed, {self.orphans} orphan files: {how}"
+            f"seed {self.plan.seed}: {self.plan.place}, {self.rows:,} rows in {self.commits} "
+            f"commits, {self.faults} faults, {self.orphans} orphan files, caught up after "
+            f"{self.caught_up_s:.1f} s, {self.seconds:.0f} s in all: {how}"
         )
 
 
-class Ingester:
-    """An ingester that is started again whenever it was killed."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        self._command = command
-        self._environment = environment
-        self.log = log
-        self.wrong: list[str] = []
-        self.start()
-
-    def start(self) -> None:
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self._command,
-                env={**os.environ, **self._environment},
-                stdout=subprocess.DEVNULL,
-                stderr=output,
-            )
-        self._was_killed = False
-        self._started_at = time.monotonic()
-
-    def kill(self) -> bool:
-        """Kill it; return False if it has been killed already."""
-        if self._was_killed:
-            return False
-        self._was_killed = True
-        self.process.kill()
-        self.process.wait()
-        return True
-
-    def stop(self) -> None:
-        """End it as an operator does, and note what is wrong with its end."""
-        if self._was_killed:
-            return
-        if self.process.poll() == 1 and _AWAY in self.log.read_text():
-            return  # it began while the broker was away, which it may tell and end
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            self.wrong.append(f"an ingester did not stop within {_STOP_TIMEOUT_S:.0f} s")
-            return
-        was_starting = time.monotonic() - self._started_at < _START_S
-        if code and not (code == -signal.SIGTERM and was_starting):
-            self.wrong.append(f"an ingester ended with code {code}")
-
-
-class ChaosRun:
-    """Does to the ingesters of a stream what a plan says."""
-
-    def __init__(self, stream: Stream, plan: ChaosPlan, mark: str) -> None:
-        self._stream = stream
-        self._plan = plan
-        self._mark = mark
-        self._randomly = random.Random(plan.seed)
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self.foreign = 0
-        self.killed = 0
-        self.wrong: list[str] = []
-
-    def run(self, ingesters: list[Ingester]) -> None:
-        """Do all of it, and return once everything that was killed is back, or awake."""
-        began = time.monotonic()
-        for deed in self._plan.deeds:
-            time.sleep(max(0.0, began + deed.at_s - time.monotonic()))
-            if deed.what == "kill broker":
-                self._kill_broker(deed)  # one that is started in a thread ends with it
-                continue
-            thread = threading.Thread(target=self._do, args=(deed, ingesters))
-            thread.start()
-            self._threads.append(thread)
-        time.sleep(max(0.0, began + RUN_S - time.monotonic()))
-        for thread in self._threads:
-            thread.join()
-
-    def _do(self, deed: Deed, ingesters: list[Ingester]) -> None:
-        ingester = ingesters[deed.whom % len(ingesters)]
-        if deed.what == "kill driver":
-            if ingester.kill():
-                self.killed += 1
-                time.sleep(deed.for_s)
-                ingester.start()
-        elif deed.what == "freeze driver":
-            self._freeze(psutil.Process(ingester.process.pid), deed.for_s)
-        elif deed.what in ("kill worker", "freeze worker"):
-            if workers := self._workers():
-                worker = workers[deed.whom % len(workers)]
-                if deed.what == "kill worker":
-                    worker.kill()
-                    self.killed += 1
-                else:
-                    self._freeze(worker, deed.for_s)
-        elif deltalake.DeltaTable.is_deltatable(str(self._stream.table)):
-            self._append() if deed.what == "foreign append" else self._compact()
-
-    def _kill_broker(self, deed: Deed) -> None:
-        self._stream.kafka.server.kill()
-        self.killed += 1
-        time.sleep(deed.for_s)
-        self._stream.kafka.restart()
-
-    def _workers(self) -> list[psutil.Process]:
-        found = []
-        for process in processes_of(self._mark):
-            try:
-                if process.name().startswith("mrflight-worker"):
-                    found.append(process)
-            except psutil.NoSuchProcess:
-                continue
-        return found
-
-    def _freeze(self, process: psutil.Process, for_s: float) -> None:
-        try:
-            process.suspend()
-            time.sleep(for_s)
-            process.resume()
-        except psutil.NoSuchProcess:
-            return
-
-    def _append(self) -> None:
-        with self._lock:
-            first, self.foreign = self.foreign, self.foreign + 10
-        numbers = list(range(first, first + 10))
-        rows = {"producer": [FOREIGN] * 10, "number": numbers, "text": ["foreign"] * 10}
-        deltalake.write_deltalake(
-            self._stream.table, pa.table(rows), mode="append", schema_mode="merge"
-        )
-
-    def _compact(self) -> None:
-        command = [sys.executable, "-m", "mrflight", "maintain", str(self._stream.table)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            self.wrong.append(f"mrflight maintain failed: {done.stderr[-_SHOWN:]}")
-
-
-def run_chaos(kafka: Kafka, folder: Path, plan: ChaosPlan) -> ChaosOutcome:
-    """Run a plan with a broker of its own, and check the tables in the end."""
-    outcome = ChaosOutcome(plan)
+def run_chaos(servers: ChaosServers, folder: Path, plan: ChaosPlan) -> ChaosOutcome:
+    """Run a plan with servers of which it kills some, and check the tables in the end."""
+    outcome, began = ChaosOutcome(plan), time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    stream = Stream(kafka, kafka.topic(plan.partitions), folder)
-    job = stream.write_job(
-        stream=f'max_rows = {plan.max_rows}\non_bad_row = "dead_letter"\n'
-        f'dead_letter = "{DEAD_LETTER}"\nmax_bad = "100 %"'
-    )
+    stream = Stream(servers.kafka, servers.kafka.topic(plan.partitions), folder)
     try:
-        with nothing_left_over(folder / f"tmp-{plan.seed}") as environment:
-            sent = _disturbed(stream, plan, job, environment, outcome)
-            _check(stream, sent, outcome)
+        with _tables(servers, folder, plan.place) as (table, dead_letters):
+            job = _write_job(stream, plan, table, dead_letters)
+            with nothing_left_over(folder / f"tmp-{plan.seed}") as environment:
+                if plan.place.format == "ducklake":
+                    environment["MRFLIGHT_DUCKLAKE_PYTHON"] = str(ducklake_python())
+                run = _Run(stream, plan, servers, table, outcome)
+                sent = run.disturb(job, environment)
+                _check(table, dead_letters, sent, run.ends, outcome)
     except AssertionError as error:
-        outcome.wrong.append(f"something was left over: {error}")
+        outcome.wrong.append(str(error))
+    outcome.seconds = time.monotonic() - began
     return outcome
 
 
-def _disturbed(
-    stream: Stream, plan: ChaosPlan, job: Path, environment: dict[str, str], outcome: ChaosOutcome
-) -> Sent:
-    """Run the stream until it is caught up after all that is done to it."""
-    run = ChaosRun(stream, plan, environment["MRFLIGHT_TEST_RUN"])
+@contextmanager
+def _tables(
+    servers: ChaosServers, folder: Path, place: Place
+) -> Iterator[tuple[ChaosTable, DeltaChaosTable]]:
+    """Yield the table of a run, and that of its dead letters, neither of which exists yet."""
     with ExitStack() as stack:
-        ingesters = [
-            stack.enter_context(_ingesting(job, environment, number))
-            for number in range(plan.ingesters)
-        ]
-        with producing(stream.kafka, stream.topic, plan.seed) as sent:
-            run.run(ingesters)
-        for ingester in ingesters:
-            ingester.stop()
-            outcome.wrong += ingester.wrong
-        outcome.stderr = "".join(each.log.read_text()[-_SHOWN:] for each in ingesters)
-    outcome.killed = run.killed
-    outcome.wrong += run.wrong + sent.errors
-    _await_transactions(stream)
-    last = subprocess.run(
-        [*INGEST, str(job), "--until-caught-up", "--set", "stream.max_rows=5000"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=2 * _STOP_TIMEOUT_S,
+        root, storage, catalog = "", dict[str, str](), f"{place.catalog}:///catalog.db"
+        if place.store == "s3":
+            assert servers.minio is not None
+            bucket = stack.enter_context(servers.minio.bucket())
+            root, storage = f"{bucket.url}/", bucket.options
+        if place.catalog == "postgres":
+            assert servers.postgres is not None
+            database = stack.enter_context(servers.postgres.database())
+            catalog = servers.postgres.uri(database)
+        elif place.catalog == "rest":
+            assert servers.rest is not None
+            catalog = servers.rest.uri
+        dead_letters = DeltaChaosTable(folder, {"table": f"{root}out/rejected"}, storage)
+        output: dict[str, Any] = {"format": place.format, "mode": "append"}
+        if place.format == "delta":
+            output |= {"table": f"{root}out/events"}
+            yield DeltaChaosTable(folder, output, storage), dead_letters
+        elif place.format == "iceberg":
+            output |= {"table": f"ns_{secrets.token_hex(4)}.events", "catalog": catalog}
+            output |= {} if place.catalog == "rest" else {"warehouse": f"{root}warehouse"}
+            yield IcebergChaosTable(folder, output, storage), dead_letters
+        else:
+            output |= {"table": "sales.events", "catalog": catalog, "data_path": f"{root}data"}
+            yield DuckLakeChaosTable(folder, output, storage), dead_letters
+
+
+def _write_job(
+    stream: Stream, plan: ChaosPlan, table: ChaosTable, dead_letters: DeltaChaosTable
+) -> Path:
+    job = stream.write_job(
+        input='key = ["producer"]' if plan.shuffles else "",
+        stream=f'max_rows = {plan.max_rows}\non_bad_row = "dead_letter"\n'
+        f'dead_letter = "{dead_letters.output["table"]}"\nmax_bad = "100 %"',
+        rest=toml_section("storage", table.storage) if table.storage else "",
     )
-    if last.returncode:
-        outcome.wrong.append(f"the last run ended with code {last.returncode}: {last.stderr}")
-    outcome.foreign = run.foreign
-    return sent
+    text, section = job.read_text(), toml_section("output", table.output)
+    text = text.replace('[output]\ntable = "out/events"\nmode = "append"\n', section)
+    job.write_text(text.replace("workers = 2", f"workers = {plan.workers}"))
+    return job
+
+
+class _Run:
+    """A run from its first event to its last commit."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        plan: ChaosPlan,
+        servers: ChaosServers,
+        table: ChaosTable,
+        outcome: ChaosOutcome,
+    ) -> None:
+        self._stream = stream
+        self._plan = plan
+        self._servers = servers
+        self._table = table
+        self._outcome = outcome
+        self.ends: dict[int, int] = {}
+        """The ends of the partitions after the last event."""
+
+    def disturb(self, job: Path, environment: dict[str, str]) -> Sent:
+        """Run the stream until it is caught up after all that is done to it."""
+        mark = environment["MRFLIGHT_TEST_RUN"]
+        with ExitStack() as stack:
+            ingesters = [
+                stack.enter_context(_ingesting(job, environment, number))
+                for number in range(INGESTERS)
+            ]
+            with producing(self._stream.kafka, self._stream.topic, self._plan.seed) as sent:
+                deeds = ChaosDeeds(self._plan, self._servers, self._table, mark, sent)
+                if self._plan.waits:
+                    self._await(lambda: any(map(_has_committed, ingesters)), _FIRST_COMMIT_S)
+                deeds.run(ingesters)
+            self._catch_up(ingesters)
+            for ingester in ingesters:
+                ingester.stop()
+                self._outcome.wrong += ingester.wrong
+            self._outcome.stderr = "\n".join(each.words(_SHOWN) for each in ingesters)
+        self._outcome.done = deeds.done
+        self._outcome.wrong += deeds.wrong + sent.errors
+        return sent
+
+    def _catch_up(self, ingesters: list[Ingester]) -> None:
+        await_true(
+            lambda: _ends(self._stream, committed=True) == _ends(self._stream, committed=False),
+            "no transaction holds back readers",
+        )
+        self.ends = _ends(self._stream, committed=True)
+        wanted = {partition: end for partition, end in self.ends.items() if end}
+        began = time.monotonic()
+        if not self._await(lambda: by_partition(self._table.recorded()) == wanted, CAUGHT_UP_S):
+            self._outcome.wrong.append(f"it was stuck for {CAUGHT_UP_S:.0f} s")
+        self._outcome.caught_up_s = time.monotonic() - began
+
+    def _await(self, check: Callable[[], bool], most_s: float) -> bool:
+        """Wait until something is true of the table, which may not exist yet."""
+        give_up = time.monotonic() + most_s
+        while time.monotonic() < give_up:
+            with suppress(Exception):  # of any reader: there is no table yet, or a commit is on
+                if check():
+                    return True
+            time.sleep(self._table.look_every_s)
+        return False
 
 
 @contextmanager
@@ -261,12 +206,9 @@ def _ingesting(job: Path, environment: dict[str, str], number: int) -> Iterator[
         ingester.kill()
 
 
-def _await_transactions(stream: Stream) -> None:
-    """Wait until no transaction holds back readers."""
-    await_true(
-        lambda: _ends(stream, committed=True) == _ends(stream, committed=False),
-        "all transactions have ended",
-    )
+def _has_committed(ingester: Ingester) -> bool:
+    """Return whether an ingester has shown a commit."""
+    return "version" in ingester.words(_SHOWN)
 
 
 def _ends(stream: Stream, *, committed: bool) -> dict[int, int]:
@@ -281,18 +223,25 @@ def _ends(stream: Stream, *, committed: bool) -> dict[int, int]:
     return {each.partition: answer.result(30).offset for each, answer in found.items()}
 
 
-def _check(stream: Stream, sent: Sent, outcome: ChaosOutcome) -> None:
-    checks: list[Callable[[], list[str]]] = [
-        lambda: wrong_rows(stream.table, sent, outcome.foreign),
-        lambda: wrong_dead_letters(stream.folder / DEAD_LETTER, sent),
-        lambda: wrong_offsets(stream.table, _ends(stream, committed=True)),
-    ]
-    for check in checks:
-        outcome.wrong += check()
-    table = deltalake.DeltaTable(stream.table)
-    outcome.rows, outcome.versions = table.to_pyarrow_table().num_rows, table.version() + 1
-    for each in (stream.table, stream.folder / DEAD_LETTER):
+def _check(
+    table: ChaosTable,
+    dead_letters: DeltaChaosTable,
+    sent: Sent,
+    ends: dict[int, int],
+    outcome: ChaosOutcome,
+) -> None:
+    if not table.exists():
+        outcome.wrong.append("there is no table")
+        return
+    rows, moves = table.rows(), table.moves()
+    outcome.rows, outcome.commits = len(rows), len(moves)
+    outcome.wrong += wrong_rows(rows, sent)
+    outcome.wrong += wrong_moves(moves, table.recorded(), ends)
+    rejected = dead_letters.load().to_pyarrow_table()["value"] if dead_letters.exists() else []
+    values = [each.as_py() for each in rejected]
+    outcome.wrong += compared("dead letter", Counter(values), sent.poison)
+    for each in (table, dead_letters):
         if each.exists():
-            removed, left = clean(each)
+            removed, left = each.clean()
             outcome.orphans += removed
             outcome.wrong += left

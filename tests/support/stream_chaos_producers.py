@@ -15,6 +15,11 @@ import confluent_kafka
 from tests.services.kafka import Kafka
 
 _PAUSE_S = 0.02
+_EVENTS = 200
+"""A producer waits twice as long after so many events, and so on, up to `_MAX_PAUSE_S`. So a run
+that takes long, because its machine is busy, does not have many more events to read."""
+
+_MAX_PAUSE_S = 1.0
 _TIMEOUT_S = 60.0
 
 PLAIN, TRANSACTIONAL, POISONING = 1, 2, 3
@@ -68,7 +73,8 @@ def _produce(
             _send(client, topic, event(PLAIN, number), sent)
             sent.committed.add((PLAIN, number))
             number += 1
-        client.poll(_PAUSE_S)
+        client.poll(0)
+        stop.wait(_pause_s(number))
     _finish(client, sent)
 
 
@@ -87,8 +93,14 @@ def _produce_poison(
                 _send(client, topic, event(POISONING, number), sent)
                 sent.committed.add((POISONING, number))
             number += 1
-        client.poll(_PAUSE_S)
+        client.poll(0)
+        stop.wait(_pause_s(number))
     _finish(client, sent)
+
+
+def _pause_s(number: int) -> float:
+    """Return how long a producer waits that has sent so many events."""
+    return min(_MAX_PAUSE_S, _PAUSE_S * 2.0 ** min(number // _EVENTS, 10))
 
 
 def _send(client: Any, topic: str, value: bytes, sent: Sent) -> None:
@@ -131,7 +143,7 @@ def _produce_transactions(
             if not error.args[0].txn_requires_abort() or not _aborted(client):
                 sent.unknown |= keys
                 return
-        stop.wait(_PAUSE_S)
+        stop.wait(_pause_s(number))
 
 
 def _aborted(client: Any) -> bool:
