@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -208,3 +209,20 @@ def test_a_broker_that_comes_back_is_waited_for(own_kafka: Kafka) -> None:
         KafkaCluster(client_settings("trips", spec), timeout_s=1.0).topics([topic])
     own_kafka.restart()
     assert [row["n"] for row in rows_of(source)] == list(range(50, 100))
+
+
+def test_a_client_finds_offsets_again_after_its_broker_was_restarted(own_kafka: Kafka) -> None:
+    topic = own_kafka.topic()
+    send(own_kafka, topic, numbers(*range(7)))
+    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="json")
+    cluster = KafkaCluster(client_settings("trips", spec), timeout_s=5.0)
+
+    def ends() -> int | None:
+        with suppress(BrokerUnavailableError):
+            return cluster.offsets([(topic, 0)])[topic, 0].latest
+        return None
+
+    assert ends() == 7
+    own_kafka.server.kill()
+    own_kafka.restart()
+    await_true(lambda: ends() == 7, "the epoch of the partition's leader is known anew")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from mrflight.storage.ducklake.interpreter import VARIABLE
 from tests.services.built import ducklake_python
 from tests.support.ducklakes import DuckLake
 from tests.support.stream_chaos_table import (
@@ -40,6 +41,10 @@ class DuckLakeChaosTable(ChaosTable):
             self.storage,
             output["table"],
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {VARIABLE: str(self.lake.python)}
 
     def exists(self) -> bool:
         try:
@@ -88,6 +93,7 @@ class DuckLakeChaosTable(ChaosTable):
             self.base,
             self.storage,
             CHAOS_CATALOG=self.lake.catalog,
+            **self.environment,
         )
 
     def unnamed(self) -> set[str]:

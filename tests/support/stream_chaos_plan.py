@@ -80,6 +80,8 @@ class ChaosPlan(msgspec.Struct, frozen=True):
     """Whether the rows of a batch go through the data servers."""
     waits: bool
     """Whether nothing is done before the first commit, which creates the table."""
+    survivor: int | None
+    """The ingester that has to go on alone in the end, when the other one is killed."""
     deeds: tuple[Deed, ...]
 
     @property
@@ -90,10 +92,11 @@ class ChaosPlan(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         deeds = "; ".join(map(str, self.deeds))
         how = "with a shuffle" if self.shuffles else "without a shuffle"
+        end = "" if self.survivor is None else f", {self.survivor} goes on alone"
         when = "from the first commit on" if self.waits else "from the start"
         return (
             f"seed {self.seed}: {self.place}, {self.partitions} partitions, batches of "
-            f"{self.max_rows} {how} by {self.workers} workers, {when}: {deeds}"
+            f"{self.max_rows} {how} by {self.workers} workers, {when}: {deeds}{end}"
         )
 
 
@@ -109,10 +112,11 @@ def plan_chaos(seed: int) -> ChaosPlan:
         seed,
         place,
         randomly.choice((1, 3)),
-        randomly.choice((50, 200, 1000)),
+        randomly.choice((70, 200, 1000)),
         randomly.choice((1, 1, 2)),
         shuffles,
         randomly.random() < 0.7,
+        randomly.choice((None, 0, 1)),
         tuple(sorted(deeds, key=lambda each: each.at_s)),
     )
 

@@ -15,7 +15,7 @@ import confluent_kafka
 from tests.services.kafka import Kafka
 
 _PAUSE_S = 0.02
-_EVENTS = 200
+_EVENTS = 100
 """A producer waits twice as long after so many events, and so on, up to `_MAX_PAUSE_S`. So a run
 that takes long, because its machine is busy, does not have many more events to read."""
 

@@ -54,6 +54,11 @@ class ChaosTable(ABC):
     look_every_s: ClassVar[float] = 0.2
     """How often it is looked at while something is waited for."""
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that commands of mrflight need for the table."""
+        return {}
+
     @abstractmethod
     def exists(self) -> bool: ...
 

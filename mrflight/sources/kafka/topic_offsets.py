@@ -66,12 +66,15 @@ class KafkaCluster:
 
     def __init__(self, settings: ClientSettings, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         import_confluent_kafka(settings.key)
-        from confluent_kafka.admin import AdminClient
-
         self._settings = settings
         self._timeout_s = timeout_s
-        with kafka_errors(settings, "connect"):
-            self._client: AdminClient = AdminClient(settings.of_admin())
+        self._client = self._connect()
+
+    def _connect(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        with kafka_errors(self._settings, "connect"):
+            return AdminClient(self._settings.of_admin())
 
     def topics(self, names: Sequence[str] = (), pattern: str | None = None) -> Topics:
         """Return the topics with these names, or whose whole names match the pattern."""
@@ -152,12 +155,18 @@ class KafkaCluster:
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=self._timeout_s,
         )
-        return {
-            (each.topic, each.partition): self._result(
-                answer, f"ask for offsets of {each.topic}"
-            ).offset
-            for each, answer in answers.items()
-        }
+        try:
+            return {
+                (each.topic, each.partition): self._result(
+                    answer, f"ask for offsets of {each.topic}"
+                ).offset
+                for each, answer in answers.items()
+            }
+        except BrokerUnavailableError:
+            # librdkafka (2.16) asks with the epoch that a leader had when it was looked up first,
+            # and is refused for 15 minutes after the broker was restarted. Another client looks.
+            self._client = self._connect()
+            raise
 
     def _result(self, future: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaException
