@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.ingest_job import INGEST, Stream, await_true
-from tests.support.job_sections import toml_section
 from tests.support.leftovers import nothing_left_over
 from tests.support.stream_chaos_checks import by_partition, compared, wrong_moves, wrong_rows
 from tests.support.stream_chaos_deeds import ChaosDeeds
 from tests.support.stream_chaos_delta import DeltaChaosTable
-from tests.support.stream_chaos_ducklake import DuckLakeChaosTable
-from tests.support.stream_chaos_iceberg import IcebergChaosTable
 from tests.support.stream_chaos_ingester import Ingester
-from tests.support.stream_chaos_plan import ChaosPlan, Place
+from tests.support.stream_chaos_plan import ChaosPlan
 from tests.support.stream_chaos_producers import Sent, producing
 from tests.support.stream_chaos_servers import ChaosServers
 from tests.support.stream_chaos_table import ChaosTable
+from tests.support.stream_chaos_tables import tables_at, write_job
 
 INGESTERS = 2
 STUCK_S = 60.0
@@ -71,8 +68,15 @@ def run_chaos(servers: ChaosServers, folder: Path, plan: ChaosPlan) -> ChaosOutc
     folder.mkdir(parents=True, exist_ok=True)
     stream = Stream(servers.kafka, servers.kafka.topic(plan.partitions), folder)
     try:
-        with _tables(servers, folder, plan.place) as (table, dead_letters):
-            job = _write_job(stream, plan, table, dead_letters)
+        with tables_at(servers, folder, plan.place) as (table, dead_letters):
+            job = write_job(
+                stream,
+                table,
+                dead_letters,
+                max_rows=plan.max_rows,
+                workers=plan.workers,
+                input='key = ["producer"]' if plan.shuffles else "",
+            )
             with nothing_left_over(folder / f"tmp-{plan.seed}") as environment:
                 environment |= table.environment
                 run = _Run(stream, plan, servers, table, outcome)
@@ -82,53 +86,6 @@ def run_chaos(servers: ChaosServers, folder: Path, plan: ChaosPlan) -> ChaosOutc
         outcome.wrong.append(str(error))
     outcome.seconds = time.monotonic() - began
     return outcome
-
-
-@contextmanager
-def _tables(
-    servers: ChaosServers, folder: Path, place: Place
-) -> Iterator[tuple[ChaosTable, DeltaChaosTable]]:
-    """Yield the table of a run, and that of its dead letters, neither of which exists yet."""
-    with ExitStack() as stack:
-        root, storage, catalog = "", dict[str, str](), f"{place.catalog}:///catalog.db"
-        if place.store == "s3":
-            assert servers.minio is not None
-            bucket = stack.enter_context(servers.minio.bucket())
-            root, storage = f"{bucket.url}/", bucket.options
-        if place.catalog == "postgres":
-            assert servers.postgres is not None
-            database = stack.enter_context(servers.postgres.database())
-            catalog = servers.postgres.uri(database)
-        elif place.catalog == "rest":
-            assert servers.rest is not None
-            catalog = servers.rest.uri
-        dead_letters = DeltaChaosTable(folder, {"table": f"{root}out/rejected"}, storage)
-        output: dict[str, Any] = {"format": place.format, "mode": "append"}
-        if place.format == "delta":
-            output |= {"table": f"{root}out/events"}
-            yield DeltaChaosTable(folder, output, storage), dead_letters
-        elif place.format == "iceberg":
-            output |= {"table": f"ns_{secrets.token_hex(4)}.events", "catalog": catalog}
-            output |= {} if place.catalog == "rest" else {"warehouse": f"{root}warehouse"}
-            yield IcebergChaosTable(folder, output, storage), dead_letters
-        else:
-            output |= {"table": "sales.events", "catalog": catalog, "data_path": f"{root}data"}
-            yield DuckLakeChaosTable(folder, output, storage), dead_letters
-
-
-def _write_job(
-    stream: Stream, plan: ChaosPlan, table: ChaosTable, dead_letters: DeltaChaosTable
-) -> Path:
-    job = stream.write_job(
-        input='key = ["producer"]' if plan.shuffles else "",
-        stream=f'max_rows = {plan.max_rows}\non_bad_row = "dead_letter"\n'
-        f'dead_letter = "{dead_letters.output["table"]}"\nmax_bad = "100 %"',
-        rest=toml_section("storage", table.storage) if table.storage else "",
-    )
-    text, section = job.read_text(), toml_section("output", table.output)
-    text = text.replace('[output]\ntable = "out/events"\nmode = "append"\n', section)
-    job.write_text(text.replace("workers = 2", f"workers = {plan.workers}"))
-    return job
 
 
 class _Run:
