@@ -7,12 +7,15 @@ import select
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mrflight.errors import CommitError, OutputError
 from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.process import LakeProcess, LakeProcessLostError
+from tests.services.postgres import running_postgres
 from tests.support import faulty_catalog
 from tests.support.clean_command import run_clean
 from tests.support.driver import drive
@@ -141,3 +144,21 @@ def test_the_catalog_ends_with_its_parent(needs_ducklake: Path) -> None:
         assert select.select([descriptor], [], [], 10.0)[0], "it lives"
     finally:
         os.close(descriptor)
+
+
+def test_a_catalog_that_is_away_is_an_outage(
+    needs_postgres: None, ducklake_python: Path, tmp_path: Path
+) -> None:
+    with running_postgres() as postgres, postgres.database() as name:
+        lake = DuckLake(ducklake_python, tmp_path, postgres.uri(name), "data")
+        lake.run()
+        postgres.kill()
+        with pytest.raises(CommitError, match=r"output\.catalog: .* cannot be used") as caught:
+            lake.open()
+        assert caught.value.retryable
+        postgres.server.start_again()
+        postgres.await_ready()
+        assert lake.open().recorded_offsets("numbers") == {}
+        wrong = replace(lake, catalog=lake.catalog.replace(name, "nowhere"))
+        with pytest.raises(OutputError, match="nowhere"):
+            wrong.open()

@@ -38,11 +38,11 @@ READER = """
 import glob, importlib.util, json, os, sys, duckdb
 
 connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+connection.execute("SET enable_progress_bar = false")  # it is on stdout
 for name in ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs"):
     folder = os.path.dirname(importlib.util.find_spec(f"duckdb_extension_{name}").origin)
     (file,) = glob.glob(f"{folder}/extensions/v{duckdb.__version__}/*")
     connection.execute(f"LOAD '{file}'")
-connection.execute("SET enable_progress_bar = false")  # it is on stdout
 rows = []
 for statement in json.load(sys.stdin):
     rows = connection.execute(statement).fetchall()

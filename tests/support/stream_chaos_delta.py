@@ -80,13 +80,8 @@ class DeltaChaosTable(ChaosTable):
             "number": numbers,
             "text": ["foreign"] * len(numbers),
         }
-        deltalake.write_deltalake(
-            self.url,
-            pa.table(rows),
-            mode="append",
-            schema_mode="merge",
-            storage_options=dict(self.storage),
-        )
+        table = self.load()  # raises if there is none, which would be created
+        deltalake.write_deltalake(table, pa.table(rows), mode="append", schema_mode="merge")
 
     def compact(self) -> None:
         """Run ``mrflight maintain``; raises AssertionError if it fails."""

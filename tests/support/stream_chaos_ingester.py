@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-_START_S = 10.0
-"""For so long a signal may find a process that does not handle it yet."""
 
 _STOP_TIMEOUT_S = 90.0
 _OUTAGE = 1
@@ -37,7 +33,7 @@ class Ingester:
                 stderr=output,
             )
         self._was_killed = False
-        self._started_at = time.monotonic()
+        self._log_size = self.log.stat().st_size
 
     def kill(self) -> bool:
         """Kill it; return False if it has been killed already."""
@@ -70,8 +66,9 @@ class Ingester:
             self.kill()
             self.wrong.append(f"an ingester did not stop within {_STOP_TIMEOUT_S:.0f} s")
             return
-        was_starting = time.monotonic() - self._started_at < _START_S
-        if code and not (code == -signal.SIGTERM and was_starting):
+        # A process that has said nothing may not handle signals yet.
+        is_new = self.log.stat().st_size == self._log_size
+        if code and not (code == -signal.SIGTERM and is_new):
             self.wrong.append(f"an ingester ended with code {code}")
 
     def words(self, most: int) -> str:

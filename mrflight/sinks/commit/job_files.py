@@ -10,15 +10,18 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mrflight.errors import OutputError
+from mrflight.errors import CommitError, OutputError
 from mrflight.storage import Location
 from mrflight.storage.delta import LOG
+from mrflight.storage.failures import reason
 from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
 from mrflight.storage.part_name import is_part_of_job, is_part_of_run, job_of_part
+from mrflight.system.deadlines import Deadline
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -76,6 +79,25 @@ class JobFiles(msgspec.Struct, frozen=True):
         if len(paths) > _LOOKED_UP:
             return set(paths) - self.paths()
         return {path for path in paths if not self.table.child(path).info().is_file}
+
+    def check_exist(self, paths: Collection[str], deadline: Deadline) -> None:
+        """Raise CommitError if one of these part files is gone, or if the store does not answer.
+
+        A log or a snapshot that named a file that is gone would break the table.
+        """
+        url = self.table.url
+        try:
+            gone = deadline.run(partial(self.missing, paths), f"the files in {url} were listed")
+        except OSError as error:
+            raise CommitError(
+                f"{url}: the store does not say whether the files of this job are there, so that "
+                f"nothing was committed: {reason(error)}"
+            ) from error
+        if gone:
+            raise CommitError(
+                f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
+                "something like it, run at the same time?"
+            )
 
     def _is_own(self, name: str, run_hash: str) -> bool:
         return self.is_own(name, self.job_id) or is_part_of_run(name, run_hash)

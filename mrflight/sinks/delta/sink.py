@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from copy import copy
-from functools import partial
 
 import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.spec import OutputSection
-from mrflight.errors import CommitError, OutputError
+from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.commit.job_files import (
@@ -149,7 +148,7 @@ class DeltaSink(Sink):
         self._identify(commit)
         if commit.parts:
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
-        self._check_parts(commit)
+        self._job_files.check_exist([part.path for part in commit.parts], commit.deadline)
         return self._run(DeltaCommit(self._output, commit)).number
 
     def _run(self, transaction: DeltaCommit) -> CommittedVersion:
@@ -166,19 +165,6 @@ class DeltaSink(Sink):
         is_listed = self._output.location.store.is_disk and not self._is_stream
         if paths is not None and (self._has_stale_files or is_listed):
             self._job_files.delete_except(paths)
-
-    def _check_parts(self, commit: Commit) -> None:
-        """Raise CommitError if a part is gone; a log that named it would break the table."""
-        url = self._output.location.url
-        gone = commit.deadline.run(
-            partial(self._job_files.missing, [part.path for part in commit.parts]),
-            f"the files in {url} were listed",
-        )
-        if gone:
-            raise CommitError(
-                f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
-                "something like it, run at the same time?"
-            )
 
     def abort(self) -> None:
         """See `Sink.abort`. If the log cannot be read, all files stay: they may be committed."""

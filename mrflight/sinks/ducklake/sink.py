@@ -28,7 +28,7 @@ from mrflight.sinks.parts.preflight import check_writable
 from mrflight.storage import Location, locate
 from mrflight.storage.ducklake.address import parse_address
 from mrflight.storage.ducklake.lake import Lake, LakeSession
-from mrflight.storage.ducklake.process import LakeError
+from mrflight.storage.ducklake.process import LakeError, LakeProcessLostError
 from mrflight.storage.ducklake.table import (
     LakeTable,
     TableName,
@@ -64,7 +64,10 @@ class DuckLakeSink(Sink):
         job_id: str,
         app_id: str | None,
     ) -> None:
-        """Look at the lake; raise OutputError if the job cannot write to it."""
+        """Look at the lake; raise OutputError if the job cannot write to it.
+
+        Raises CommitError if the server of the catalog does not answer.
+        """
         assert spec.catalog is not None, "the output was checked"
         ids = JobIds(job_id, app_id)
         address = parse_address(spec.catalog, base, "output.catalog")
@@ -75,7 +78,11 @@ class DuckLakeSink(Sink):
         try:
             found = _look(lake, name, ids.app_id)
         except LakeError as error:
-            raise OutputError(f"output.catalog: {lake.url} cannot be used: {error}") from error
+            lake.close()
+            message = f"output.catalog: {lake.url} cannot be used: {error}"
+            if error.is_outage or isinstance(error, LakeProcessLostError):
+                raise CommitError(message) from error
+            raise OutputError(message) from error
         _check_data_path(lake, data_path)
         self._found, self._lake = found, lake
         location = _folder(lake, found.table, name, base, options)

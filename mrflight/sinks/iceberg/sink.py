@@ -100,7 +100,7 @@ class IcebergSink(Sink):
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
         else:
             commit = replace(commit, schema=self._output.target.to_stored(commit.schema))
-        self._check_parts(commit)
+        self._job_files.check_exist([part.path for part in commit.parts], commit.deadline)
         transaction = IcebergCommit(self._output, commit)
         try:
             self._new = transaction.run()
@@ -129,17 +129,6 @@ class IcebergSink(Sink):
             return
         if handle is None or has_commit_of_job(handle.metadata, self._output.job_id) is None:
             self._job_files.delete_except(())
-
-    def _check_parts(self, commit: Commit) -> None:
-        """Raise CommitError if a part is gone; a snapshot that named it would break the table."""
-        url = self._job_files.table.url
-        found = commit.deadline.run(self._job_files.paths, f"the files in {url} were listed")
-        gone = {part.path for part in commit.parts} - found
-        if gone:
-            raise CommitError(
-                f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
-                "something like it, run at the same time?"
-            )
 
 
 def _target_schema(url: str, spec: OutputSection, metadata: TableMetadata | None) -> IcebergSchema:

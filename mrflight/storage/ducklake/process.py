@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import threading
@@ -30,7 +31,19 @@ _CONFLICTS = (
 )
 """Parts of messages of DuckDB, SQLite and PostgreSQL that mean that another writer was faster."""
 
+_OUTAGES = (
+    "unable to connect to postgres",
+    "server closed the connection",
+    "terminating connection",
+    "the database system is",
+    "no connection to the server",
+)
+"""Parts of messages of the client of PostgreSQL that mean that the server is away, or starting."""
+
 _CERTAIN = ("transaction conflict", "is locked", "could not set lock")
+
+_REFUSED = re.compile(r"authentication failed|(role|database) .* does not exist|no pg_hba")
+"""What PostgreSQL answers to a client that has to change its address."""
 
 Rows = list[list[Any]]
 
@@ -53,6 +66,12 @@ class LakeError(Exception):
         """Whether a failed commit has surely not taken effect."""
         text = str(self).lower()
         return any(part in text for part in _CERTAIN)
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the server of the catalog cannot be reached for now."""
+        text = str(self).lower()
+        return any(part in text for part in _OUTAGES) and not _REFUSED.search(text)
 
     @property
     def needs_httpfs(self) -> bool:
