@@ -27,8 +27,8 @@ _CATALOG = "__ducklake_metadata_lake"
 class DuckLakeChaosTable(ChaosTable):
     """A table of a lake, which DuckDB reads and writes with its ducklake extension."""
 
-    look_every_s = 1.0
-    """A look takes half a second of a core."""
+    look_every_s = 4.0
+    """A look takes half a second of a core, for a process that loads DuckDB."""
 
     @cached_property
     def lake(self) -> DuckLake:

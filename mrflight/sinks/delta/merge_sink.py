@@ -65,7 +65,7 @@ class MergeSink(DeltaSink):
 
     def commit(self, commit: Commit) -> int:
         self._identify(commit)
-        self._check_parts(commit)
+        self._job_files.check_exist([part.path for part in commit.parts], commit.deadline)
         merge = self._merge_of(commit)
         parts = tuple(part for part in commit.parts if not part.is_key_file)
         schema = self._merge_writer.select_columns(commit.schema)
