@@ -112,7 +112,7 @@ def plan_chaos(seed: int) -> ChaosPlan:
         seed,
         place,
         randomly.choice((1, 3)),
-        randomly.choice((150, 400, 1000)),
+        randomly.choice((100, 200, 500)),
         randomly.choice((1, 1, 2)),
         shuffles,
         randomly.random() < 0.7,
