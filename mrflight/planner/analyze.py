@@ -220,7 +220,9 @@ def _open_plain(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
     from mrflight.sources.fresh_source import open_fresh  # for few jobs
 
     roots = [locate(path, folder, stage.spec.storage) for path in section.paths]
-    return open_fresh(name, section, roots, standing_cluster(stage.spec.cluster, folder), open_files)
+    return open_fresh(
+        name, section, roots, standing_cluster(stage.spec.cluster, folder), open_files
+    )
 
 
 def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:

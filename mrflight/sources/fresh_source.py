@@ -100,7 +100,6 @@ class FreshReader(Reader):
                 yield as_stored(batch, self.schema)
 
 
-
 def open_fresh(
     name: str,
     spec: InputSpec,

@@ -37,6 +37,12 @@ def partition_of_log(log: ShuffleKey) -> str:
     return f"{LOG_CLUSTER}/{log.id}/{log.token}/0"
 
 
+def log_of_partition(name: str) -> ShuffleKey:
+    """Return the event log of such a name."""
+    _, log, token, _ = name.split("/")
+    return ShuffleKey(log, token)
+
+
 class TailExtent(msgspec.Struct, frozen=True):
     """How far a tail goes, and how much that is."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.identity import Endpoint
+from mrflight.config.identity import ClusterAccess, Endpoint
 from mrflight.config.spec import InputSpec
 from mrflight.config.stream_batch import StreamBatch
 from mrflight.shuffle.client.tail_client import TailClient
@@ -50,6 +50,8 @@ class TailFeed(msgspec.Struct, frozen=True):
     server: Endpoint
     tail: str
     epoch: int
+    log: ClusterAccess | None = None
+    """The cluster that has the event log; None for topics of Kafka."""
 
 
 def run_feed(feed: TailFeed) -> None:
@@ -57,6 +59,11 @@ def run_feed(feed: TailFeed) -> None:
 
     Raises ProtocolError once another feed has taken over, and what reading and decoding raise.
     """
+    if feed.log is not None:
+        from mrflight.tasks.log_feed import feed_log
+
+        feed_log(feed, feed.log)
+        return
     settings = client_settings(feed.input, feed.spec)
     with (
         TailClient(feed.server) as client,
