@@ -10,6 +10,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.identity import ClientOptions, ClusterAccess, Endpoint
+from mrflight.config.locations import is_encrypted
 from mrflight.errors import (
     AccessDeniedError,
     EventLogNotFoundError,
@@ -140,7 +141,10 @@ class LogTail(msgspec.Struct, frozen=True):
             with LogClient(self.cluster.location, options) as client:
                 yield client
         except EventLogNotFoundError as error:
-            raise TailNotFoundError(f"the event log of the stream is gone: {error}") from error
+            raise TailNotFoundError(
+                f"the event log of the stream is gone from the cluster at "
+                f"{self.cluster.location}: {error}"
+            ) from error
         except OffsetTrimmedError as error:
             raise TailTrimmedError(str(error)) from error
         except LogOwnerChangedError as error:
@@ -159,6 +163,8 @@ def place_of(file: TailFile, cluster: ClusterAccess | None) -> TailPlace:
     """
     if not file.cluster:
         return ServerTail(file.server)
+    if cluster is None and is_encrypted(file.cluster):
+        raise _not_known(file.cluster, "its connections are encrypted")
     access = cluster or ClusterAccess(file.cluster)
     if file.log:
         return LogTail(access, file.log)
@@ -170,8 +176,8 @@ def place_of(file: TailFile, cluster: ClusterAccess | None) -> TailPlace:
         raise _not_known(access.location, error) from error
     if file.location not in [server.location for server in status.servers]:
         raise TailNotFoundError(
-            f"the data server at {file.location}, which had the tail, is not in the cluster any "
-            "more; the stream is about to fetch it again"
+            f"the data server at {file.location}, which had the tail, is not in the cluster at "
+            f"{access.location} any more; the stream is about to fetch it again"
         )
     return ServerTail(Endpoint(file.location, access.client.identity))
 
@@ -199,9 +205,9 @@ def _behind(stop: int, until: int) -> TailBehindError:
     return TailBehindError(f"offset {stop} is reached, and {until} was asked for")
 
 
-def _not_known(location: str, error: AccessDeniedError) -> JobFileError:
+def _not_known(location: str, reason: object) -> JobFileError:
     return JobFileError(
-        f"the tail is on the cluster at {location}, which has to know who reads: {error}; give "
+        f"the tail is on the cluster at {location}, which has to know who reads: {reason}; give "
         "read_table(cluster=mrflight.connect(..., identity=...)), or [cluster] metadata with tls "
         "and token in a job"
     )
