@@ -15,7 +15,7 @@ import pytest
 import mrflight
 from mrflight.errors import InputError, TailBehindError, TailError
 from tests.support.event_logs import LogCluster, log_cluster, numbers
-from tests.support.fresh_logs import PushedStream, check_numbers, live_log, reading_log
+from tests.support.fresh_logs import PushedStream, await_reads, check_numbers, live_log, reading_log
 from tests.support.ingest_job import INGEST, await_true, ended, ingest
 from tests.support.running_command import running_command
 
@@ -188,14 +188,7 @@ def test_the_owner_is_killed_while_rows_are_read(tmp_path: Path) -> None:
                 rows = stream.fresh(wait=60)
                 assert check_numbers(rows, {}) == {0: 10, 1: number}, "all that was acknowledged"
                 servers.restart_data(owner)
-                goals = [each.reads + 2 for each in readers]
-                await_true(
-                    lambda goals=goals: all(
-                        each.reads >= goal or each.error
-                        for each, goal in zip(readers, goals, strict=True)
-                    ),
-                    "each reader has read again",
-                )
+                await_reads(readers, 2)
             await_true(
                 lambda: (
                     deltalake.DeltaTable(stream.table).to_pyarrow_table().num_rows == 10 + number
@@ -228,3 +221,14 @@ def test_a_stream_that_goes_on_stays_live(stream: PushedStream) -> None:
         assert check_numbers(stream.fresh(), {}) == {0: 10, 1: 5}
         process.send_signal(signal.SIGTERM)
         process.communicate()
+
+
+def test_a_log_is_live_while_its_batches_run_on_ray(stream: PushedStream) -> None:
+    pytest.importorskip("ray")
+    with (
+        live_log(stream, cluster='executor = "ray"'),
+        stream.servers.connect() as cluster,
+    ):
+        end = cluster.append(stream.log, numbers(1, *range(5))).stop
+        rows = stream.fresh(at_least={f"{stream.log}/0": end}, wait=0)
+        assert check_numbers(rows, {}) == {0: 10, 1: 5}

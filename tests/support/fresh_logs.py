@@ -78,16 +78,21 @@ class PushedStream:
 
 @contextmanager
 def live_log(
-    stream: PushedStream, commit: str = "1 h", *, replicas: int = 1, input: str = "", **more: str
+    stream: PushedStream,
+    commit: str = "1 h",
+    *,
+    replicas: int = 1,
+    first: int = 0,
+    **sections: str,
 ) -> Iterator[Any]:
-    """A live stream, of whose table the first version has the rows 0 to 9 of producer 0."""
+    """A live stream, of whose table the first version has the rows 0 to 9 of producer ``first``."""
     with stream.servers.connect() as cluster:
         cluster.create_log(stream.log, replicas=replicas)
-        cluster.append(stream.log, numbers(0, *range(10)))
-    run = ingest(stream.write_job(input=input, **more))
+        cluster.append(stream.log, numbers(first, *range(10)))
+    run = ingest(stream.write_job(**sections))
     assert run.code == 0, run.stderr
     assert not stream.tail_file.exists()
-    job = stream.write_job(commit, input=input, stream="live = true", **more)
+    job = stream.write_job(commit, stream="live = true", **sections)
     with running_command([*INGEST, str(job), "--json"]) as process:
         await_true(stream.tail_file.exists, "the tail can be read")
         yield process
@@ -148,3 +153,14 @@ def reading_log(stream: PushedStream, count: int = 2) -> Iterator[list[LogReader
     for each in readers:
         if each.error is not None:
             raise each.error
+
+
+def await_reads(readers: list[LogReader], more: int) -> None:
+    """Wait until each reader has read so many times more."""
+    goals = [each.reads + more for each in readers]
+    await_true(
+        lambda: all(
+            each.reads >= goal or each.error for each, goal in zip(readers, goals, strict=True)
+        ),
+        f"each reader has read {more} times",
+    )
