@@ -14,6 +14,8 @@ from mrflight.config.identity import Endpoint
 from mrflight.errors import JobFileError, MrflightError, TailError
 from mrflight.shuffle.client.tail_client import TailClient
 from tests.services.kafka import Kafka
+from tests.services.reserved_port import reserved_port
+from tests.support.cluster import standing_cluster
 from tests.support.event_logs import LogCluster, log_cluster, numbers
 from tests.support.fresh_reads import (
     Producers,
@@ -107,6 +109,19 @@ def test_jobs_read_a_tail_on_their_own_cluster(stream: Stream, servers: LogClust
             mrflight.run(job, progress=False)
             counts = mrflight.read_table(stream.folder / "out" / "counts").to_pylist()
             assert {row["producer"]: row["n"] for row in counts} == {0: 10, 1: 500}
+
+
+def test_readers_go_to_the_address_that_a_server_announces(stream: Stream) -> None:
+    with (
+        reserved_port() as port,
+        standing_cluster(
+            1, options=("--port", str(port), "--advertise", f"grpc+tcp://localhost:{port}")
+        ) as servers,
+        live_stream(stream, NEVER, rest=f'metadata = "{servers.metadata}"'),
+    ):
+        assert place(stream)["location"] == f"grpc+tcp://localhost:{port}"
+        stream.produce(numbered(1, range(5)), partition=1)
+        assert len(fresh(stream, at_least={f"{stream.topic}/1": 5})) == 15
 
 
 def test_only_known_callers_read_a_tail(stream: Stream, secured: Secured) -> None:
