@@ -26,6 +26,7 @@ from mrflight.streams.live import Live
 from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.tail_servers import tail_servers
+from mrflight.tasks.log_feed import run_log_feed
 from mrflight.tasks.mapper import chained
 from mrflight.tasks.tail_feed import TailFeed, run_feed
 
@@ -175,7 +176,8 @@ class LiveTail(Live):
             ClusterAccess(self._job.metadata, self._job.client) if spec.inputs[name].log else None,
         )
         self._followed = frozenset(position)
-        self._feed = self._job.submit_long(run_feed, feed_task)
+        run = run_feed if feed_task.log is None else run_log_feed
+        self._feed = self._job.submit_long(run, feed_task)
 
     def _stop_feed(self) -> None:
         if self._feed is not None:

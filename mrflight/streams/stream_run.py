@@ -23,7 +23,8 @@ from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
-from mrflight.streams.live import Live, open_live
+from mrflight.streams.live import Live
+from mrflight.streams.live_kinds import open_live
 from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_settings import StreamSettings
@@ -88,13 +89,7 @@ class StreamRun:
             self._committer = stack.enter_context(
                 Committer(self._settings, self._positions, self._dead_letters(), self._committed)
             )
-            live = open_live(
-                self._job,
-                self._settings,
-                positions,
-                self._committer,
-                lambda: self._batches.schema,
-            )
+            live = open_live(self._job, self._settings, positions, self._committer, self._batches)
             if live is not None:
                 self._live = stack.enter_context(live)
             while True:

@@ -7,7 +7,6 @@ import time
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.identity import ClusterAccess
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient, LogRows
 from mrflight.shuffle.client.tail_client import TailClient
@@ -20,11 +19,13 @@ _LOOK_EVERY_S = 0.005
 """How often the owner of the log is asked for more rows while none come."""
 
 
-def feed_log(feed: TailFeed, access: ClusterAccess) -> None:
+def run_log_feed(feed: TailFeed) -> None:
     """Follow the log until something fails; the driver then begins another feed.
 
     Raises ProtocolError once another feed has taken over, and what reading and mapping raise.
     """
+    access = feed.log
+    assert access is not None, feed.input
     assert feed.spec.log is not None, feed.input
     with (
         TailClient(feed.server) as client,

@@ -59,11 +59,6 @@ def run_feed(feed: TailFeed) -> None:
 
     Raises ProtocolError once another feed has taken over, and what reading and decoding raise.
     """
-    if feed.log is not None:
-        from mrflight.tasks.log_feed import feed_log
-
-        feed_log(feed, feed.log)
-        return
     settings = client_settings(feed.input, feed.spec)
     with (
         TailClient(feed.server) as client,
