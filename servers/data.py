@@ -76,7 +76,7 @@ from .membership import Membership
 from .observed import ObservedData
 from .rotating import RotatingServer
 from .shared_memory import SharedMemory
-from .tails import Tails, in_messages
+from .tails import Tails, forgetting_abandoned, in_messages
 
 if TYPE_CHECKING:  # few servers keep event logs
     from .logs import Logs
@@ -349,7 +349,8 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
             server.shutdown()
 
         observed = ObservedData(store, membership, server, logs)
-        yield process.Running(location, drain, server.reload, scratch.close, observed)
+        with forgetting_abandoned(tail_store):
+            yield process.Running(location, drain, server.reload, scratch.close, observed)
 
 
 @contextmanager

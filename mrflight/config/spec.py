@@ -467,6 +467,15 @@ class JobSpec(_Section, frozen=True):
         return self.stream is not None and self.stream.live
 
     @property
+    def feeds_tail(self) -> bool:
+        """True if a worker feeds the tail of the stream.
+
+        An event log whose rows are not mapped is a tail itself.
+        """
+        are_fed = (each.log is None or each.is_mapped for each in self.inputs.values())
+        return self.is_live and any(are_fed)
+
+    @property
     def has_output(self) -> bool:
         """Whether the result is written, and not read by another stage or by the caller."""
         return self.output != NO_OUTPUT

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from mrflight.config.identity import ClusterAccess
 from mrflight.errors import (
     CommitError,
     DeadlineExceededError,
@@ -26,10 +27,10 @@ from mrflight.errors import (
     TailNotFoundError,
     TailTrimmedError,
 )
-from mrflight.shuffle.client.tail_client import TailClient, TailRows
 from mrflight.shuffle.wire.tail_protocol import MAX_WAIT_S, TailRead
 from mrflight.sources.fresh_token import AtLeast, FreshToken, offsets_wanted, short_name
 from mrflight.sources.schema_check import cast_batch
+from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, open_table
 from mrflight.storage.delta_transactions import read_transactions
@@ -62,20 +63,35 @@ class FreshRead(msgspec.Struct, frozen=True):
     wait_s: float = DEFAULT_WAIT_S
     pin_s: float = 0.0
     """For how long the tail keeps the rows."""
+    cluster: ClusterAccess | None = None
+    """How the reader reaches a standing cluster that has the tail; by default as nobody."""
+    is_planned: bool = False
+    """True if the rows are read later, and here only counted where that is less work."""
 
     @classmethod
-    def of(cls, at_least: AtLeast | None, as_of: str | None, wait_s: float) -> FreshRead:
+    def of(
+        cls,
+        at_least: AtLeast | None,
+        as_of: str | None,
+        wait_s: float,
+        cluster: ClusterAccess | None = None,
+    ) -> FreshRead:
         """Return the read with these arguments; raise InputError for a text that is no token."""
         token = None if as_of is None else FreshToken.parse(as_of, "as_of")
-        return cls(offsets_wanted(at_least), token, wait_s)
+        return cls(offsets_wanted(at_least), token, wait_s, cluster=cluster)
 
 
 class FreshTail(NamedTuple):
     """The rows of one tail, and where they can be read again."""
 
-    file: TailFile
+    stream: str
+    name: str
+    """That of the tail on its data server."""
+    place: TailPlace
     since: dict[str, int]
-    rows: TailRows
+    extent: TailExtent
+    batches: list[pa.RecordBatch]
+    """None if they were only counted."""
 
 
 class FreshVersion(NamedTuple):
@@ -89,7 +105,7 @@ class FreshVersion(NamedTuple):
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
-        return [batch for tail in self.tails for batch in tail.rows.batches]
+        return [batch for tail in self.tails for batch in tail.batches]
 
 
 def read_fresh(root: Location, wanted: FreshRead) -> FreshVersion:
@@ -134,7 +150,7 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
     tails = [_read_tail(file, recorded.get(file.stream, {}), wanted, deadline) for file in files]
     reached = {stream: dict(offsets) for stream, offsets in recorded.items()}
     for tail in tails:
-        reached[tail.file.stream] = tail.since | tail.rows.watermark
+        reached[tail.stream] = tail.since | tail.extent.watermark
     token = FreshToken(version, reached)
     _check_reached(token, wanted)
     if wanted.as_of is not None and any(
@@ -157,10 +173,18 @@ def _read_tail(
         wanted.pin_s,
     )
     try:
-        with TailClient(file.server) as client:
-            return FreshTail(file, since, client.read(request))
-    except JobFileError as error:  # the token went with the stream that wrote it
+        place = place_of(file, wanted.cluster)
+        if wanted.is_planned and isinstance(place, LogTail):
+            extent = place.measure(request)
+            return FreshTail(file.stream, file.tail, place, since, extent, [])
+        found = place.read(request)
+    except JobFileError as error:
+        if file.cluster:
+            raise
+        # The token went with the stream that wrote it.
         raise TailNotFoundError(f"the stream {file.stream!r} does not run here: {error}") from error
+    extent = TailExtent.of(found)
+    return FreshTail(file.stream, file.tail, place, since, extent, found.batches)
 
 
 def _recorded(root: Location, version: int) -> Recorded:

@@ -23,13 +23,14 @@ from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
+from mrflight.streams.live import Live
+from mrflight.streams.live_kinds import open_live
 from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_settings import StreamSettings
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
-    from mrflight.streams.live_tail import LiveTail
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class StreamRun:
         self._size = EventSize()
         self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
         self._sink: Sink | None = None
-        self._live: LiveTail | None = None
+        self._live: Live | None = None
         self._ends: Position | None = None
         """The ends at which a bounded stream stops."""
         self._refreshed_at = time.monotonic()
@@ -88,8 +89,9 @@ class StreamRun:
             self._committer = stack.enter_context(
                 Committer(self._settings, self._positions, self._dead_letters(), self._committed)
             )
-            if self._settings.is_live:
-                self._live = stack.enter_context(self._live_tail())
+            live = open_live(self._job, self._settings, positions, self._committer, self._batches)
+            if live is not None:
+                self._live = stack.enter_context(live)
             while True:
                 try:
                     self._run()
@@ -106,13 +108,6 @@ class StreamRun:
                 # What is recorded must not be read while a commit may still move it on.
                 self._committer.settle()
                 self._sink = None
-
-    def _live_tail(self) -> LiveTail:
-        from mrflight.streams.live_tail import LiveTail
-
-        job = self._job
-        table = locate(job.spec.output.table, job.folder, job.spec.storage)
-        return LiveTail(job, self._settings, self._positions, table, lambda: self._batches.schema)
 
     def _connect(self) -> Positions | None:
         """Wait until the brokers tell what there is to read; None if the stream is to stop."""
@@ -137,7 +132,7 @@ class StreamRun:
             from mrflight.streams.log_positions import LogPositions
 
             place = LogInput.of(name, job.spec.cluster, job.folder)
-            return LogPositions(name, section, place)
+            return LogPositions(name, section, place, is_live=self._settings.is_live)
         from mrflight.streams.topic_positions import TopicPositions
 
         cluster = KafkaCluster(client_settings(name, section))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.identity import Endpoint
+from mrflight.config.identity import ClusterAccess, Endpoint
 from mrflight.config.spec import InputSpec
 from mrflight.config.stream_batch import StreamBatch
 from mrflight.shuffle.client.tail_client import TailClient
@@ -50,6 +50,8 @@ class TailFeed(msgspec.Struct, frozen=True):
     server: Endpoint
     tail: str
     epoch: int
+    log: ClusterAccess | None = None
+    """The cluster that has the event log; None for topics of Kafka."""
 
 
 def run_feed(feed: TailFeed) -> None:

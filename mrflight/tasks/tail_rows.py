@@ -57,11 +57,16 @@ class TailRows:
         return rows.append_column(OFFSET_COLUMN, batch[_OFFSET.name])
 
     def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        split = Split(f"kafka://{self._reader.settings.input}", 0, 1, batch.nbytes)
-        mapped = list(Mapper(_Held(batch), split, self._map).batches())
-        if not mapped:
-            return empty_batch(pa.schema([]))
-        return pa.concat_batches([_canonical(each) for each in mapped])
+        return mapped_rows(batch, f"kafka://{self._reader.settings.input}", self._map)
+
+
+def mapped_rows(batch: pa.RecordBatch, path: str, row_map: RowMap | None) -> pa.RecordBatch:
+    """Return what a map makes of rows; without columns if that is nothing."""
+    split = Split(path, 0, 1, batch.nbytes)
+    mapped = list(Mapper(_Held(batch), split, row_map).batches())
+    if not mapped:
+        return empty_batch(pa.schema([]))
+    return pa.concat_batches([_canonical(each) for each in mapped])
 
 
 def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:

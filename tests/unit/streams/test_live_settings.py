@@ -22,6 +22,11 @@ def document(**more: dict[str, Any]) -> dict[str, Any]:
     return sections | {name: sections.get(name, {}) | keys for name, keys in more.items()}
 
 
+LOG = {"log": "trips"}
+MAPPED = LOG | {"map": "trips:clean"}
+STANDING = {"metadata": "grpc+tcp://127.0.0.1:5005"}
+
+
 @pytest.mark.parametrize("is_live", [True, False])
 def test_a_stream_is_live_if_it_says_so(is_live: bool) -> None:
     spec = decode_job(document(stream={"live": is_live}))
@@ -36,10 +41,32 @@ def test_a_stream_is_live_if_it_says_so(is_live: bool) -> None:
         ({"reduce": {"group_by": ["id"], "aggregate": {"n": "count(*)"}}}, "only maps its events"),
         ({"inputs": {"zones": {"path": "zones.csv", "key": ["id"]}}}, "only"),
         ({"cluster": {"executor": "ray"}}, 'cluster.executor = "local"'),
-        ({"cluster": {"metadata": "grpc+tcp://127.0.0.1:5005"}}, "no cluster.metadata"),
+        ({"cluster": {"executor": "ray"}, "inputs": {"trips": MAPPED}}, "maps nothing"),
+        ({"cluster": {"data_servers": 0}}, "has a data server"),
     ],
 )
 def test_others_are_refused(more: dict[str, dict[str, Any]], reason: str) -> None:
     with pytest.raises(JobFileError, match=r"stream\.live is only for a stream that") as caught:
         StreamSettings.of(decode_job(document(**more)))
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "cluster", "feeds"),
+    [
+        (None, STANDING, True),
+        (LOG, STANDING, False),
+        (LOG, STANDING | {"executor": "ray"}, False),
+        (LOG | {"columns": ["id"]}, STANDING, False),
+        (MAPPED, STANDING, True),
+        (LOG | {"filter": "id > 1"}, STANDING, True),
+    ],
+)
+def test_a_log_that_is_not_mapped_is_a_tail_itself(
+    inputs: dict[str, Any] | None, cluster: dict[str, Any], feeds: bool
+) -> None:
+    sections = document(cluster=cluster)
+    if inputs is not None:
+        sections["inputs"] = {"trips": inputs}
+    settings = StreamSettings.of(decode_job(sections))
+    assert (settings.is_live, settings.feeds_tail) == (True, feeds)
