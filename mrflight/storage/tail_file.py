@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mrflight.config.identity import Endpoint, Identity
+from mrflight.config.tail_merge import TailMerge
 from mrflight.storage.location import Location
 
 _FOLDER = "_mrflight/tails"
@@ -25,6 +26,8 @@ class TailFile(msgspec.Struct, frozen=True):
     """That of the data server."""
     identity: Identity
     """Who readers are to it: references only, which a user of the stream's machine can read."""
+    merge: TailMerge | None = None
+    """Set if the rows of the tail are changes, which are merged into the table."""
 
     @property
     def server(self) -> Endpoint:

@@ -26,6 +26,7 @@ from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.system.closeable import Closeable
 from mrflight.tasks.mapper import chained
+from mrflight.tasks.tail_changes import TailChanges
 from mrflight.tasks.tail_feed import TailFeed, run_feed
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class LiveTail(Closeable):
         self._table = table
         spec, name = job.spec, settings.input
         self._map = chained(input_maps(spec, name, str(job.folder)))
+        self._changes = TailChanges.of(spec.output)
         self._name = f"{settings.name}.{secrets.token_hex(8)}"
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
@@ -174,6 +176,7 @@ class LiveTail(Closeable):
             self._server,
             self._name,
             self._epoch,
+            self._changes,
         )
         self._followed = frozenset(position)
         self._feed = self._job.submit_long(run_feed, feed_task)
@@ -199,8 +202,8 @@ class LiveTail(Closeable):
             return
         with TailClient(self._server) as client:
             client.trim(self._name, recorded)
-        server = self._server
-        file = TailFile(self._settings.name, self._name, server.location, server.identity)
+        server, merge = self._server, None if self._changes is None else self._changes.merge
+        file = TailFile(self._settings.name, self._name, server.location, server.identity, merge)
         if file != self._written:
             write_tail_file(self._table, file)
             self._written = file

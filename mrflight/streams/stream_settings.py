@@ -129,7 +129,10 @@ def _is_live(spec: JobSpec, section: StreamSection) -> bool:
     for is_wrong, reason in (
         (any(each.kafka is None for each in spec.inputs.values()), "reads only from Kafka"),
         (spec.output.format != "delta", "writes a Delta table (output.format)"),
-        (spec.output.mode != "append", 'appends to its table (output.mode = "append")'),
+        (
+            spec.output.mode == "merge" and spec.output.order_by is None,
+            "says in which order it merges (output.order_by)",
+        ),
         (is_shaped or spec.stages or len(spec.inputs) > 1, "only maps its events"),
         (spec.cluster.executor != "local", 'runs on one machine (cluster.executor = "local")'),
         (spec.cluster.metadata is not None, "has data servers of its own (no cluster.metadata)"),
