@@ -19,12 +19,12 @@ from tests.support.changed_rows import REGISTERED
 from tests.support.fresh_changes import (
     INPUTS,
     NEVER,
-    LoggedChanges,
     by_id,
-    check_read,
+    changed,
     live_changes,
     reading_changes,
     seeded,
+    stored,
     write_job,
 )
 from tests.support.fresh_reads import (
@@ -60,19 +60,6 @@ def with_registry(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY", registry)
 
 
-def fresh_to(stream: Stream, changes: LoggedChanges, wait: float = 20.0) -> list[object]:
-    """Return the rows with all that was done."""
-    changes.send(stream)
-    rows = fresh(stream, at_least=changes.ends(stream), wait=wait)
-    check_read(rows, changes)
-    assert by_id(rows) == changes.expected()
-    return [*by_id(rows)]
-
-
-def stored(stream: Stream) -> list[object]:
-    return [*by_id(deltalake.DeltaTable(stream.table).to_pyarrow_table())]
-
-
 @pytest.mark.parametrize(("shape", "input"), [*((shape, "") for shape in INPUTS), MAPPED])
 def test_every_read_is_the_table_of_the_database(stream: Stream, shape: str, input: str) -> None:
     changes = seeded(shape)
@@ -88,7 +75,7 @@ def test_every_read_is_the_table_of_the_database(stream: Stream, shape: str, inp
             changes.change(20, IDS)
             changes.send(stream)
         await_reads(readers, 3)
-        fresh_to(stream, changes)
+        changed(stream, changes)
         await_true(lambda: stored(stream) == changes.expected(), "all changes are committed")
         await_reads(readers, 2)
     assert by_id(fresh(stream)) == changes.expected()
@@ -114,7 +101,7 @@ def test_no_change_is_lost_if_processes_are_killed(stream: Stream, seed: int) ->
             changes.change(20, IDS)
             changes.send(stream)
             await_reads(readers, chance.randrange(1, 4))
-        fresh_to(stream, changes, wait=60)
+        changed(stream, changes, wait=60)
         await_true(lambda: stored(stream) == changes.expected(), "all changes are committed")
     assert by_id(fresh(stream)) == changes.expected()
 
@@ -126,7 +113,7 @@ def test_changes_are_read_before_they_are_committed(stream: Stream) -> None:
         committed, tokens = stored(stream), []
 
         def check() -> None:
-            rows = fresh_to(stream, changes)
+            rows = changed(stream, changes)
             tokens.append((mrflight.fresh_token(fresh(stream)), rows))
 
         changes.put(1)
@@ -156,7 +143,7 @@ def test_changes_are_read_before_they_are_committed(stream: Stream) -> None:
             assert mrflight.fresh_token(again) == token
         for id in list(changes.rows):
             changes.delete(id)
-        assert fresh_to(stream, changes) == []
+        assert changed(stream, changes) == []
     assert ingest(write_job(stream, changes.shape)).code == 0
     assert stored(stream) == []
 
@@ -176,7 +163,7 @@ def test_a_table_that_is_compacted_meanwhile_is_read_right(stream: Stream) -> No
             run = ended(maintain)
             assert run.code == 0, run.stderr
         await_reads(readers, 2)
-        fresh_to(stream, changes)
+        changed(stream, changes)
         await_true(lambda: stored(stream) == changes.expected(), "all changes are committed")
 
 
@@ -186,7 +173,7 @@ def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
     with live_changes(stream, changes, commit=NEVER):
         changes.change(200, IDS)
         changes.put(1)
-        rows = fresh_to(stream, changes)
+        rows = changed(stream, changes)
         expected = {row["name"]: row["id"] for row in changes.expected()}
         job = stream.folder / "names.toml"
         job.write_text(
@@ -283,7 +270,7 @@ def test_a_plain_flight_client_takes_the_changes(stream: Stream) -> None:
         changes.put(2)
         changes.put(4)
         changes.put(4)
-        rows = fresh_to(stream, changes)
+        rows = changed(stream, changes)
         place = json.loads(tail_file(stream).read_text())
         assert place["merge"] == {"keys": ["id"], "order_by": "_offset"}
         token = Path(place["identity"]["token"].removeprefix("file:")).read_text()

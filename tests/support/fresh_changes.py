@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import deltalake
 import pyarrow as pa
 
 import mrflight
@@ -143,6 +144,20 @@ def check_read(rows: pa.Table, changes: LoggedChanges) -> None:
     offsets = offsets_of(rows)
     found, expected = by_id(rows), changes.rows_at(offsets)
     assert found == expected, f"{_difference(found, expected)} at {mrflight.fresh_token(rows)}"
+
+
+def changed(stream: Stream, changes: LoggedChanges, wait: float = 20.0) -> list[Row]:
+    """Send what was done, and return the rows of a fresh read that has all of it."""
+    changes.send(stream)
+    rows = fresh(stream, at_least=changes.ends(stream), wait=wait)
+    check_read(rows, changes)
+    assert by_id(rows) == changes.expected()
+    return by_id(rows)
+
+
+def stored(stream: Stream) -> list[Row]:
+    """Return the rows that are committed."""
+    return by_id(deltalake.DeltaTable(stream.table).to_pyarrow_table())
 
 
 def _difference(found: list[Row], expected: list[Row]) -> str:
