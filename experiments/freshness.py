@@ -1,6 +1,6 @@
 """Measure fresh reads: how long from producing an event to the first read that has it.
 
-    python -m experiments.freshness [--events 300] [--log] [--out FOLDER]
+    python -m experiments.freshness [--events 300] [--log | --merge] [--out FOLDER]
 
 The broker, the stream and the reader are on this machine. A producer sends one event, waits until
 the broker has it, and then a reader asks for it, which waits until it is there. Cases:
@@ -10,7 +10,8 @@ the broker has it, and then a reader asks for it, which waits until it is there.
 - ``table, no wait``: the same once the event is known to be there.
 
 Each case runs while nothing is committed (``1 h``), and with a commit every 200 ms, whose worker
-shares the cores.
+shares the cores. With ``--merge`` the stream merges its events by their number, so that readers
+look for each row's key among those of the tail.
 
 With ``--log`` the events are pushed to an event log on a cluster of two data servers, with one and
 with two copies, and each time begins when the append is acknowledged. The time of the append itself
@@ -44,6 +45,7 @@ from tests.support.fresh_reads import fresh, live_stream
 from tests.support.ingest_job import Stream
 
 COMMITS = ("1 h", "200 ms")
+MERGE = 'mode = "merge"\nkeys = ["number"]\norder_by = "_offset"'
 WAIT_S = 20.0
 PAUSE_S = 0.005
 
@@ -83,9 +85,11 @@ def measure(stream: Stream, first: int, events: int, read: Read) -> tuple[list[f
     return seconds, first + events
 
 
-def run(stream: Stream, events: int, commit: str, first: int) -> tuple[dict[str, list[float]], int]:
+def run(
+    stream: Stream, events: int, commit: str, first: int, output: str = ""
+) -> tuple[dict[str, list[float]], int]:
     """Return the times of each case, and the next offset of partition 1."""
-    with live_stream(stream, commit=commit):
+    with live_stream(stream, commit=commit, output=output):
         found: dict[str, list[float]] = {}
         found["table"], first = measure(stream, first, events, of_table(stream))
         found["table, no wait"] = []
@@ -164,7 +168,9 @@ def _nothing(_: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--events", type=int, default=300)
-    parser.add_argument("--log", action="store_true", help="measure event logs, not Kafka")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--log", action="store_true", help="measure event logs, not Kafka")
+    kinds.add_argument("--merge", action="store_true", help="upserts, and not appended events")
     parser.add_argument("--out", type=Path, default=Path("experiments/results/freshness"))
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -178,10 +184,10 @@ def main() -> None:
     with running_kafka() as kafka, tempfile.TemporaryDirectory(dir=WORK) as name:
         stream = Stream(kafka, kafka.topic(3), Path(name))
         for commit in COMMITS:
-            figures[commit], first = run(stream, options.events, commit, first)
-    report.write(
-        options.out, "freshness", {"events": options.events, "figures": figures}, page(figures)
-    )
+            output = MERGE if options.merge else ""
+            figures[commit], first = run(stream, options.events, commit, first, output)
+    name = "merged" if options.merge else "freshness"
+    report.write(options.out, name, {"events": options.events, "figures": figures}, page(figures))
 
 
 if __name__ == "__main__":

@@ -470,10 +470,10 @@ class JobSpec(_Section, frozen=True):
     def feeds_tail(self) -> bool:
         """True if a worker feeds the tail of the stream.
 
-        An event log whose rows are not mapped is a tail itself.
+        An event log is a tail itself, if its rows are neither mapped nor merged into the table.
         """
         are_fed = (each.log is None or each.is_mapped for each in self.inputs.values())
-        return self.is_live and any(are_fed)
+        return self.is_live and (self.output.mode == "merge" or any(are_fed))
 
     @property
     def has_output(self) -> bool:

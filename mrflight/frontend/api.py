@@ -84,12 +84,12 @@ def read_table(
     are ordered by the names of their files; `scan_table` is for rows that do not fit into memory.
     With ``catalog``, and perhaps ``catalog_options``, ``table`` is the name of an Iceberg table,
     and ``version`` is a snapshot of it; see the keys of ``[inputs.NAME]``.
-    With ``fresh``, the rows follow that live streams have read and not committed yet, and
-    `fresh_token` says what was read. ``at_least`` is such a token, or the next offsets by
-    ``topic/partition``: all events below are then among the rows. ``as_of`` is a token whose rows
-    are read again. The call waits up to ``wait`` seconds for these, and for a tail that was lost.
-    ``cluster`` is the standing cluster of the streams, as `mrflight.connect` gives it, which is
-    needed if it has to know who reads.
+    With ``fresh``, the rows follow that live streams have read and not committed yet, or replace
+    those with their keys if the stream merges, and `fresh_token` says what was read. ``at_least``
+    is such a token, or the next offsets by ``topic/partition``: all events below are then among the
+    rows. ``as_of`` is a token whose rows are read again. The call waits up to ``wait`` seconds for
+    these, and for a tail that was lost. ``cluster`` is the standing cluster of the streams, as
+    `mrflight.connect` gives it, which is needed if it has to know who reads.
     This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
     TailError if fresh rows cannot be read, and JobFileError for an option that the store does not

@@ -2,7 +2,8 @@
 
 A version has recorded up to where it has the events of each partition. The tail of the stream has
 those from there on. Both are cut at that offset, so that a commit that happens meanwhile neither
-doubles rows nor leaves any out.
+doubles rows nor leaves any out. If the stream merges, the rows of the tail are changes: see
+`mrflight.sources.fresh_changes`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from mrflight.config.identity import ClusterAccess
+from mrflight.config.tail_merge import TailMerge
 from mrflight.errors import (
     CommitError,
     DeadlineExceededError,
@@ -28,8 +30,8 @@ from mrflight.errors import (
     TailTrimmedError,
 )
 from mrflight.shuffle.wire.tail_protocol import MAX_WAIT_S, TailRead
+from mrflight.sources.fresh_changes import FreshLayers, tail_layer
 from mrflight.sources.fresh_token import AtLeast, FreshToken, offsets_wanted, short_name
-from mrflight.sources.schema_check import cast_batch
 from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, open_table
@@ -91,21 +93,36 @@ class FreshTail(NamedTuple):
     since: dict[str, int]
     extent: TailExtent
     batches: list[pa.RecordBatch]
-    """None if they were only counted."""
+    """None of them if they were only counted."""
+    merge: TailMerge | None = None
+    """Set if its rows are changes, and there are some."""
 
 
 class FreshVersion(NamedTuple):
-    """A version of a table, and the rows beyond it."""
+    """A version of a table, and what is beyond it."""
 
     version: int
     tails: list[FreshTail]
+    """Those of the table, by the name of their stream."""
     token: FreshToken
     table: DeltaTable
     """The version, loaded."""
 
     @property
-    def batches(self) -> list[pa.RecordBatch]:
-        return [batch for tail in self.tails for batch in tail.batches]
+    def merge_keys(self) -> list[str]:
+        """The columns by which rows of the table are told that the tails replace."""
+        merges = [tail.merge for tail in self.tails if tail.merge is not None]
+        return list(dict.fromkeys(name for merge in merges for name in merge.keys))
+
+    def layers(self, schema: pa.Schema) -> FreshLayers:
+        """Return what the tails add to rows of the table with these columns.
+
+        The columns of `merge_keys` must be among them. Raises InputError for changes that cannot be
+        merged.
+        """
+        return FreshLayers(
+            [tail_layer(tail.stream, tail.batches, tail.merge, schema) for tail in self.tails]
+        )
 
 
 def read_fresh(root: Location, wanted: FreshRead) -> FreshVersion:
@@ -131,14 +148,6 @@ def read_fresh(root: Location, wanted: FreshRead) -> FreshVersion:
         pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
 
-def as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a tail with the columns of their table; those that they lack are null."""
-    for field in schema:
-        if field.name not in batch.schema.names:
-            batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-    return cast_batch(batch, schema)
-
-
 def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
     files = read_tail_files(root)
     if files is None:
@@ -147,6 +156,7 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
         table = open_table(root, None if wanted.as_of is None else wanted.as_of.version)
         version = table.version()
         recorded = _recorded(root, version)
+    files.sort(key=lambda file: file.stream)
     tails = [_read_tail(file, recorded.get(file.stream, {}), wanted, deadline) for file in files]
     reached = {stream: dict(offsets) for stream, offsets in recorded.items()}
     for tail in tails:
@@ -184,7 +194,8 @@ def _read_tail(
         # The token went with the stream that wrote it.
         raise TailNotFoundError(f"the stream {file.stream!r} does not run here: {error}") from error
     extent = TailExtent.of(found)
-    return FreshTail(file.stream, file.tail, place, since, extent, found.batches)
+    merge = file.merge if found.batches else None
+    return FreshTail(file.stream, file.tail, place, since, extent, found.batches, merge)
 
 
 def _recorded(root: Location, version: int) -> Recorded:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mrflight.config.identity import ANONYMOUS, Endpoint, Identity
+from mrflight.config.tail_merge import TailMerge
 from mrflight.storage.location import Location
 
 _FOLDER = "_mrflight/tails"
@@ -30,6 +31,8 @@ class TailFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """The location of the metadata server of a standing cluster; empty for the stream's own."""
     log: str = ""
     """The event log that is the tail: its name and token. Then no data server is named."""
+    merge: TailMerge | None = None
+    """Set if the rows of the tail are changes, which are merged into the table."""
 
     @property
     def server(self) -> Endpoint:

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from mrflight.config.identity import ClusterAccess, Endpoint
 from mrflight.errors import MrflightError
@@ -28,6 +28,7 @@ from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.tail_servers import tail_servers
 from mrflight.tasks.log_feed import run_log_feed
 from mrflight.tasks.mapper import chained
+from mrflight.tasks.tail_changes import TailChanges
 from mrflight.tasks.tail_feed import TailFeed, run_feed
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class LiveTail(Live):
         self._table = table
         spec, name = job.spec, settings.input
         self._map = chained(input_maps(spec, name, str(job.folder)))
+        self._changes = TailChanges.of(spec.output)
         self._name = f"{settings.name}.{secrets.token_hex(8)}"
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
@@ -163,7 +165,7 @@ class LiveTail(Live):
         bad_rows = "fail" if self._settings.on_bad_row == "stop" else "skip"
         feed_task = TailFeed(
             name,
-            replace(spec.inputs[name], bad_rows=bad_rows),
+            structs.replace(spec.inputs[name], bad_rows=bad_rows),
             self._job.folder,
             self._schema(),
             self._map,
@@ -174,6 +176,7 @@ class LiveTail(Live):
             self._name,
             self._epoch,
             ClusterAccess(self._job.metadata, self._job.client) if spec.inputs[name].log else None,
+            self._changes,
         )
         self._followed = frozenset(position)
         run = run_feed if feed_task.log is None else run_log_feed
@@ -191,7 +194,10 @@ class LiveTail(Live):
             return
         with TailClient(self._server) as client:
             client.trim(self._name, recorded)
-        file = self._servers.file(self._settings.name, self._name, self._server)
+        merge = None if self._changes is None else self._changes.merge
+        file = structs.replace(
+            self._servers.file(self._settings.name, self._name, self._server), merge=merge
+        )
         if file != self._written:
             write_tail_file(self._table, file)
             self._written = file

@@ -133,7 +133,10 @@ def _is_live(spec: JobSpec, section: StreamSection) -> bool:
     for is_wrong, reason in (
         (not all(map(is_stream, spec.inputs.values())), "reads only a stream"),
         (spec.output.format != "delta", "writes a Delta table (output.format)"),
-        (spec.output.mode != "append", 'appends to its table (output.mode = "append")'),
+        (
+            spec.output.mode == "merge" and spec.output.order_by is None,
+            "says in which order it merges (output.order_by)",
+        ),
         (is_shaped or spec.stages or len(spec.inputs) > 1, "only maps its events"),
         (
             is_fed and cluster.executor != "local",

@@ -67,6 +67,8 @@ class _Feeder:
         columns = self._feed.spec.columns
         batch = rows.rows.select(columns) if columns else rows.rows
         mapped = mapped_rows(batch, f"log://{self._feed.input}", self._feed.row_map)
+        if self._feed.changes is not None:
+            mapped = self._feed.changes.mark(mapped)
         if mapped.num_columns:
             self._schema = mapped.schema
         else:

@@ -17,6 +17,7 @@ from mrflight.sources.kafka.decoding import MessageDecoder
 from mrflight.sources.kafka.kafka_reader import KafkaReader
 from mrflight.sources.kafka.messages import METADATA, Messages
 from mrflight.tasks.mapper import Mapper, RowMap
+from mrflight.tasks.tail_changes import TailChanges
 
 _OFFSET = METADATA.field("_offset")
 
@@ -24,9 +25,13 @@ _OFFSET = METADATA.field("_offset")
 class TailRows:
     """Decodes messages to the rows that a batch of the stream makes of them."""
 
-    def __init__(self, reader: KafkaReader, row_map: RowMap | None) -> None:
+    def __init__(
+        self, reader: KafkaReader, row_map: RowMap | None, changes: TailChanges | None = None
+    ) -> None:
+        """``changes`` is set if the stream merges the rows into its table."""
         self._reader = reader
         self._map = row_map
+        self._changes = changes
         self._names = list(reader.schema.names)
         has_own = not reader.metadata and _OFFSET.name in self._names
         self._knows_offsets = row_map is None and not has_own
@@ -52,9 +57,12 @@ class TailRows:
         log = None if self._reader.bad_rows is None else BadRowLog()
         batch = self._decoder.decode(messages, log)
         if not self._knows_offsets:
-            return self._mapped(batch)
-        rows = _canonical(batch.select(self._names))
+            return self._marked(self._mapped(batch))
+        rows = self._marked(_canonical(batch.select(self._names)))
         return rows.append_column(OFFSET_COLUMN, batch[_OFFSET.name])
+
+    def _marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows if self._changes is None else self._changes.mark(rows)
 
     def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return mapped_rows(batch, f"kafka://{self._reader.settings.input}", self._map)

@@ -10,12 +10,14 @@ from mrflight.config.job_file import decode_job
 from mrflight.errors import JobFileError
 from mrflight.streams.stream_settings import StreamSettings
 
+INPUT = {"kafka": "localhost:1", "topic": "trips", "format": "json"}
+
 
 def document(**more: dict[str, Any]) -> dict[str, Any]:
     """Return a job file of a live stream, with more keys of its sections."""
     sections: dict[str, dict[str, Any]] = {
         "job": {"name": "trips"},
-        "inputs": {"trips": {"kafka": "localhost:1", "topic": "trips", "format": "json"}},
+        "inputs": {"trips": INPUT},
         "stream": {"live": True},
         "output": {"table": "out", "mode": "append"},
     }
@@ -33,10 +35,16 @@ def test_a_stream_is_live_if_it_says_so(is_live: bool) -> None:
     assert StreamSettings.of(spec).is_live is spec.is_live is is_live
 
 
+def test_changes_have_an_order_without_a_setting() -> None:
+    output = {"mode": "merge", "keys": ["id"]}
+    more = document(inputs={"trips": INPUT | {"envelope": "debezium"}}, output=output)
+    assert StreamSettings.of(decode_job(more)).is_live
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"output": {"mode": "merge", "keys": ["id"]}}, 'output.mode = "append"'),
+        ({"output": {"mode": "merge", "keys": ["id"]}}, "(output.order_by)"),
         ({"output": {"format": "iceberg", "catalog": "sqlite:///c.db"}}, "writes a Delta table"),
         ({"reduce": {"group_by": ["id"], "aggregate": {"n": "count(*)"}}}, "only maps its events"),
         ({"inputs": {"zones": {"path": "zones.csv", "key": ["id"]}}}, "only"),
