@@ -192,9 +192,9 @@ def _replaced(layers: FreshLayers) -> tuple[ReplacedKeys | None, ...]:
     return tuple(layers.replaced) if any(layers.replaced) else ()
 
 
-def _tail_splits(found: FreshVersion, layers: FreshLayers) -> list[TailSplit]:
+def _tail_splits(found: FreshVersion, layers: FreshLayers) -> list[Split]:
     """Return the splits of those tails that have rows to add."""
-    splits: list[TailSplit] = []
+    splits: list[Split] = []
     for number, (tail, layer) in enumerate(zip(found.tails, layers.layers, strict=True)):
         size, has_rows = tail.extent.size_bytes, tail.extent.rows > 0
         if tail.merge is not None:
