@@ -11,7 +11,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.config.identity import Endpoint
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import JobFileError
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import TailRead

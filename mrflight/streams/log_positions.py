@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.sinks import output_url
 from mrflight.sources.kafka.client_settings import ClientSettings, client_settings

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.kafka_input import parse_start_time
-from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError, MrflightError
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition, Topics
 from mrflight.streams.positions import Position, Positions

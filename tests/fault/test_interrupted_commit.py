@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.driver import DriverRun
 from tests.support.faults import await_that
 from tests.support.gated_job import (
