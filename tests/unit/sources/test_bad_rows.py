@@ -227,6 +227,21 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         "a.json, line 1: '[{\"n\":1}]' is not a json object; write one object per line, and no "
         "list",
     ),
+    "null in place of the first object": (
+        'null\n{"n":1}\n',
+        {"types": {"n": "int64"}},
+        "a.json, line 1: 'null' is not a json object; write one object per line, and no list",
+    ),
+    "nothing but null": (
+        b"\xef\xbb\xbf \r\n null",
+        {},
+        "a.json, line 2: ' null' is not a json object; write one object per line, and no list",
+    ),
+    "null in place of a later object": (
+        '{"n":1}\nnull\n',
+        {},
+        "a.json, line 2: 'null' is not a json object; write one object per line, and no list",
+    ),
     "a field named twice": (
         '{"n":1}\n{"n":1,"n":2}\n',
         {},

@@ -75,6 +75,8 @@ json_lines = st.lists(
             '{"n":4}{"n":5}',
             '{"n":1,',
             "[]",
+            "null",
+            " null",
             "x",
             "",
         ]
