@@ -171,15 +171,9 @@ class Logs(Closeable):
             return flight.GeneratorStream(pa.schema([]), iter(()))
         frames = commit.log.read(request.start, stop)
         rows = read_rows(frames, schema, request.start, stop)
-        sent = self._watched(context.peer(), rows)
+        tagged = ((batch, msgspec.json.encode(RowsTag(first))) for first, batch in rows)
+        sent = self._rules.idle.sent(context.peer(), tagged)
         return flight.GeneratorStream(schema, answer_stream(sent))
-
-    def _watched(
-        self, peer: str, rows: Iterator[tuple[int, pa.RecordBatch]]
-    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        with self._rules.idle.watched(peer) as stream:
-            for first, batch in stream.sent(rows):
-                yield batch, msgspec.json.encode(RowsTag(first))
 
     def _state(self, request: LogStateRequest) -> Message:
         commit = self._owned.find(ShuffleKey(request.name, request.token)).commit

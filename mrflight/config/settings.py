@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from mrflight.config.cluster_section import ClusterSection, TlsSection
 from mrflight.config.identity import ANONYMOUS, ClientOptions, ClusterAccess, Identity
 from mrflight.config.locations import is_encrypted, parse_location
 from mrflight.config.memory import MemoryPlan, plan_memory
 from mrflight.config.secret_reference import FILE, check_reference
-from mrflight.config.spec import ClusterSection, JobSpec, TlsSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import temporary_folder

@@ -95,7 +95,7 @@ def read_table(
     TailError if fresh rows cannot be read, and JobFileError for an option that the store does not
     have, or a version of other files.
     """
-    from mrflight.config.spec import InputSpec
+    from mrflight.config.input_spec import InputSpec
     from mrflight.sources.table_rows import read_rows
 
     path, given = os.fspath(table), options or {}

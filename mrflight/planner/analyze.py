@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.config.functions import FunctionRef
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.memory import MemoryPlan
 from mrflight.config.settings import standing_cluster
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.partition_count import EXPECTED_TO_FIT, QueryDivision, divide_query

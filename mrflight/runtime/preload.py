@@ -12,8 +12,9 @@ from glob import iglob
 from itertools import islice
 from pathlib import Path
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.pickled_functions import split_pickled
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.sources.formats import format_of
 from mrflight.sources.packing import ONE_MAP_BYTES, OPEN_BYTES
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 

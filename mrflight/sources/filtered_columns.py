@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from mrflight.config.identity import ClusterAccess
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.tail_merge import TailMerge
 from mrflight.errors import JobFileError
 from mrflight.shuffle.wire.tail_protocol import TailRead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from typing import Literal
 
@@ -15,6 +16,9 @@ from mrflight.sources.text_encoding import TextEncoding, text_encoding
 from mrflight.sources.timestamp_formats import parse_timestamps
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
+
+_BEGINS_WITH_NULL = re.compile(rb"(?:%b)?[ \t\r\n]*n" % BOM_UTF8)
+"""pyarrow (26) ends the process if the first value that it reads is no object, but null."""
 
 OtherFields = Literal["error", "ignore", "infer"]
 
@@ -52,6 +56,8 @@ class JsonDecoder:
         convert, NotOneObjectError, and UnicodeDecodeError.
         """
         chunk = chunk.in_utf8(self._encoding)
+        if _BEGINS_WITH_NULL.match(chunk.buffer):
+            raise NotOneObjectError("a line is null, not an object")
         table = pj.read_json(pa.BufferReader(chunk.buffer), self._read, self._parse)
         # pyarrow accepts objects that span lines, unless a chunk ends within one.
         if not has_lines(chunk, table.num_rows) and _count_objects(chunk) != table.num_rows:

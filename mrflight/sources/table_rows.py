@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from mrflight.compute.sql.input_maps import filter_map
 from mrflight.compute.sql.map import SqlMap
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobError
 from mrflight.sources import open_source
 from mrflight.sources.base import Split, split_runs

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient

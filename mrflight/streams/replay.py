@@ -17,7 +17,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.input_frame import InputFrame
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import CommitError, InputError, JobFileError
 from mrflight.events.recorder import Recorder
 from mrflight.ids import new_job_id

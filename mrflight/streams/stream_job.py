@@ -6,14 +6,15 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.sinks import output_url
 from mrflight.sources.kafka.client_settings import ClientSettings, client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
-from mrflight.sources.log_source import LogInput
 from mrflight.storage import Location, locate
 from mrflight.storage.option_checks import prepare_storage
+from mrflight.streams.open_positions import open_positions
 from mrflight.streams.positions import Positions
 from mrflight.streams.stream_settings import StreamSettings
 
@@ -89,15 +90,7 @@ class StreamJob(msgspec.Struct, frozen=True):
 
     def positions(self) -> Positions:
         """Ask for the partitions; raises InputError, and retryable errors of servers."""
-        name, section = self.settings.input, self.input
-        if section.log is not None:
-            from mrflight.streams.log_positions import LogPositions
-
-            place = LogInput.of(name, self.spec.cluster, self.folder)
-            return LogPositions(name, section, place)
-        from mrflight.streams.topic_positions import TopicPositions
-
-        return TopicPositions(name, section, self.cluster(), self.settings.name)
+        return open_positions(self.spec, self.folder, self.settings, _TIMEOUT_S)
 
     @property
     def shapes_rows(self) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.config.stream_section import StreamSection
 from mrflight.errors import JobFileError
 from mrflight.units import parse_bytes, parse_seconds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources import open_source
 from mrflight.storage import Location
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.config.identity import ClusterAccess, Endpoint
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.stream_batch import StreamBatch
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange

@@ -11,7 +11,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import InputError
 from mrflight.frontend import cli
 from mrflight.sinks import open_sink

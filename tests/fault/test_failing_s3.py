@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from mrflight.errors import CommitError, InputError, JobFailedError
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage import Location, locate, s3

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources.kafka.formats.avro_schema import avro_columns, parse_avro_schema
 from mrflight.sources.kafka.formats.message_format import DecodedRows
