@@ -51,6 +51,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*map(values_of, arguments))
     if origin is list:
         return st.lists(values_of(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(*map(values_of, arguments), max_size=3)
     if origin is tuple:
         return st.tuples(*map(values_of, arguments))
     if isinstance(hint, type) and issubclass(hint, Message):
