@@ -16,7 +16,8 @@ from mrflight.system.standard_streams import print_answer
 from mrflight.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport
+    from mrflight.sinks.commit.maintenance_report import MaintenanceReport
+    from mrflight.sinks.delta.maintenance import MaintenanceOptions
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -113,6 +113,24 @@ def recorded_offsets(metadata: TableMetadata, stream: str, url: str) -> Offsets:
     return offsets
 
 
+def is_job_snapshot(snapshot: Snapshot) -> bool:
+    """Return whether mrflight has committed a snapshot."""
+    return JOB in _summary(snapshot)
+
+
+def recorded_summaries(metadata: TableMetadata) -> dict[str, str]:
+    """Return the offsets of all streams as the history has them, by their keys.
+
+    A snapshot that changes no rows repeats them, so that they are still there when the snapshots
+    of the streams have expired.
+    """
+    found: dict[str, str] = {}
+    for snapshot in history(metadata):
+        summary = _summary(snapshot)
+        found = {**{key: summary[key] for key in summary if key.startswith(STREAM)}, **found}
+    return found
+
+
 def check_recorded(recorded: Mapping[str, int], offsets: StreamOffsets) -> bool:
     """Return whether the recorded offsets are those before a commit of ``offsets``."""
     return all(
