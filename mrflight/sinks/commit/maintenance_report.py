@@ -23,7 +23,8 @@ class VacuumReport(msgspec.Struct, frozen=True):
     """The files that were deleted, or would be in a dry run."""
 
     files: int
-    size_bytes: int
+    size_bytes: int | None
+    """None if it is not known."""
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,8 +60,8 @@ class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
         if (gone := self.vacuum) is not None:
             done = IDLE
             if gone.files:
-                count, size = format_count(gone.files, "file"), format_bytes(gone.size_bytes)
-                done = f"{count}, {size}, {would}deleted"
+                size = "" if gone.size_bytes is None else f", {format_bytes(gone.size_bytes)}"
+                done = f"{format_count(gone.files, 'file')}{size}, {would}deleted"
             lines.append(f"vacuum      {done}")
         if self.checkpoint is not None:
             lines.append(f"checkpoint  of version {self.checkpoint} {would}written")

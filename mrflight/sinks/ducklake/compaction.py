@@ -72,6 +72,15 @@ def small_files(session: LakeSession, table: LakeTable, smaller_than: int) -> Sm
     return SmallFiles(sum(c for c, _ in counts), sum(s for _, s in counts), len(counts))
 
 
+def data_files(session: LakeSession, table: LakeTable) -> dict[int, int]:
+    """Return the sizes of the data files of a snapshot, by their ids in the catalog."""
+    rows = session.rows(
+        f"SELECT data_file_id, file_size_bytes FROM {session.meta('ducklake_data_file')} f "
+        f"WHERE table_id = {table.id} AND {is_valid('f', table.snapshot)}"
+    )
+    return {int(number): int(size_bytes) for number, size_bytes in rows}
+
+
 def compact(lake: Lake, url: str, work: LakeCompaction, min_files: int = 0) -> Merged | None:
     """Write rows of the catalog to a file, and merge small files; None if there is no table.
 
