@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from mrflight.config.spec import InputSpec
+from mrflight.frontend import cli
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.ducklake.compaction import LakeCompaction, Merged, compact
@@ -19,7 +23,6 @@ from mrflight.storage.ducklake.table import parse_table_name
 from tests.support.commits import commit_and_cleanup
 from tests.support.ducklakes import DuckLake
 from tests.support.outputs import SCHEMA, written
-from tests.support.threads import run_threads
 
 P0 = "cluster/topic/0"
 WHOLE = 128 << 20
@@ -152,19 +155,48 @@ def test_compactions_beside_writers_fail_neither(ducklake: DuckLake) -> None:
     name = f"lake.{ducklake.table}"
 
     def ours() -> None:
-        for at in range(2, 6):
+        for at in range(2, 5):
             append(ducklake, 1, first=at)
 
     def foreign() -> None:
-        for at in range(4):
+        for at in range(3):
             ducklake.query(f"INSERT INTO {name} VALUES ({1000 + at}, 'foreign')")
 
     def compacted() -> None:
-        for _ in range(4):
+        for _ in range(3):
             ducklake.open(job_id="c").compact_small_files(2)
 
     jobs = [ours, compacted] + ([] if ducklake.catalog.startswith("duckdb:") else [foreign])
-    run_threads(jobs)
-    rows = [(n, "ab"[n % 2]) for n in range(12)]
-    rows += [(1000 + at, "foreign") for at in range(4)] if foreign in jobs else []
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        for running in [pool.submit(job) for job in jobs]:
+            running.result()
+    rows = [(n, "ab"[n % 2]) for n in range(10)]
+    rows += [(1000 + at, "foreign") for at in range(3)] if foreign in jobs else []
     assert ducklake.read() == rows
+
+
+def test_the_command_maintains_a_table(
+    own_ducklake: DuckLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = own_ducklake
+    rows = append(lake, 3)
+    monkeypatch.chdir(lake.base)
+
+    def maintain(*options: str) -> tuple[int, str, str]:
+        command = ["maintain", lake.table, "--catalog", f"ducklake:{lake.catalog}", *options]
+        return cli.main(command), *capsys.readouterr()
+
+    code, out, err = maintain("--dry-run")
+    assert (code, err) == (0, "")
+    assert re.match(r"compact     3 files, .* would be written as 1\nexpire      nothing", out)
+    assert files(lake) == 3
+    code, out, _ = maintain("--json")
+    report = json.loads(out)
+    assert (report["compaction"]["files"], report["compaction"]["into_files"]) == (3, 1)
+    assert (report["version"], report["expired"], report["vacuum"]["files"]) == (4, 0, 0)
+    assert maintain("--retain", "1 h")[0] == 2
+    code, out, _ = maintain("--retain", "0 s", "--force")
+    assert "expire      4 snapshots removed\nvacuum      3 files, deleted\n" in out
+    assert (lake.read(), files(lake), lake.parts()) == (rows, 1, [])
+    assert cli.main(["maintain", "sales.none", "--catalog", f"ducklake:{lake.catalog}"]) == 2
+    assert "there is no table sales.none in " in capsys.readouterr().err

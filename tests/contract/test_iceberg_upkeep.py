@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,7 @@ from pyiceberg.transforms import TruncateTransform
 
 from mrflight.config.spec import OutputSection
 from mrflight.errors import CommitError
+from mrflight.frontend import cli
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.iceberg.compaction import compact_bins, plan_compaction
@@ -245,3 +248,32 @@ def test_snapshots_are_kept_as_the_table_says(sqlite_lake: Lake) -> None:
     assert expire(table, Expiry(now_ms + 6 * days)).snapshots == 1
     assert expire(table, Expiry(now_ms + 6 * days)).snapshots == 0
     assert len(lake.load().snapshots()) == 2
+
+
+def test_the_command_maintains_a_table(
+    sqlite_lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 3)
+    monkeypatch.chdir(lake.base)
+
+    def maintain(*options: str) -> tuple[int, str, str]:
+        command = ["maintain", lake.table, "--catalog", lake.catalog, *options]
+        return cli.main(command), *capsys.readouterr()
+
+    code, out, err = maintain("--dry-run")
+    assert (code, err) == (0, "")
+    assert re.match(r"compact     3 files, .* would be written as 1\nexpire      nothing", out)
+    check(lake, rows, 3)
+    report = json.loads(maintain("--json")[1])
+    assert (report["compaction"]["files"], report["compaction"]["into_files"]) == (3, 1)
+    assert report["version"] == lake.load().metadata.current_snapshot_id
+    assert (report["expired"], report["vacuum"]["files"]) == (0, 0)
+    code, _, err = maintain("--retain", "1 h")
+    assert (code, "keeps snapshots for longer than that" in err) == (2, True)
+    out = maintain("--retain", "0 s", "--force")[1]
+    assert re.search(r"expire      3 snapshots removed\nvacuum      3 files, .* deleted\n", out)
+    check(lake, rows, 1)
+    assert lake.files() == lake.named_files()
+    assert cli.main(["maintain", "no.table", "--catalog", lake.catalog]) == 2
+    assert "there is no table no.table in " in capsys.readouterr().err
