@@ -33,6 +33,7 @@ from tests.support.ingest_job import (
 )
 from tests.support.job_sections import toml_section
 from tests.support.lakes import Lake
+from tests.support.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
 from tests.support.running_command import running_command
 
 FIRST, EVENTS = 100, 1200
@@ -96,8 +97,10 @@ def lines(section: dict[str, Any]) -> str:
     return "\n".join(toml_section("output", section).splitlines()[1:])
 
 
-def write_job(stream: Stream, target: Target, section: str = "max_rows = 200") -> Path:
-    path = stream.write_job(output=target.output, stream=section, rest=target.rest)
+def write_job(
+    stream: Stream, target: Target, section: str = "max_rows = 200", input: str = ""
+) -> Path:
+    path = stream.write_job(input, section, target.output, target.rest)
     path.write_text(path.read_text().replace('table = "out/events"\n', ""))
     return path
 
@@ -233,3 +236,21 @@ def test_a_foreign_writer_beside_the_upkeep_fails_neither(
     target.delete()
     assert sorted(target.rows()) == ours
     check_proved(job, count)
+
+
+@pytest.mark.parametrize("target", ["iceberg, sqlite", "ducklake, sqlite"], indirect=True)
+def test_dead_letters_are_replayed_into_a_table_in_a_catalog_once(
+    kafka: Kafka, target: Target, tmp_path: Path
+) -> None:
+    stream = Stream(kafka, kafka.topic(2), tmp_path)
+
+    def write(stream_section: str, input: str = "") -> Path:
+        return write_job(stream, target, stream_section, input)
+
+    job = ingest_with_rejects(stream, lambda stream, input="": write(stream, input))
+    die_in_replay(job, "remove_rows")
+    found = replay(job)
+    assert (found["replayed"], found["left"]) == (0, 2), "the one that died had committed them"
+    assert sorted(each[1] for each in target.rows()) == list(range(20))
+    check_proved(write(REJECTS), 20)
+    assert ingest(job).result["rows_in"] == 0, "the stream itself is where it was"
