@@ -17,6 +17,7 @@ from mrflight.storage.option_checks import prepare_storage
 from mrflight.streams.open_positions import open_positions
 from mrflight.streams.positions import Positions
 from mrflight.streams.stream_settings import StreamSettings
+from mrflight.streams.stream_table import StreamTable
 
 _TIMEOUT_S = 15.0
 """How long a command waits for brokers: a person waits for it."""
@@ -41,23 +42,20 @@ class StreamJob(msgspec.Struct, frozen=True):
         """The URL of the table that the events are committed to."""
         return output_url(self.spec.output, self.folder, self.spec.storage)
 
-    @property
-    def is_delta(self) -> bool:
-        """True if the table is a Delta table, whose log can be looked at."""
-        return self.spec.output.format == "delta"
+    def open_table(self) -> StreamTable | None:
+        """Open the table that the events are committed to; None if there is none.
 
-    @property
-    def table(self) -> Location:
-        """The Delta table that the events are committed to."""
-        return locate(self.spec.output.table, self.folder, self.spec.storage)
+        Raises OutputError and CommitError if it cannot be read.
+        """
+        output, storage = self.spec.output, self.spec.storage
+        if output.format == "delta":
+            from mrflight.streams.delta_stream_table import DeltaStreamTable
 
-    def check_is_delta(self) -> None:
-        """Raise JobFileError for a table of another format, whose log cannot be looked at yet."""
-        if not self.is_delta:
-            raise JobFileError(
-                f"output.format: {self.spec.output.format} tables cannot be looked into by this "
-                "command yet; it reads the log of Delta tables"
-            )
+            return DeltaStreamTable.open(locate(output.table, self.folder, storage))
+        from mrflight.streams.catalog_stream_tables import IcebergStreamTable, LakeStreamTable
+
+        kind = IcebergStreamTable if output.format == "iceberg" else LakeStreamTable
+        return kind.open(output, self.folder, storage)
 
     def check_is_topic(self) -> None:
         """Raise JobFileError for an event log, which has no events to decode."""

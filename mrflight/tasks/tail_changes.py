@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from mrflight.compute import arrow_compute as pc
 from mrflight.compute.sql.predicate import Predicate
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.config.tail_merge import TailMerge
 from mrflight.errors import ColumnNotFoundError
 from mrflight.shuffle.wire.tail_protocol import DELETED_COLUMN

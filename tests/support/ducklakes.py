@@ -38,6 +38,7 @@ READER = """
 import glob, importlib.util, json, os, sys, duckdb
 
 connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+connection.execute("SET enable_progress_bar = false")
 for name in ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs"):
     folder = os.path.dirname(importlib.util.find_spec(f"duckdb_extension_{name}").origin)
     (file,) = glob.glob(f"{folder}/extensions/v{duckdb.__version__}/*")

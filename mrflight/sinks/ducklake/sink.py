@@ -40,6 +40,9 @@ from mrflight.storage.ducklake.table import (
 )
 from mrflight.storage.option_names import NAME_NODES, scheme_of
 
+SMALL_BYTES = 32 << 20
+"""Beside a stream, files from this size on are left alone."""
+
 
 class _Found(NamedTuple):
     """What a job finds when it begins."""
@@ -123,6 +126,24 @@ class DuckLakeSink(Sink):
             if error.is_missing:
                 return {}
             raise CommitError(f"{self._output.url}: offsets cannot be read: {error}") from error
+
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.ducklake.compaction import LakeCompaction, compact
+
+        try:
+            work = LakeCompaction(self._output.name, SMALL_BYTES)
+            done = compact(self._lake, self._output.url, work, min_files)
+        finally:
+            self._close()
+        return 0 if done is None else done.files
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.ducklake.expiry import LakeExpiry, expire
+
+        try:
+            expire(self._lake, LakeExpiry())
+        finally:
+            self._close()
 
     def following(self, job_id: str) -> DuckLakeSink:
         """Return the sink of a stream's next batch, which uses the same process of the catalog."""

@@ -95,6 +95,16 @@ class IcebergSink(Sink):
         handle = self._output.table.load()
         return {} if handle is None else recorded_offsets(handle.metadata, stream, self._output.url)
 
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.iceberg.upkeep import compact_small_files
+
+        return compact_small_files(self._output.table, min_files)
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.iceberg.upkeep import remove_old_files
+
+        remove_old_files(self._output.table)
+
     def commit(self, commit: Commit) -> int:
         if commit.parts:
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.config.tail_merge import TailMerge
 from mrflight.errors import ColumnNotFoundError
 from mrflight.shuffle.wire.tail_protocol import DELETED_COLUMN
