@@ -1,28 +1,36 @@
 """Messages that are Avro records: bare ones of one schema, or with the number of theirs.
 
-They are decoded one by one by fastavro, which makes Python objects of them.
+The kernel decodes them to columns. fastavro, which makes Python objects of each, decodes what the
+kernel does not: it alone says that a message is no record, and why.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
+from mrflight.sources.kafka.formats.avro_decoder import record_decoder
+from mrflight.sources.kafka.formats.avro_parsed import parsed_schema
 from mrflight.sources.kafka.formats.avro_schema import avro_columns, parse_avro_schema
 from mrflight.sources.kafka.formats.message_format import DecodedRows
 from mrflight.sources.kafka.formats.schema_registry import fetch_schema
-from mrflight.sources.kafka.messages import Messages
+from mrflight.sources.kafka.messages import Messages, value_bytes
 
 _MAGIC, _FRAME_BYTES = 0, 5
 """What a message of the registry begins with: a zero, and the number of its schema."""
+
+_STREAM = re.compile(r" from <_io\.BytesIO [^>]*>")
+"""What fastavro says of where it read, which is nothing that a user knows."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,47 @@ class AvroFormat:
         return False
 
     def decode(self, values: pa.BinaryArray) -> DecodedRows:
-        rows = [self.record(value) for value in values.to_pylist()]
-        if not rows:
+        if not len(values):
             return DecodedRows(empty_batch(self.schema))
+        found = [part for group in self._by_schema(values) for part in self._parts(values, group)]
+        if len(found) == 1:
+            return DecodedRows(found[0].batch)
+        order = np.argsort(np.concatenate([each.places for each in found]))
+        joined = pa.Table.from_batches([each.batch for each in found]).take(order).combine_chunks()
+        return DecodedRows(joined.to_batches()[0])
+
+    def _by_schema(self, values: pa.BinaryArray) -> list[_Group]:
+        """Return the values of each schema; raises ValueError if one cannot be fetched."""
+        if self.writer is not None:
+            return [_Group(self.writer, 0, np.arange(len(values)))]
+        numbers = schema_numbers(values)
+        return [
+            _Group(None if number < 0 else self._fetched(int(number)), _FRAME_BYTES, places)
+            for number in np.unique(numbers)
+            for places in (np.flatnonzero(numbers == number),)
+        ]
+
+    def _parts(self, values: pa.BinaryArray, group: _Group) -> Iterator[_Part]:
+        """Yield the rows of values of one schema; raises ValueError if one is bad."""
+        mine = values if len(group.places) == len(values) else values.take(pa.array(group.places))
+        decoder = None if group.writer is None else record_decoder(group.writer, self.schema)
+        if decoder is None:
+            yield _Part(self._decode_records(mine), group.places)
+            return
+        read = decoder.decode(mine, group.skipped)
+        if not len(read.others):
+            yield _Part(read.batch, group.places)
+            return
+        yield _Part(
+            self._decode_records(mine.take(pa.array(read.others))), group.places[read.others]
+        )
+        yield _Part(read.batch, np.delete(group.places, read.others))
+
+    def _decode_records(self, values: pa.BinaryArray) -> pa.RecordBatch:
+        """Return the rows of values by way of Python objects; raises ValueError if one is bad."""
+        rows = [self.record(value) for value in values.to_pylist()]
         try:
-            return DecodedRows(pa.RecordBatch.from_pylist(rows, self.schema))
+            return pa.RecordBatch.from_pylist(rows, self.schema)
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise ValueError(str(error)) from error
 
@@ -56,20 +100,52 @@ class AvroFormat:
         from fastavro import schemaless_reader
 
         if self.writer is not None:
-            schema, stream = _parsed(self.writer), io.BytesIO(value)
+            schema, stream = parsed_schema(self.writer), io.BytesIO(value)
         else:
-            assert self.registry is not None, self.input_name
-            text = fetch_schema(self.registry, schema_number(value), f"inputs.{self.input_name}")
-            schema, stream = _parsed(text), io.BytesIO(value)
+            schema = parsed_schema(self._fetched(schema_number(value)))
+            stream = io.BytesIO(value)
             stream.seek(_FRAME_BYTES)
         try:
             record = schemaless_reader(stream, schema)
         except Exception as error:  # of many kinds, for any bytes
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+            reason = _STREAM.sub("", str(error))
+            raise ValueError(f"{type(error).__name__}: {reason}") from error
         if not isinstance(record, dict) or stream.tell() != len(value):
             left = len(value) - stream.tell()
             raise ValueError(f"{left:,} bytes are left after the record")
         return record
+
+    def _fetched(self, number: int) -> str:
+        assert self.registry is not None, self.input_name
+        return fetch_schema(self.registry, number, f"inputs.{self.input_name}")
+
+
+class _Group(NamedTuple):
+    """The places of the values whose writer had a schema, which begins after some bytes."""
+
+    writer: str | None
+    """None for values that begin with the number of none."""
+    skipped: int
+    places: npt.NDArray[np.int64]
+
+
+class _Part(NamedTuple):
+    """The rows of the values at some places."""
+
+    batch: pa.RecordBatch
+    places: npt.NDArray[np.int64]
+
+
+def schema_numbers(values: pa.BinaryArray) -> npt.NDArray[np.int64]:
+    """Return the number of the schema that each value begins with, and -1 for others."""
+    data, offsets = value_bytes(values)
+    found, starts = np.frombuffer(data, np.uint8), offsets[:-1]
+    is_framed = np.diff(offsets) >= _FRAME_BYTES
+    is_framed[is_framed] = found[starts[is_framed]] == _MAGIC
+    numbers = np.full(len(values), -1, np.int64)
+    digits = starts[is_framed, np.newaxis] + np.arange(1, _FRAME_BYTES)
+    numbers[is_framed] = found[digits].view(">u4")[:, 0]
+    return numbers
 
 
 def schema_number(value: bytes) -> int:
@@ -136,16 +212,3 @@ def newest_schemas(name: str, spec: InputSpec, sample: Sequence[Messages]) -> It
             f"inputs.{name}: there is no message yet with the number of a schema in the registry; "
             f"start once there is one, or set inputs.{name}.schema to a file"
         )
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> Mapping[str, Any]:
-    """Return a schema as fastavro takes it; raises ValueError for one that it cannot read."""
-    import json
-
-    from fastavro import parse_schema
-
-    try:
-        return parse_schema(json.loads(text))  # type: ignore[no-any-return,unused-ignore]
-    except Exception as error:  # of many kinds, for any text
-        raise ValueError(f"its schema cannot be read: {error}") from error
