@@ -39,7 +39,7 @@ impl BitBuffer {
             return;
         }
         self.bytes.truncate(count.div_ceil(8));
-        if let Some(last) = self.bytes.last_mut().filter(|_| count % 8 > 0) {
+        if let Some(last) = self.bytes.last_mut().filter(|_| !count.is_multiple_of(8)) {
             *last &= (1 << (count % 8)) - 1;
         }
         self.count = count;

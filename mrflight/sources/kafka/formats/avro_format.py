@@ -19,15 +19,18 @@ import pyarrow as pa
 from mrflight.compute.schemas import empty_batch
 from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
-from mrflight.sources.kafka.formats.avro_decoder import record_decoder
+from mrflight.sources.kafka.formats.avro_decoder import RecordDecoder, record_decoder
 from mrflight.sources.kafka.formats.avro_parsed import parsed_schema
 from mrflight.sources.kafka.formats.avro_schema import avro_columns, parse_avro_schema
-from mrflight.sources.kafka.formats.message_format import DecodedRows
+from mrflight.sources.kafka.formats.message_format import BadValuesError, DecodedRows
 from mrflight.sources.kafka.formats.schema_registry import fetch_schema
 from mrflight.sources.kafka.messages import Messages, value_bytes
+from mrflight.sources.kafka.rejected_message import find_rejected
 
 _MAGIC, _FRAME_BYTES = 0, 5
 """What a message of the registry begins with: a zero, and the number of its schema."""
+
+_NO_SCHEMA = -1
 
 _STREAM = re.compile(r" from <_io\.BytesIO [^>]*>")
 """What fastavro says of where it read, which is nothing that a user knows."""
@@ -50,39 +53,66 @@ class AvroFormat:
     def decode(self, values: pa.BinaryArray) -> DecodedRows:
         if not len(values):
             return DecodedRows(empty_batch(self.schema))
-        found = [part for group in self._by_schema(values) for part in self._parts(values, group)]
+        found: list[_Part] = []
+        reasons: dict[int, str] = {}
+        for group in self._by_schema(values):
+            try:
+                found += self._parts(values, group)
+            except BadValuesError as error:
+                reasons |= {int(group.places[at]): why for at, why in error.reasons.items()}
+        if reasons:
+            raise BadValuesError(dict(sorted(reasons.items())))
         if len(found) == 1:
             return DecodedRows(found[0].batch)
         order = np.argsort(np.concatenate([each.places for each in found]))
         joined = pa.Table.from_batches([each.batch for each in found]).take(order).combine_chunks()
         return DecodedRows(joined.to_batches()[0])
 
-    def _by_schema(self, values: pa.BinaryArray) -> list[_Group]:
-        """Return the values of each schema; raises ValueError if one cannot be fetched."""
+    def _by_schema(self, values: pa.BinaryArray) -> Iterator[_Group]:
+        """Yield the places of the values of each schema."""
         if self.writer is not None:
-            return [_Group(self.writer, 0, np.arange(len(values)))]
+            yield _Group(None, np.arange(len(values)))
+            return
         numbers = schema_numbers(values)
-        return [
-            _Group(None if number < 0 else self._fetched(int(number)), _FRAME_BYTES, places)
-            for number in np.unique(numbers)
-            for places in (np.flatnonzero(numbers == number),)
-        ]
+        for number in np.unique(numbers):
+            yield _Group(int(number), np.flatnonzero(numbers == number))
 
     def _parts(self, values: pa.BinaryArray, group: _Group) -> Iterator[_Part]:
-        """Yield the rows of values of one schema; raises ValueError if one is bad."""
-        mine = values if len(group.places) == len(values) else values.take(pa.array(group.places))
-        decoder = None if group.writer is None else record_decoder(group.writer, self.schema)
+        """Yield the rows of values of one schema; raises BadValuesError."""
+        places = group.places
+        mine = values if len(places) == len(values) else values.take(pa.array(places))
+        try:
+            decoder = self._decoder(group.number)
+        except ValueError as error:
+            raise BadValuesError(dict.fromkeys(range(len(mine)), str(error))) from error
         if decoder is None:
-            yield _Part(self._decode_records(mine), group.places)
+            yield _Part(self._checked_records(mine, np.arange(len(mine))), places)
             return
-        read = decoder.decode(mine, group.skipped)
-        if not len(read.others):
-            yield _Part(read.batch, group.places)
-            return
-        yield _Part(
-            self._decode_records(mine.take(pa.array(read.others))), group.places[read.others]
-        )
-        yield _Part(read.batch, np.delete(group.places, read.others))
+        read = decoder.decode(mine, 0 if group.number is None else _FRAME_BYTES)
+        if len(read.others):
+            yield _Part(self._checked_records(mine, read.others), places[read.others])
+        yield _Part(read.batch, np.delete(places, read.others))
+
+    def _decoder(self, number: int | None) -> RecordDecoder | None:
+        """Return what decodes records of a schema in the kernel; raises ValueError."""
+        if number == _NO_SCHEMA:
+            return None
+        writer = self.writer if number is None else self._fetched(number)
+        assert writer is not None, self.input_name
+        return record_decoder(writer, self.schema)
+
+    def _checked_records(
+        self, values: pa.BinaryArray, places: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """Return the rows of the values at some places; raises ValueError."""
+        some = values.take(pa.array(places))
+        try:
+            return self._decode_records(some)
+        except ValueError as error:
+            bad = find_rejected(some, self._decode_records)
+            if not bad:  # records of which each can be read contradict each other
+                raise
+            raise BadValuesError({int(places[at]): why for at, why in bad.items()}) from error
 
     def _decode_records(self, values: pa.BinaryArray) -> pa.RecordBatch:
         """Return the rows of values by way of Python objects; raises ValueError if one is bad."""
@@ -121,11 +151,10 @@ class AvroFormat:
 
 
 class _Group(NamedTuple):
-    """The places of the values whose writer had a schema, which begins after some bytes."""
+    """The places of the values of one schema."""
 
-    writer: str | None
-    """None for values that begin with the number of none."""
-    skipped: int
+    number: int | None
+    """None if all values have the same one."""
     places: npt.NDArray[np.int64]
 
 
@@ -137,12 +166,12 @@ class _Part(NamedTuple):
 
 
 def schema_numbers(values: pa.BinaryArray) -> npt.NDArray[np.int64]:
-    """Return the number of the schema that each value begins with, and -1 for others."""
+    """Return the number of the schema that each value begins with; -1 for others."""
     data, offsets = value_bytes(values)
     found, starts = np.frombuffer(data, np.uint8), offsets[:-1]
     is_framed = np.diff(offsets) >= _FRAME_BYTES
     is_framed[is_framed] = found[starts[is_framed]] == _MAGIC
-    numbers = np.full(len(values), -1, np.int64)
+    numbers = np.full(len(values), _NO_SCHEMA, np.int64)
     digits = starts[is_framed, np.newaxis] + np.arange(1, _FRAME_BYTES)
     numbers[is_framed] = found[digits].view(">u4")[:, 0]
     return numbers
