@@ -31,6 +31,7 @@ class TestSmallExperiments:
         ("module", "options", "files"),
         [
             ("kernel", ["--rows", 5000, "--batch-rows", 1500, "--rounds", 1], ["kernel.json"]),
+            ("decoding", ["--events", 1000, "--rounds", 1], ["decoding.json", "decoding.md"]),
             (
                 "shuffle_rate",
                 ["--rows", 50_000, "--rounds", 1, "--partitions", "3"],
