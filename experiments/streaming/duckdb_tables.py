@@ -122,9 +122,7 @@ class DuckDBIceberg(DuckDBTable):
     """A table of an Iceberg REST catalog; PyIceberg has created it."""
 
     def __init__(self, spec: RunSpec) -> None:
-        connection = connect(
-            [duckdb_python(), ducklake_python()], ["httpfs", "avro", "iceberg"]
-        )
+        connection = connect([duckdb_python(), ducklake_python()], ["httpfs", "avro", "iceberg"])
         connection.execute(
             f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{spec.place.rest}', "
             "AUTHORIZATION_TYPE 'none')"

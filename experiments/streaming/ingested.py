@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -114,9 +115,7 @@ def written(spec: RunSpec, total: int, commits: Sequence[float]) -> Written:
     times = sorted(commits)[WARM_WRITES - 1 :]
     if len(times) < 2:
         raise RuntimeError(f"{SYSTEMS[spec.system].title} made {len(commits)} commits only")
-    steps = [
-        (before - times[0], after - before) for before, after in zip(times, times[1:], strict=False)
-    ]
+    steps = [(before - times[0], after - before) for before, after in itertools.pairwise(times)]
     return Written(times[0], times[-1], total - WARM_WRITES * spec.batch, total, steps)
 
 
@@ -124,5 +123,3 @@ def _ended(process: subprocess.Popen[str]) -> None:
     _, said = process.communicate(timeout=TIMEOUT_S)
     if process.returncode:
         raise RuntimeError(f"the stream ended with {process.returncode}: {said}")
-
-

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-KEPT_POINTS = 200
+KEPT_POINTS = 100
 """So many of the write times of a run are kept for the scatter plots."""
 
 

@@ -8,6 +8,7 @@ It prints one JSON object: `Written`, or how many rows and different trips the t
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -111,9 +112,7 @@ def write(spec: RunSpec, table: Writer, events: Events) -> Written:
     table.finish()
     ended, reads = time.time(), spread(events.reads_s)
     flush_s, merge_s = _timed(table.flush), _timed(table.merge)
-    return Written(
-        began, ended, events.taken - warm, events.taken, writes, reads, flush_s, merge_s
-    )
+    return Written(began, ended, events.taken - warm, events.taken, writes, reads, flush_s, merge_s)
 
 
 def _timed(step: object) -> float | None:
@@ -134,7 +133,10 @@ def main(what: str, path: str) -> None:
     else:
         with closing(open_table(spec, is_new=True)) as table, closing(Events(spec)) as events:
             found = write(spec, table, events)
-    print(msgspec.json.encode(found).decode())
+    print(msgspec.json.encode(found).decode(), flush=True)
+    # A native thread of a library may end the interpreter with SIGABRT while it shuts down: once
+    # seen after deltalake had read a table through pyarrow.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -45,14 +45,14 @@ SYSTEMS = {
             "iceberg-pyiceberg",
             "Iceberg (PyIceberg)",
             "iceberg",
-            "a Parquet file and the metadata are written, not synced, and the catalog has committed",
+            "a Parquet file and metadata are written, not synced, and the catalog has committed",
             "Iceberg (PyIceberg)",
         ),
         System(
             "iceberg-duckdb",
             "Iceberg (DuckDB)",
             "iceberg",
-            "the same",
+            "as with PyIceberg",
             "Iceberg (DuckDB)",
             (DISK,),
         ),
@@ -72,7 +72,7 @@ SYSTEMS = {
             "mrflight-appender",
             "mrflight, log, 64 in flight",
             "log",
-            "the same; the next 63 writes are begun meanwhile",
+            "as with the log; up to 63 later writes are begun meanwhile",
         ),
         System(
             "mrflight-delta",
@@ -81,8 +81,10 @@ SYSTEMS = {
             "the table has a commit with the rows and the offsets; the files are not synced",
             is_stream=True,
         ),
-        System("mrflight-iceberg", "mrflight, Iceberg", "iceberg", "the same", is_stream=True),
-        System("mrflight-ducklake", "mrflight, DuckLake", "ducklake", "the same", is_stream=True),
+        System("mrflight-iceberg", "mrflight, Iceberg", "iceberg", "as with Delta", is_stream=True),
+        System(
+            "mrflight-ducklake", "mrflight, DuckLake", "ducklake", "as with Delta", is_stream=True
+        ),
     )
 }
 
