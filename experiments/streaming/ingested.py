@@ -112,11 +112,14 @@ def written(spec: RunSpec, total: int, commits: Sequence[float]) -> Written:
 
     A write is what lies between two commits: the next batch is written while one is committed.
     """
-    times = sorted(commits)[WARM_WRITES - 1 :]
-    if len(times) < 2:
-        raise RuntimeError(f"{SYSTEMS[spec.system].title} made {len(commits)} commits only")
+    if len(commits) < 2:
+        raise RuntimeError(
+            f"{SYSTEMS[spec.system].title} made {len(commits)} commits only; give more --seconds"
+        )
+    warm = min(WARM_WRITES, len(commits) - 1)
+    times = sorted(commits)[warm - 1 :]
     steps = [(before - times[0], after - before) for before, after in itertools.pairwise(times)]
-    return Written(times[0], times[-1], total - WARM_WRITES * spec.batch, total, steps)
+    return Written(times[0], times[-1], total - warm * spec.batch, total, steps)
 
 
 def _ended(process: subprocess.Popen[str]) -> None:
