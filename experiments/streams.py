@@ -33,26 +33,40 @@ from experiments.streaming.outcome import Outcome
 from experiments.streaming.results import Results
 from experiments.streaming.servers import running_servers
 from experiments.streaming.systems import DISK, S3, chosen
+from mrflight.units import format_count
 from tests.services.kafka import running_kafka
 
 BROKER = ("-Xmx1g", "-XX:+UseG1GC")
 
 
-def measure(options: argparse.Namespace) -> tuple[list[Outcome], float]:
-    """Run everything; return the outcomes, and the mean bytes of a message."""
+def measure(options: argparse.Namespace) -> None:
+    """Run everything. The report is written after each round, so that a stop keeps those before."""
     systems = chosen(options.systems, options.storage)
     batches = [int(batch) for batch in options.batches.split(",")]
-    outcomes = []
+    outcomes: list[Outcome] = []
     with (
         running_kafka(java_options=BROKER) as kafka,
         running_servers(systems, options.storage) as servers,
     ):
         topic, sent = trips.fill(kafka, options.events)
         bench = runs.Bench(servers, kafka.brokers, topic, options.events, options.seconds)
-        for outcome in runs.rounds(bench, systems, batches, options.rounds):
-            outcomes.append(outcome)
-            print(_line(outcome), file=sys.stderr, flush=True)
-    return outcomes, sent / options.events
+        for number in range(options.rounds):
+            for outcome in runs.one_round(bench, systems, batches, number):
+                outcomes.append(outcome)
+                print(_line(outcome), file=sys.stderr, flush=True)
+            write(options, Results(systems, outcomes), sent / options.events)
+
+
+def write(options: argparse.Namespace, found: Results, message_bytes: float) -> None:
+    """Write the figures of the rounds until now, the page, and the drawings."""
+    names = ("seconds", "events", "batches", "storage")
+    kept = {
+        **{name: getattr(options, name) for name in names},
+        "message_bytes": message_bytes,
+        "outcomes": found.outcomes,
+    }
+    report.write(options.out, "streams", kept, page(options, found, message_bytes))
+    figures.draw(found, options.out)
 
 
 def page(options: argparse.Namespace, found: Results, message_bytes: float) -> str:
@@ -62,8 +76,9 @@ def page(options: argparse.Namespace, found: Results, message_bytes: float) -> s
     lines = [
         "# Writing a stream to lakehouse tables",
         f"{datetime.now(UTC):%Y-%m-%d}, {about['cores']} cores ({about['processor']}), "
-        f"{memory:.0f} GiB; tables on {options.storage}. Each system has {options.rounds} runs of "
-        f"at most {options.seconds:g} s and {options.events:,} events, which have "
+        f"{memory:.0f} GiB; tables on {options.storage}. Each system has "
+        f"{format_count(1 + max(run.round for run in found.outcomes), 'run')} of at most "
+        f"{options.seconds:g} s and {options.events:,} events, which have "
         f"{len(trips.SCHEMA)} columns and {message_bytes:,.0f} bytes in Kafka. The first run is "
         "cold; of the others, the tables have the one with the middle median. What a system has "
         "used itself (own) is that of its program, all that this starts, and its servers but "
@@ -96,17 +111,7 @@ def _parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     options = _parsed()
     WORK.mkdir(parents=True, exist_ok=True)
-    outcomes, message_bytes = measure(options)
-    found = Results(chosen(options.systems, options.storage), outcomes)
-    names = ("seconds", "events", "rounds", "batches", "storage")
-    settings = {name: getattr(options, name) for name in names}
-    report.write(
-        options.out,
-        "streams",
-        {**settings, "message_bytes": message_bytes, "outcomes": outcomes},
-        page(options, found, message_bytes),
-    )
-    figures.draw(found, options.out)
+    measure(options)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def connect(pythons: Sequence[Path], extensions: Sequence[str]) -> Any:
         sys.path.insert(0, str(packages))
     import duckdb
 
-    settings = {
+    settings: dict[str, Any] = {
         "allow_unsigned_extensions": "true",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -44,7 +45,7 @@ def draw(found: Results, folder: Path) -> list[Path]:
 
 
 def _save(path: Path, make: Make, found: Results, batch: int) -> None:
-    settings = {"svg.hashsalt": path.stem, "svg.fonttype": "none"}
+    settings: Any = {"svg.hashsalt": path.stem, "svg.fonttype": "none"}
     with mpl.rc_context(settings):  # the same file for the same runs
         figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
         try:
@@ -121,7 +122,8 @@ def _boxes(
     spread_of: Callable[[Outcome], Spread | None],
     scale: float,
 ) -> None:
-    boxes, places = [], []
+    boxes: list[dict[str, Any]] = []
+    places = []
     for at, system in enumerate(found.systems):
         run = _shown(found, system, batch)
         if run is not None and (each := spread_of(run)) is not None:

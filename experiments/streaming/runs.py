@@ -39,16 +39,18 @@ class Bench:
         )
 
 
-def rounds(
-    bench: Bench, systems: Sequence[System], batches: Sequence[int], count: int
+def one_round(
+    bench: Bench, systems: Sequence[System], batches: Sequence[int], number: int
 ) -> Iterator[Outcome]:
-    """Run every system with each size of batch in each round, in changing order."""
-    for number in range(count):
-        shift = number * max(1, len(systems) // count)
-        order = [*systems[shift:], *systems[:shift]]
-        for batch in batches:
-            for system in order if number % 2 == 0 else reversed(order):
-                yield run(bench, system, batch, number)
+    """Run every system with each size of batch, in an order that the number of the round decides.
+
+    Each round begins with another system, and every other goes backwards.
+    """
+    shift = number * 3 % len(systems)
+    order = [*systems[shift:], *systems[:shift]]
+    for batch in batches:
+        for system in order if number % 2 == 0 else reversed(order):
+            yield run(bench, system, batch, number)
 
 
 def run(bench: Bench, system: System, batch: int, number: int) -> Outcome:
@@ -117,5 +119,5 @@ def _program(what: str, path: Path) -> subprocess.Popen[str]:
 def _output(process: subprocess.Popen[str]) -> str:
     said, errors = process.communicate(timeout=TIMEOUT_S)
     if process.returncode:
-        raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{errors}")
+        raise RuntimeError(f"{process.args!r} ended with {process.returncode}:\n{errors}")
     return said.splitlines()[-1]

@@ -81,10 +81,8 @@ def running_servers(systems: Sequence[System], storage: str) -> Iterator[Servers
         postgres = None
         if "ducklake" in formats or ("iceberg" in formats and rest is None):
             postgres = stack.enter_context(running_postgres(is_durable=True))
-        metadata, pids = "", ()
-        if "log" in formats:
-            metadata, pids = _log_servers(stack)
-        yield Servers(storage, postgres, rest, minio, metadata, pids)
+        log_servers = _log_servers(stack) if "log" in formats else ("", ())
+        yield Servers(storage, postgres, rest, minio, *log_servers)
 
 
 def _log_servers(stack: ExitStack) -> tuple[str, tuple[int, ...]]:
