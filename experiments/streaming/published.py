@@ -62,4 +62,7 @@ FILES = {
     SINGLE: (7_249, 21.4, 21_785, 5400.0),
     BATCH: (1_242, 46.4, 3_732, 183.5),
 }
-"""Table 6.1, of Iceberg (DuckDB) after three runs: data files, MB, metadata files, MB."""
+"""Table 6.1, after three runs: data files, MB, metadata files, MB."""
+
+FILES_OF = "Iceberg (DuckDB)"
+"""The system of table 6.1."""

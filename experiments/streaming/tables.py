@@ -125,9 +125,10 @@ def _files(found: Results) -> str:
             if system.format == "log" or not runs:
                 continue
             last = runs[-1]
-            theirs = (None,) * 4
-            if system.published == "Iceberg (DuckDB)":
-                theirs = published.FILES[batch]  # type: ignore[assignment]
+            theirs: list[object] = [None] * 4
+            if system.published == published.FILES_OF:
+                data, data_mb, metadata, metadata_mb = published.FILES[batch]
+                theirs = [f"{data:,}", data_mb, f"{metadata:,}", metadata_mb]
             rows.append(
                 [
                     f"{system.title}, {'one by one' if batch == SINGLE else 'batches'}",
