@@ -78,12 +78,22 @@ SYSTEMS = {
             "mrflight-delta",
             "mrflight, Delta",
             "delta",
-            "the table has a commit with the rows and the offsets; the files are not synced",
+            "rows and offsets are committed; the Parquet file and the entry of the log are synced",
             is_stream=True,
         ),
-        System("mrflight-iceberg", "mrflight, Iceberg", "iceberg", "as with Delta", is_stream=True),
         System(
-            "mrflight-ducklake", "mrflight, DuckLake", "ducklake", "as with Delta", is_stream=True
+            "mrflight-iceberg",
+            "mrflight, Iceberg",
+            "iceberg",
+            "the catalog has committed both; the Parquet file is synced, the metadata is not",
+            is_stream=True,
+        ),
+        System(
+            "mrflight-ducklake",
+            "mrflight, DuckLake",
+            "ducklake",
+            "the catalog in PostgreSQL has committed both; the Parquet file is synced",
+            is_stream=True,
         ),
     )
 }
