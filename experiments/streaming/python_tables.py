@@ -89,8 +89,12 @@ class DeltaRsTable(Writer):
         return column
 
     def commits(self) -> list[float]:
-        history = self._table.history()
-        return [each["timestamp"] / 1000 for each in history if each["operation"] == "WRITE"]
+        appends = ("CREATE TABLE", "WRITE")  # the commit that creates a table has rows, too
+        return [
+            each["timestamp"] / 1000
+            for each in self._table.history()
+            if each["operation"] in appends
+        ]
 
     @property
     def location(self) -> str:

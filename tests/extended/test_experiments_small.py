@@ -161,5 +161,7 @@ class TestStreams:
         events = {(each["system"], each["batch"]): each["events"] for each in outcomes}
         assert events.keys() == {(name, batch) for batch in (1, 1000) for name in systems}
         assert min(events.values()) > 0
+        for each in outcomes:
+            assert each["events"] == each["batch"] * each["writes_s"]["count"], each["system"]
         assert {events[name, 1000] for name in systems if name != "mrflight-delta"} == {1000}
         assert str(tmp_path) not in (tmp_path / "streams.json").read_text()
