@@ -19,6 +19,7 @@ _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chun
 
 _BEGINS_WITH_NULL = re.compile(rb"(?:%b)?[ \t\r\n]*n" % BOM_UTF8)
 """pyarrow (26) ends the process if the first value that it reads is no object, but null."""
+_NULL_LINE = re.compile(rb"\n[ \t\r]*n")
 
 OtherFields = Literal["error", "ignore", "infer"]
 
@@ -62,6 +63,9 @@ class JsonDecoder:
         # pyarrow accepts objects that span lines, unless a chunk ends within one.
         if not has_lines(chunk, table.num_rows) and _count_objects(chunk) != table.num_rows:
             raise NotOneObjectError("a line is not one object")
+        # A line that is null is a row of nulls to pyarrow, and few texts have such rows.
+        if all(each.null_count for each in table.columns) and _NULL_LINE.search(chunk.buffer):
+            raise NotOneObjectError("a line is null, not an object")
         if table.num_rows == 0:
             return empty_batch(self._schema)
         table.validate(full=True)  # also checks for UTF-8, which pyarrow.json does not
