@@ -28,7 +28,7 @@ import pyarrow as pa
 from experiments import report
 from experiments.datasets import WORK
 from experiments.pushed_events import BATCH_ROWS, events
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.ids import new_job_id
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink

@@ -31,7 +31,7 @@ import psutil
 from experiments import report
 from experiments.datasets import WORK
 from experiments.ingest import BROKER, JOB, PARTITIONS, TYPES, rows
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources.kafka.client_settings import client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka, running_kafka

@@ -1,4 +1,4 @@
-"""The kernel in Rust (``kernel/src/lib.rs``), called by `mrflight.compute` only."""
+"""The kernel in Rust (``kernel/src/lib.rs``)."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import numpy.typing as npt
 from pyarrow import Buffer
 
 from mrflight.compute.kernel.native import Column
+from mrflight.sources.kafka.formats.avro_layout import Node
 
 def hash_rows(columns: Sequence[Column], hashes: Buffer) -> None: ...
 def partition_ids(columns: Sequence[Column], partitions: int, ids: Buffer) -> None: ...
@@ -50,6 +51,12 @@ class TopicConsumer:
     @property
     def last_error(self) -> str: ...
     def close(self) -> None: ...
+
+class AvroDecoder:
+    def __init__(self, nodes: Sequence[Node]) -> None: ...
+    def decode(
+        self, data: Buffer, offsets: npt.NDArray[np.int32], skip: int
+    ) -> tuple[list[tuple[int, list[Bytes | None]]], list[int]]: ...
 
 class Bytes:
     """Has the buffer protocol, read-only."""

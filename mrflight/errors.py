@@ -23,6 +23,7 @@
     │   └── CommitOverwrittenError
     └── ShuffleError
         ├── AccessDeniedError
+        ├── TooManyStreamsError
         ├── ShuffleNotFoundError
         ├── ShuffleExistsError
         ├── AttemptSupersededError
@@ -208,6 +209,12 @@ class ShuffleError(MrflightError):
 
 class AccessDeniedError(ShuffleError):
     """A server does not know who calls, or that caller may not do what it asks for."""
+
+
+class TooManyStreamsError(ShuffleError):
+    """A caller has as many streams at one server as this allows at the same time."""
+
+    retryable = True
 
 
 class ShuffleNotFoundError(ShuffleError):

@@ -8,36 +8,25 @@ if __name__ == "__main__":
     leave_when_interrupted()  # before the imports, which take a while
 
 import argparse
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.compute.layout import decode_dictionaries
 from mrflight.config.identity import ClientOptions
 from mrflight.config.server_options import DATA
-from mrflight.errors import JobFileError, ProtocolError
+from mrflight.errors import ProtocolError
 from mrflight.ids import MapAttempt, check_attempt
 from mrflight.security.principal import ALL, JOBS, JOBS_AND_SERVERS, READERS
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.store.canonical_slices import canonical_slices
-from mrflight.shuffle.store.received_batch import check_received
 from mrflight.shuffle.store.tail_store import TailStore
-from mrflight.shuffle.wire.block import (
-    WIRE_SCHEMA,
-    Block,
-    check_hash,
-    decode_block,
-    encode_block,
-    ipc_options,
-)
+from mrflight.shuffle.wire.block import WIRE_SCHEMA
 from mrflight.shuffle.wire.flight_errors import answer_errors, answer_stream
 from mrflight.shuffle.wire.protocol import (
     DataAction,
@@ -48,7 +37,7 @@ from mrflight.shuffle.wire.protocol import (
     PutReceipt,
     ShuffleName,
 )
-from mrflight.shuffle.wire.shared_blocks import blocks_of, check_put, messages
+from mrflight.shuffle.wire.shared_blocks import messages
 from mrflight.shuffle.wire.tail_protocol import (
     decode_tail_path,
     decode_tail_ticket,
@@ -62,11 +51,10 @@ from mrflight.shuffle.wire.tickets import (
     decode_ticket,
 )
 from mrflight.system.malloc import return_all_freed_memory
-from mrflight.system.scratch import ScratchFolder, remove_dead_folders
-from mrflight.system.segment_channel import SegmentChannel
 
 from . import process
 from .actions import Actions, Handler, answer_keepalive, of_shuffle
+from .block_streams import plain_rows, received_batches, received_blocks, received_messages
 from .decommission import Decommission
 from .guard import check_token
 from .http_port import http_port
@@ -76,15 +64,14 @@ from .membership import Membership
 from .observed import ObservedData
 from .rotating import RotatingServer
 from .shared_memory import SharedMemory
-from .tails import Tails, in_messages
+from .spill_folder import new_spill_folder
+from .tails import Tails, forgetting_abandoned
 
 if TYPE_CHECKING:  # few servers keep event logs
     from .logs import Logs
 
 _TAIL_SHARE = 4
 """The tails of live streams have at most one part in so many of the memory."""
-
-T = TypeVar("T")
 
 _OF_METADATA = frozenset[str](MetadataAction) - frozenset[str](DataAction)
 
@@ -133,13 +120,13 @@ class DataServer(flight.FlightServerBase):
         writer: flight.FlightMetadataWriter,
     ) -> None:
         if self._logs is not None and self._logs.takes(descriptor):
-            self._logs.put(context, descriptor, _received(reader), writer)
+            self._logs.put(context, descriptor, received_messages(reader), writer)
             return
         principal = self._guard.caller(context, JOBS_AND_SERVERS)
         if is_tail_path(descriptor.path):
             with self._rules.idle.watched(context.peer()) as stream:
                 put = decode_tail_path(descriptor.path)
-                writer.write(self._tails.put(put, stream.received(_received(reader))))
+                writer.write(self._tails.put(put, stream.received(received_messages(reader))))
             return
         target = (
             decode_put_path(descriptor.path)
@@ -156,11 +143,11 @@ class DataServer(flight.FlightServerBase):
             self._membership.open(target.shuffle, target.token)
             if target.wants_answer:
                 writer.write(b"")
-            received = stream.received(_received(reader))
+            received = stream.received(received_messages(reader))
             for partition, block in (
-                _blocks(reader.schema, received, channel)
+                received_blocks(reader.schema, received, channel)
                 if target.partition is None
-                else _batches(received, target.partition, self._rules)
+                else received_batches(received, target.partition, self._rules)
             ):
                 self._store.put(target.shuffle, partition, target.source, block)
                 stored += 1
@@ -172,27 +159,22 @@ class DataServer(flight.FlightServerBase):
         if self._logs is not None and self._logs.gives(ticket):
             return self._logs.get(context, ticket)
         principal = self._guard.caller(context, READERS)
+        idle, peer = self._rules.idle, context.peer()
         if is_tail_ticket(ticket.ticket):
             columns, rows = self._tails.get(decode_tail_ticket(ticket.ticket))
-            sent = self._watched(context.peer(), rows)
-            return flight.GeneratorStream(columns, answer_stream(sent))
+            return flight.GeneratorStream(columns, answer_stream(idle.sent(peer, rows)))
         request = decode_ticket(ticket.ticket)
         shuffle, token = request.shuffle
         check_token(principal, token)
         self._membership.open(shuffle, token)
         attempts = self._membership.committed_attempts(shuffle, request.epoch, request.generation)
         if request.blocks:
-            sent = self._watched(context.peer(), self._messages(request, attempts))
+            sent = idle.sent(peer, self._messages(request, attempts))
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(sent))
         blocks = self._store.read(shuffle, request.partition, attempts)
         schema = self._membership.schema(shuffle, request.partition)
-        plain = self._watched(context.peer(), _plain(blocks))
+        plain = idle.sent(peer, plain_rows(blocks))
         return flight.GeneratorStream(schema, answer_stream(plain))
-
-    def _watched(self, peer: str, items: Iterator[T]) -> Iterator[T]:
-        """Yield the items of an answer, which its client may not leave standing."""
-        with self._rules.idle.watched(peer) as stream:
-            yield from stream.sent(items)
 
     def _messages(
         self, request: ReadTicket, attempts: Iterable[MapAttempt]
@@ -249,61 +231,6 @@ class DataServer(flight.FlightServerBase):
         return self._store.stats()
 
 
-def _received(reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
-    """Yield the messages of a put; raise ProtocolError if one is unreadable or has no batch."""
-    try:
-        for message in reader:
-            if message.data is None:  # only app_metadata
-                raise ProtocolError("a put's message has no batch of rows")
-            yield message
-    except flight.FlightError:
-        raise
-    except (pa.ArrowException, OSError) as error:  # Arrow refuses some bytes with an OSError
-        raise ProtocolError(f"a put cannot be read: {error}") from error
-
-
-def _blocks(
-    schema: pa.Schema,
-    received: Iterator[flight.FlightStreamChunk],
-    channel: SegmentChannel | None,
-) -> Iterator[tuple[int, Block]]:
-    """Yield the blocks of a stream from our own writer, with their partitions."""
-    if schema != WIRE_SCHEMA:
-        raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {schema}")
-    for message in received:
-        for tag, block in blocks_of(message, channel):
-            check_put(block)
-            # A server works 0.8 s for a GB of puts with blocks of 1 MiB, or 2 s with 16 KiB. This
-            # check is 0.03 or 0.07 s of that. With it the writer learns that a block was damaged on
-            # its way, and not a reader long after the map has ended.
-            check_hash(block)
-            yield tag.partition, block
-
-
-def _batches(
-    received: Iterator[flight.FlightStreamChunk], partition: int, rules: StreamRules
-) -> Iterator[tuple[int, Block]]:
-    """Yield the blocks of a plain client's stream of record batches, all for one partition.
-
-    A message that is large once it is decoded becomes several blocks. Each of them is stored, or
-    waits for memory, before the next one is decoded.
-    """
-    options = ipc_options("none")
-    for message in received:
-        check_received(message.data, takes_compressed=rules.takes_compressed)
-        for piece in canonical_slices(message.data):
-            yield partition, encode_block([piece], options)
-
-
-def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of blocks for plain clients, in small batches.
-
-    Decoded rows may take 36 times the bytes of their block.
-    """
-    for block in blocks:
-        yield from in_messages(decode_dictionaries(decode_block(block)))
-
-
 def serve(options: argparse.Namespace) -> None:
     """Run the server until SIGTERM or SIGINT."""
     with (
@@ -319,7 +246,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
     tune_malloc()
     process.raise_open_file_limit()
     with (
-        _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
+        new_spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,
         SharedMemory() as memory,
         IdleStreams(options.idle_timeout) as idle,
@@ -349,7 +276,8 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
             server.shutdown()
 
         observed = ObservedData(store, membership, server, logs)
-        yield process.Running(location, drain, server.reload, scratch.close, observed)
+        with forgetting_abandoned(tail_store):
+            yield process.Running(location, drain, server.reload, scratch.close, observed)
 
 
 @contextmanager
@@ -362,18 +290,6 @@ def _logs_of(options: argparse.Namespace) -> Iterator[Logs | None]:
 
     with Logs(options.log_dir) as logs:
         yield logs
-
-
-def _spill_folder(root: Path) -> ScratchFolder:
-    """Return a new folder below ``root``, which is created and cleared of dead servers' folders."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        remove_dead_folders(root)
-    except OSError as error:
-        raise JobFileError(f"--spill-dir {root}: {error}") from error
-    if not os.access(root, os.W_OK | os.X_OK):
-        raise JobFileError(f"--spill-dir {root}: it cannot be written to")
-    return ScratchFolder("spill", root)
 
 
 def main(*arguments: str) -> None:

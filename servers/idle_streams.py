@@ -100,6 +100,11 @@ class IdleStreams(Closeable):
         finally:
             self.remove(stream)
 
+    def sent(self, peer: str, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items of an answer to ``peer``, which may not leave it standing."""
+        with self.watched(peer) as stream:
+            yield from stream.sent(items)
+
     def remove(self, stream: IdleStream) -> None:
         """Stop watching a stream, which has ended."""
         with self._changing:

@@ -25,6 +25,7 @@ from mrflight.security.principal import JOBS, READERS, SERVERS
 from mrflight.shuffle.log.frame import MAX_ROWS, NO_SEQUENCE, check_size, serialize
 from mrflight.shuffle.log.group_commit import Append
 from mrflight.shuffle.log.log_folder import LogFolder
+from mrflight.shuffle.log.log_pins import LogPins
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.log_totals import LogTotals
 from mrflight.shuffle.store.canonical_slices import canonical_slices
@@ -35,6 +36,7 @@ from mrflight.shuffle.wire.log_protocol import (
     LogName,
     LogState,
     LogStateRequest,
+    PinLog,
     RowsTag,
     TrimLog,
     Trimmed,
@@ -63,6 +65,9 @@ class Logs(Closeable):
         self.store = self._folder.store
         """The id of the folder."""
         self.totals = LogTotals()
+        self._pins = LogPins()
+        self._trimming = threading.Lock()
+        """Held by a trim and by a pin, or rows could go that were just pinned."""
         self._peers: Counter[str] = Counter()
         self._counting = threading.Lock()
 
@@ -78,6 +83,7 @@ class Logs(Closeable):
         return {
             do.LOG_STATE: of_shuffle(LogStateRequest, self._state, READERS),
             do.TRIM_LOG: of_shuffle(TrimLog, self._trim, JOBS),
+            do.PIN_LOG: of_shuffle(PinLog, self._pin, READERS),
             do.DROP_LOG: of_shuffle(LogName, self._drop, JOBS),
         }
 
@@ -165,15 +171,9 @@ class Logs(Closeable):
             return flight.GeneratorStream(pa.schema([]), iter(()))
         frames = commit.log.read(request.start, stop)
         rows = read_rows(frames, schema, request.start, stop)
-        sent = self._watched(context.peer(), rows)
+        tagged = ((batch, msgspec.json.encode(RowsTag(first))) for first, batch in rows)
+        sent = self._rules.idle.sent(context.peer(), tagged)
         return flight.GeneratorStream(schema, answer_stream(sent))
-
-    def _watched(
-        self, peer: str, rows: Iterator[tuple[int, pa.RecordBatch]]
-    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        with self._rules.idle.watched(peer) as stream:
-            for first, batch in stream.sent(rows):
-                yield batch, msgspec.json.encode(RowsTag(first))
 
     def _state(self, request: LogStateRequest) -> Message:
         commit = self._owned.find(ShuffleKey(request.name, request.token)).commit
@@ -187,11 +187,23 @@ class Logs(Closeable):
         )
 
     def _trim(self, request: TrimLog) -> Message:
-        """Trim a log here, whether this server owns it or has a replica of it."""
+        """Trim a log here, but no row that a reader has pinned."""
+        key = self._key_here(request)
+        with self._trimming:
+            return Trimmed(self._folder.open(key).trim(self._pins.floor(key, request.offset)))
+
+    def _pin(self, request: PinLog) -> Message:
+        key = self._key_here(request)
+        with self._trimming:
+            self._pins.add(key, request.offset, request.for_s)
+            return Trimmed(self._folder.open(key).low)
+
+    def _key_here(self, request: TrimLog | PinLog) -> ShuffleKey:
+        """Return the key of a log that this server owns or has a replica of."""
         placement = self._owned.describe(ShuffleKey(request.name, request.token))
         if self.store not in (member.store for member in placement.members):
             raise LogOwnerChangedError(f"event log {request.name!r} is not on this data server")
-        return Trimmed(self._folder.open(placement.key).trim(request.offset))
+        return placement.key
 
     def _drop(self, request: LogName) -> Message:
         """Delete the rows of a log that the metadata server does not know any more."""
@@ -200,6 +212,7 @@ class Logs(Closeable):
             self._owned.describe(key)
         except EventLogNotFoundError:
             self._owned.drop(key)
+            self._pins.forget(key)
             return Done()
         raise ProtocolError(
             f"event log {request.name!r} is not dropped yet; drop it at the metadata server first"

@@ -203,13 +203,13 @@ class MetadataServer(flight.FlightServerBase):
         return ReportLossResponse(is_lost=True)
 
     def _plan_move(self, request: PlanMove) -> Message:
-        return PlanMoveResponse(*self._registry.plan_move(request.id, request.origin))
+        return PlanMoveResponse(*self._registry.moves.plan(request.id, request.origin))
 
     def _move_partitions(self, request: MovePartitions) -> Message:
         if len(request.partitions) != len(request.targets):
             raise ProtocolError("move_partitions: there must be one target for each partition")
         moves = dict(zip(request.partitions, request.targets, strict=True))
-        self._registry.move_partitions(
+        self._registry.moves.record(
             request.id, moves, request.origin, request.epoch, request.version
         )
         return Done()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +30,7 @@ from mrflight.shuffle.wire.tail_protocol import (
 from .actions import Handler
 from .idle_streams import StreamRules
 
+_LOOK_EVERY_S = 30.0
 MESSAGE_BYTES = 2 * 2**20
 """The rough size of a message of rows: clients of gRPC take 4 MiB by default."""
 
@@ -81,6 +84,24 @@ class Tails:
     def _drop(self, request: TailName) -> Message:
         self._store.drop(request.tail)
         return Done()
+
+
+@contextmanager
+def forgetting_abandoned(store: TailStore) -> Iterator[None]:
+    """Look now and then, in a thread, whether streams of tails have ended without a word."""
+    ending = threading.Event()
+
+    def look() -> None:
+        while not ending.wait(_LOOK_EVERY_S):
+            store.forget_abandoned()
+
+    thread = threading.Thread(target=look, name="abandoned-tails", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
 
 
 def in_messages(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,5 @@
 //! `mrflight._kernel`: hashes the key columns of a batch, assigns its rows to partitions, scatters
-//! them, ranks strings, and numbers and orders integers.
+//! them, ranks strings, numbers and orders integers, and decodes text and Avro.
 //!
 //! `mrflight.compute.kernel` describes each column by its Arrow buffers and passes
 //! the buffers to fill. This module only reads and writes bytes, with the interpreter
@@ -9,6 +9,10 @@
 //! buffers that are not aligned when it imports them.)
 
 mod append;
+mod avro_column;
+mod avro_cursor;
+mod avro_decoder;
+mod avro_kind;
 mod bit_buffer;
 mod bits;
 mod buffers;
@@ -54,6 +58,8 @@ impl From<Malformed> for PyErr {
 mod _kernel {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::avro_decoder::AvroDecoder;
     use crate::buffers::{Input, Output};
     use crate::column::{Column, Layout};
     #[pymodule_export]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.config.unstored_columns import UnstoredColumns
 from mrflight.errors import JobFileError
 

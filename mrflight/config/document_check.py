@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import JobFileError
 
 STORAGE = "storage"

@@ -13,9 +13,10 @@ import msgspec
 
 from mrflight.config.change_events import with_change_defaults
 from mrflight.config.document_check import STORAGE, check_type, has_64_bits
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.kafka_input import check_input_keys, with_client_texts
 from mrflight.config.overrides import set_key
-from mrflight.config.spec import InputSpec, JobSection, JobSpec, StageSpec
+from mrflight.config.spec import JobSection, JobSpec, StageSpec
 from mrflight.errors import JobFileError
 
 _S = TypeVar("_S", JobSpec, StageSpec)

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from mrflight.config.change_events import CHANGE_COLUMNS
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.secret_options import holds_secret
 from mrflight.config.secret_reference import check_reference, is_reference
-from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 
 KAFKA_FORMATS = ("json", "avro", "protobuf", "csv", "arrow", "raw")

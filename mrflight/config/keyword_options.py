@@ -10,7 +10,7 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
-from mrflight.config.spec import InputFormat, OutputFormat
+from mrflight.config.formats import InputFormat, OutputFormat
 
 Names = str | Sequence[str]
 """One column, or several."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,6 +26,9 @@ from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage import hopsfs
 from mrflight.storage.option_checks import check_endpoint, check_options
 from mrflight.system.progress import progress_here
+
+if TYPE_CHECKING:
+    from mrflight.shuffle.client.cluster import Cluster
 
 
 @clear_errors
@@ -68,6 +71,7 @@ def read_table(
     at_least: str | Mapping[str, int] | None = None,
     as_of: str | None = None,
     wait: float = 20.0,
+    cluster: Cluster | None = None,
 ) -> pa.Table:
     """Read a Delta or Iceberg table, or a folder of a job's files, into memory, without a cluster.
 
@@ -80,16 +84,18 @@ def read_table(
     are ordered by the names of their files; `scan_table` is for rows that do not fit into memory.
     With ``catalog``, and perhaps ``catalog_options``, ``table`` is the name of an Iceberg table,
     and ``version`` is a snapshot of it; see the keys of ``[inputs.NAME]``.
-    With ``fresh``, the rows follow that live streams have read and not committed yet, and
-    `fresh_token` says what was read. ``at_least`` is such a token, or the next offsets by
-    ``topic/partition``: all events below are then among the rows. ``as_of`` is a token whose rows
-    are read again. The call waits up to ``wait`` seconds for these, and for a tail that was lost.
+    With ``fresh``, the rows follow that live streams have read and not committed yet, or replace
+    those with their keys if the stream merges, and `fresh_token` says what was read. ``at_least``
+    is such a token, or the next offsets by ``topic/partition``: all events below are then among the
+    rows. ``as_of`` is a token whose rows are read again. The call waits up to ``wait`` seconds for
+    these, and for a tail that was lost. ``cluster`` is the standing cluster of the streams, as
+    `mrflight.connect` gives it, which is needed if it has to know who reads.
     This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
     TailError if fresh rows cannot be read, and JobFileError for an option that the store does not
     have, or a version of other files.
     """
-    from mrflight.config.spec import InputSpec
+    from mrflight.config.input_spec import InputSpec
     from mrflight.sources.table_rows import read_rows
 
     path, given = os.fspath(table), options or {}
@@ -111,8 +117,8 @@ def read_table(
         catalog_options=dict(catalog_options or {}),
     )
     if not fresh:
-        if at_least is not None or as_of is not None:
-            raise JobFileError("read_table: at_least and as_of are only for fresh=True")
+        if at_least is not None or as_of is not None or cluster is not None:
+            raise JobFileError("read_table: at_least, as_of and cluster are only for fresh=True")
         return read_rows(spec, given, folder)
     from mrflight.sources.fresh_rows import FreshRead
     from mrflight.sources.table_rows import read_fresh_rows
@@ -122,7 +128,8 @@ def read_table(
             "read_table: fresh=True reads the newest version of a Delta table; leave out catalog, "
             "version and timestamp"
         )
-    return read_fresh_rows(spec, given, folder, FreshRead.of(at_least, as_of, wait))
+    access = None if cluster is None else cluster.access
+    return read_fresh_rows(spec, given, folder, FreshRead.of(at_least, as_of, wait, access))
 
 
 def fresh_token(rows: pa.Table) -> str:

@@ -21,21 +21,11 @@ if TYPE_CHECKING:
     from mrflight.storage import Location
 
 
-_DUCKLAKE = "ducklake:"
-"""What a URI of ``--catalog`` begins with that is the catalog of a DuckLake."""
-
-
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     table_argument.add_arguments(
         parser, "folder or URL of a table, or of bad rows, that jobs write to"
     )
-    parser.add_argument(
-        "--catalog",
-        metavar="URI",
-        help="the catalog of an Iceberg table, or ducklake: and that of a DuckLake table, which "
-        "TABLE then is the name of: namespace.name; env:NAME takes the URI from the environment, "
-        "for one with a password",
-    )
+    table_argument.add_catalog(parser)
     parser.add_argument("--remove", action="store_true", help="remove the listed files")
     parser.add_argument(
         "--no-table",
@@ -102,10 +92,9 @@ def _find(options: argparse.Namespace, before: datetime) -> tuple[Location, Orph
         table = table_argument.requested_table(options)
         return table, find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
     storage = table_argument.requested_storage(options)
-    if options.catalog.startswith(_DUCKLAKE):
+    if (url := table_argument.ducklake_url(options.catalog)) is not None:
         from mrflight.sinks.ducklake.named_files import LakeFiles
 
-        url = options.catalog.removeprefix(_DUCKLAKE)
         files = LakeFiles.of(options.table, url, Path.cwd(), storage)
         return files.folder, find_orphan_files(files.folder, before, files.names)
     from mrflight.sinks.iceberg.needed_files import NeededFiles

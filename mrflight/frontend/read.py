@@ -9,8 +9,8 @@ from datetime import datetime
 from os import PathLike
 from typing import Protocol, Unpack
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.keyword_options import Names, ReadOptions
-from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 from mrflight.frontend.clear_errors import clear_errors
 from mrflight.frontend.dataset import Dataset

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mrflight import driver
+from mrflight.config.output_section import NO_OUTPUT
 from mrflight.config.overrides import parse_override, set_key
-from mrflight.config.spec import NO_OUTPUT, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.events.recorder import Recorder
 from mrflight.result import JobResult

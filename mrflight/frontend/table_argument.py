@@ -13,6 +13,9 @@ from mrflight.errors import InputError, JobFileError
 if TYPE_CHECKING:
     from mrflight.storage import Location
 
+_DUCKLAKE = "ducklake:"
+"""What a URI of ``--catalog`` begins with that is the catalog of a DuckLake."""
+
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the table, described by ``what``, and the options of its store."""
@@ -25,6 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
         help="an option of its store, as in [storage] of a job file; may be repeated; secrets are "
         "taken from the environment only",
     )
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """Add the catalog that a table is in, whose name TABLE then is."""
+    parser.add_argument(
+        "--catalog",
+        metavar="URI",
+        help="the catalog of an Iceberg table, or ducklake: and that of a DuckLake table, which "
+        "TABLE then is the name of: namespace.name; env:NAME takes the URI from the environment, "
+        "for one with a password",
+    )
+
+
+def ducklake_url(catalog: str) -> str | None:
+    """Return the URL of the catalog of a DuckLake; None for the catalog of Iceberg tables."""
+    return catalog.removeprefix(_DUCKLAKE) if catalog.startswith(_DUCKLAKE) else None
 
 
 def requested_table(options: argparse.Namespace) -> Location:

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.config.functions import FunctionRef
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.memory import MemoryPlan
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.settings import standing_cluster
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.partition_count import EXPECTED_TO_FIT, QueryDivision, divide_query
@@ -201,13 +203,27 @@ def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> So
         place = LogInput.of(name, stage.spec.cluster, folder)
         offsets = next(iter(section.batch.ranges.values())) if section.batch else None
         return open_log(name, section, place, SPLIT_BYTES, offsets)
-    source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
+    source = _open_plain(stage, name, section, folder)
     if section.bad_rows == "fail":
         return source
     path = section.bad_rows_folder
     written = None if path is None else locate(path, folder, stage.spec.storage)
     keeps_rows = section.batch is not None
     return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written, keeps_rows))
+
+
+def _open_plain(stage: Stage, name: str, section: InputSpec, folder: Path) -> Source:
+    def open_files(each: InputSpec) -> Source:
+        return open_source(name, each, folder, stage.spec.storage, SPLIT_BYTES)
+
+    if not section.fresh:
+        return open_files(section)
+    from mrflight.sources.fresh_source import open_fresh  # for few jobs
+
+    roots = [locate(path, folder, stage.spec.storage) for path in section.paths]
+    return open_fresh(
+        name, section, roots, standing_cluster(stage.spec.cluster, folder), open_files
+    )
 
 
 def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from mrflight.config.functions import check_function
+from mrflight.config.output_section import OutputSection
 from mrflight.config.settings import RunSettings
-from mrflight.config.spec import JobSpec, OutputSection
+from mrflight.config.spec import JobSpec
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import analyze, plan_inputs
 from mrflight.planner.explain_input import Line

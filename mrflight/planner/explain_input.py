@@ -8,9 +8,9 @@ import msgspec
 
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.pickled_functions import shown_text
 from mrflight.config.row_steps import Compute
-from mrflight.config.spec import InputSpec
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
 from mrflight.tasks.mapper import RowMap, maps_of

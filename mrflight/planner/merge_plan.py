@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mrflight.config.spec import JobSpec, OutputSection
+from mrflight.config.output_section import OutputSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 
 if TYPE_CHECKING:

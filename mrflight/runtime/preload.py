@@ -12,8 +12,9 @@ from glob import iglob
 from itertools import islice
 from pathlib import Path
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.pickled_functions import split_pickled
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.sources.formats import format_of
 from mrflight.sources.packing import ONE_MAP_BYTES, OPEN_BYTES
 
@@ -99,7 +100,7 @@ def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
             modules.append("pyarrow.acero")  # `pyarrow.Table.group_by` needs it
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
-    if spec.is_live:
+    if spec.feeds_tail:
         modules.append("mrflight.tasks.tail_feed")
     if len(spec.all_inputs) > 1:  # they may be joined where one of them is read
         modules.append("mrflight.tasks.broadcast_join")

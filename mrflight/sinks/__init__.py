@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mrflight.config.formats import CATALOG_FORMATS
+from mrflight.config.output_section import OutputSection
 from mrflight.config.secret_options import USERINFO
-from mrflight.config.spec import CATALOG_FORMATS, OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 
@@ -39,13 +39,6 @@ def open_source(
     InputError and its subclasses, and StoreError.
     """
     _check_columns(name, spec)
-    if spec.fresh:
-        from mrflight.sources.fresh_source import open_fresh
-
-        def open_version(pinned: InputSpec) -> Source:
-            return open_source(name, pinned, base, options, split_bytes)
-
-        return open_fresh(name, spec, base, options, open_version)
     if spec.frame is not None:
         from mrflight.sources.frame_source import open_frame
 

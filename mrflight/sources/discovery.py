@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputFormat, InputSpec
+from mrflight.config.formats import InputFormat
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.formats import format_of
 from mrflight.sources.found_input import FoundInput, InputFile

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import structs
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError, StoreError
 from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.delta_source import check_size

@@ -2,7 +2,8 @@
 
 A version has recorded up to where it has the events of each partition. The tail of the stream has
 those from there on. Both are cut at that offset, so that a commit that happens meanwhile neither
-doubles rows nor leaves any out.
+doubles rows nor leaves any out. If the stream merges, the rows of the tail are changes: see
+`mrflight.sources.fresh_changes`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from mrflight.config.identity import ClusterAccess
+from mrflight.config.tail_merge import TailMerge
 from mrflight.errors import (
     CommitError,
     DeadlineExceededError,
@@ -26,10 +29,10 @@ from mrflight.errors import (
     TailNotFoundError,
     TailTrimmedError,
 )
-from mrflight.shuffle.client.tail_client import TailClient, TailRows
 from mrflight.shuffle.wire.tail_protocol import MAX_WAIT_S, TailRead
+from mrflight.sources.fresh_changes import FreshLayers, tail_layer
 from mrflight.sources.fresh_token import AtLeast, FreshToken, offsets_wanted, short_name
-from mrflight.sources.schema_check import cast_batch
+from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, open_table
 from mrflight.storage.delta_transactions import read_transactions
@@ -62,34 +65,64 @@ class FreshRead(msgspec.Struct, frozen=True):
     wait_s: float = DEFAULT_WAIT_S
     pin_s: float = 0.0
     """For how long the tail keeps the rows."""
+    cluster: ClusterAccess | None = None
+    """How the reader reaches a standing cluster that has the tail; by default as nobody."""
+    is_planned: bool = False
+    """True if the rows are read later, and here only counted where that is less work."""
 
     @classmethod
-    def of(cls, at_least: AtLeast | None, as_of: str | None, wait_s: float) -> FreshRead:
+    def of(
+        cls,
+        at_least: AtLeast | None,
+        as_of: str | None,
+        wait_s: float,
+        cluster: ClusterAccess | None = None,
+    ) -> FreshRead:
         """Return the read with these arguments; raise InputError for a text that is no token."""
         token = None if as_of is None else FreshToken.parse(as_of, "as_of")
-        return cls(offsets_wanted(at_least), token, wait_s)
+        return cls(offsets_wanted(at_least), token, wait_s, cluster=cluster)
 
 
 class FreshTail(NamedTuple):
     """The rows of one tail, and where they can be read again."""
 
-    file: TailFile
+    stream: str
+    name: str
+    """That of the tail on its data server."""
+    place: TailPlace
     since: dict[str, int]
-    rows: TailRows
+    extent: TailExtent
+    batches: list[pa.RecordBatch]
+    """None of them if they were only counted."""
+    merge: TailMerge | None = None
+    """Set if its rows are changes, and there are some."""
 
 
 class FreshVersion(NamedTuple):
-    """A version of a table, and the rows beyond it."""
+    """A version of a table, and what is beyond it."""
 
     version: int
     tails: list[FreshTail]
+    """Those of the table, by the name of their stream."""
     token: FreshToken
     table: DeltaTable
     """The version, loaded."""
 
     @property
-    def batches(self) -> list[pa.RecordBatch]:
-        return [batch for tail in self.tails for batch in tail.rows.batches]
+    def merge_keys(self) -> list[str]:
+        """The columns by which rows of the table are told that the tails replace."""
+        merges = [tail.merge for tail in self.tails if tail.merge is not None]
+        return list(dict.fromkeys(name for merge in merges for name in merge.keys))
+
+    def layers(self, schema: pa.Schema) -> FreshLayers:
+        """Return what the tails add to rows of the table with these columns.
+
+        The columns of `merge_keys` must be among them. Raises InputError for changes that cannot be
+        merged.
+        """
+        return FreshLayers(
+            [tail_layer(tail.stream, tail.batches, tail.merge, schema) for tail in self.tails]
+        )
 
 
 def read_fresh(root: Location, wanted: FreshRead) -> FreshVersion:
@@ -115,14 +148,6 @@ def read_fresh(root: Location, wanted: FreshRead) -> FreshVersion:
         pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
 
-def as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a tail with the columns of their table; those that they lack are null."""
-    for field in schema:
-        if field.name not in batch.schema.names:
-            batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-    return cast_batch(batch, schema)
-
-
 def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
     files = read_tail_files(root)
     if files is None:
@@ -131,10 +156,11 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
         table = open_table(root, None if wanted.as_of is None else wanted.as_of.version)
         version = table.version()
         recorded = _recorded(root, version)
+    files.sort(key=lambda file: file.stream)
     tails = [_read_tail(file, recorded.get(file.stream, {}), wanted, deadline) for file in files]
     reached = {stream: dict(offsets) for stream, offsets in recorded.items()}
     for tail in tails:
-        reached[tail.file.stream] = tail.since | tail.rows.watermark
+        reached[tail.stream] = tail.since | tail.extent.watermark
     token = FreshToken(version, reached)
     _check_reached(token, wanted)
     if wanted.as_of is not None and any(
@@ -157,10 +183,19 @@ def _read_tail(
         wanted.pin_s,
     )
     try:
-        with TailClient(file.server) as client:
-            return FreshTail(file, since, client.read(request))
-    except JobFileError as error:  # the token went with the stream that wrote it
+        place = place_of(file, wanted.cluster)
+        if wanted.is_planned and isinstance(place, LogTail):
+            extent = place.measure(request)
+            return FreshTail(file.stream, file.tail, place, since, extent, [])
+        found = place.read(request)
+    except JobFileError as error:
+        if file.cluster:
+            raise
+        # The token went with the stream that wrote it.
         raise TailNotFoundError(f"the stream {file.stream!r} does not run here: {error}") from error
+    extent = TailExtent.of(found)
+    merge = file.merge if found.batches else None
+    return FreshTail(file.stream, file.tail, place, since, extent, found.batches, merge)
 
 
 def _recorded(root: Location, version: int) -> Recorded:

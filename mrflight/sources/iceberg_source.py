@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import structs
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError, StoreError
 from mrflight.sources.base import DECOMPRESSION_RATIO, Source, Split
 from mrflight.sources.delta_source import check_size

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from mrflight.config.cluster_section import ClusterSection
 from mrflight.config.identity import ClientOptions
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.settings import client_options
-from mrflight.config.spec import ClusterSection, InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient

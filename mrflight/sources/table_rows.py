@@ -20,13 +20,13 @@ from pyarrow import fs
 
 from mrflight.compute.sql.input_maps import filter_map
 from mrflight.compute.sql.map import SqlMap
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobError
 from mrflight.sources import open_source
 from mrflight.sources.base import Split, split_runs
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.delta_version import check_not_vacuumed, check_requested_version
-from mrflight.sources.filtered_columns import before_filter, filtered_columns
+from mrflight.sources.filtered_columns import before_filter, table_columns, with_columns
 from mrflight.sources.found_input import FoundInput
 from mrflight.sources.packing import pack
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
@@ -146,25 +146,32 @@ def _read_delta(found: FoundInput, fresh: FreshVersion | None = None) -> pa.Tabl
     """Return the rows of a version, and fresh ones behind; reads row groups in parallel."""
     check_requested_version(found, datetime.now(UTC))
     loaded = None if fresh is None else fresh.table
-    version = read_version(replace(found, spec=before_filter(found.spec)), loaded)
-    names = filtered_columns(_NAME, found.spec, version.schema)
+    keys = [] if fresh is None else fresh.merge_keys
+    spec = with_columns(before_filter(found.spec), keys)
+    version = read_version(replace(found, spec=spec), loaded)
+    names = table_columns(_NAME, found.spec, version.schema)
     schema = pa.schema([version.schema.field(name) for name in names])
     kept = _Kept.of(found.spec, schema)
+    stored = pa.schema([each for each in version.schema if each.name in {*names, *keys}])
+    if not keys:
+        stored = schema
+    layers = None if fresh is None else fresh.layers(stored)
 
     def read(run: _Run) -> list[pa.RecordBatch]:
-        return kept.rows(_read(run, schema))
+        rows = _read(run, stored)
+        if not keys or layers is None:
+            return kept.rows(rows)
+        return kept.rows(layers.remaining(batch).select(names) for batch in rows)
 
     try:
         with ThreadPoolExecutor(_cores(), "read") as readers:
-            runs = readers.map(partial(_runs, root=found.root, columns=names), version.files)
+            runs = readers.map(partial(_runs, root=found.root, columns=stored.names), version.files)
             batches = list(chain.from_iterable(readers.map(read, chain.from_iterable(runs))))
     except InputError as error:
         check_not_vacuumed(found, version.number, error)
         raise
-    if fresh is not None:
-        from mrflight.sources.fresh_rows import as_stored
-
-        batches += kept.rows(as_stored(batch, schema) for batch in fresh.batches)
+    if layers is not None:
+        batches += kept.rows(batch.select(names) for batch in layers.rows())
     return pa.Table.from_batches(batches, kept.schema)
 
 

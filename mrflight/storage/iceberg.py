@@ -17,9 +17,10 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.config.secret_options import USERINFO
 from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
-from mrflight.config.spec import InputSpec, OutputSection
 from mrflight.errors import CommitError, JobFileError, MrflightError
 from mrflight.storage.failures import reason
 from mrflight.storage.location import Location, locate

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import msgspec
 
-from mrflight.config.identity import Endpoint, Identity
+from mrflight.config.identity import ANONYMOUS, Endpoint, Identity
+from mrflight.config.tail_merge import TailMerge
 from mrflight.storage.location import Location
 
 _FOLDER = "_mrflight/tails"
 _SUFFIX = ".json"
 
 
-class TailFile(msgspec.Struct, frozen=True):
+class TailFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """The place of a tail."""
 
     stream: str
-    tail: str
+    tail: str = ""
     """Its name on the data server."""
-    location: str
+    location: str = ""
     """That of the data server."""
-    identity: Identity
-    """Who readers are to it: references only, which a user of the stream's machine can read."""
+    identity: Identity = ANONYMOUS
+    """Who readers are to it: references only, which a user of the stream's machine can read. Those
+    of a standing cluster say themselves who they are."""
+    cluster: str = ""
+    """The location of the metadata server of a standing cluster; empty for the stream's own."""
+    log: str = ""
+    """The event log that is the tail: its name and token. Then no data server is named."""
+    merge: TailMerge | None = None
+    """Set if the rows of the tail are changes, which are merged into the table."""
 
     @property
     def server(self) -> Endpoint:

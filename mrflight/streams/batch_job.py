@@ -97,13 +97,17 @@ class BatchJobs:
     def begin_with(self, stored: pa.Schema | None) -> None:
         """Take the columns of the table for those of the events, if nothing is made of these.
 
-        Otherwise they are inferred from the first events again, which may have other fields now.
+        Otherwise they are inferred from the first events again, which may have other fields now. A
+        merge does not store the columns that only say what becomes of a row.
         """
         spec, section = self._job.spec, self._job.spec.inputs[self._settings.input]
         is_plain = not section.is_mapped and spec.reduce is None and len(spec.inputs) == 1
         is_json = section.format == "json" and section.envelope == "none"
         infers = is_json and section.columns is None and section.schema == "strict"
-        if stored is not None and is_plain and infers and not spec.stages:
+        order, is_all = spec.output.order_by, spec.output.delete_when is None
+        if stored is not None and order is not None:
+            is_all = is_all and order in (*stored.names, *METADATA.names)
+        if stored is not None and is_all and is_plain and infers and not spec.stages:
             own = [field for field in stored if field.name not in METADATA.names]
             self._schema = pa.schema(own if section.metadata else stored)
 

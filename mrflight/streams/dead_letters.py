@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.delta.sink import DeltaSink

@@ -88,7 +88,7 @@ def dry_run(job: StreamJob, events: int = EVENTS) -> DryRun:
     first batch: JobFileError, InputError, LostOffsetsError and BrokerUnavailableError.
     """
     job.check_is_topic()
-    recorded, _ = recorded_of(job)
+    recorded = recorded_of(job)
     positions = job.positions()
     position = positions.check_kept(
         positions.position(recorded.by_name), takes_earliest=job.settings.takes_earliest

@@ -9,7 +9,6 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.errors import InputError
-from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.kafka.decoding import MessageDecoder
 from mrflight.sources.kafka.formats.opening import open_format
@@ -65,12 +64,12 @@ def _stored(job: StreamJob) -> pa.Schema | None:
         return None
     if spec.registry is not None or job.shapes_rows:
         return None
-    table = DeltaTable.load(job.table)
+    table = job.open_table()
     if table is None:
         return None
     fields = [each for each in table.schema if each.name not in METADATA.names]
     if not fields:
-        raise InputError(f"{job.table.url} has no columns of events")
+        raise InputError(f"{table.url} has no columns of events")
     return pa.schema(fields)
 
 

@@ -11,9 +11,9 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from mrflight.config.identity import Endpoint
+from mrflight.config.identity import ClusterAccess, Endpoint
 from mrflight.errors import MrflightError
 from mrflight.planner.row_maps import input_maps
 from mrflight.scheduler.job_run import JobRun
@@ -22,10 +22,13 @@ from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.tail_file import TailFile, remove_tail_file, write_tail_file
+from mrflight.streams.live import Live
 from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_settings import StreamSettings
-from mrflight.system.closeable import Closeable
+from mrflight.streams.tail_servers import tail_servers
+from mrflight.tasks.log_feed import run_log_feed
 from mrflight.tasks.mapper import chained
+from mrflight.tasks.tail_changes import TailChanges
 from mrflight.tasks.tail_feed import TailFeed, run_feed
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ _MAX_PAUSE_S = 2.0
 _END_TIMEOUT_S = 10.0
 
 
-class LiveTail(Closeable):
+class LiveTail(Live):
     """Keeps the tail of a stream, in a thread. A context manager.
 
     A feed that has ended is started again, on another data server if that of the tail is gone. The
@@ -56,11 +59,8 @@ class LiveTail(Closeable):
         schema: Callable[[], pa.Schema | None],
     ) -> None:
         """Wait until the data servers are ready."""
-        assert job.cluster is not None, "checked with the settings"
-        job.cluster.start()
-        job.cluster.wait()
+        self._servers = tail_servers(job)
         self._job = job
-        self._cluster = job.cluster
         self._settings = settings
         self._positions = positions
         self._schema = schema
@@ -68,6 +68,7 @@ class LiveTail(Closeable):
         self._table = table
         spec, name = job.spec, settings.input
         self._map = chained(input_maps(spec, name, str(job.folder)))
+        self._changes = TailChanges.of(spec.output)
         self._name = f"{settings.name}.{secrets.token_hex(8)}"
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
@@ -158,13 +159,13 @@ class LiveTail(Closeable):
         recorded = self._recorded.read()
         names = {each: self._positions.name(each) for each in position}
         starts = {each: recorded.get(names[each], start) for each, start in position.items()}
-        self._server = self._choose_server()
+        self._server = self._servers.choose(self._server)
         self._epoch += 1
         spec, name = self._job.spec, self._settings.input
         bad_rows = "fail" if self._settings.on_bad_row == "stop" else "skip"
         feed_task = TailFeed(
             name,
-            replace(spec.inputs[name], bad_rows=bad_rows),
+            structs.replace(spec.inputs[name], bad_rows=bad_rows),
             self._job.folder,
             self._schema(),
             self._map,
@@ -174,23 +175,17 @@ class LiveTail(Closeable):
             self._server,
             self._name,
             self._epoch,
+            ClusterAccess(self._job.metadata, self._job.client) if spec.inputs[name].log else None,
+            self._changes,
         )
         self._followed = frozenset(position)
-        self._feed = self._job.submit_long(run_feed, feed_task)
+        run = run_feed if feed_task.log is None else run_log_feed
+        self._feed = self._job.submit_long(run, feed_task)
 
     def _stop_feed(self) -> None:
         if self._feed is not None:
             self._job.stop_long(self._feed)
             self._feed = None
-
-    def _choose_server(self) -> Endpoint:
-        """Return the data server of the tail, or another one if that is gone."""
-        locations = self._cluster.data_servers()
-        if self._server is not None and self._server.location in locations:
-            return self._server
-        if not locations:
-            raise MrflightError("there is no data server")
-        return Endpoint(locations[0], self._job.client.identity)
 
     def _trim(self) -> None:
         """Say on the tail's server what the table has, and say beside the table where that is."""
@@ -199,8 +194,10 @@ class LiveTail(Closeable):
             return
         with TailClient(self._server) as client:
             client.trim(self._name, recorded)
-        server = self._server
-        file = TailFile(self._settings.name, self._name, server.location, server.identity)
+        merge = None if self._changes is None else self._changes.merge
+        file = structs.replace(
+            self._servers.file(self._settings.name, self._name, self._server), merge=merge
+        )
         if file != self._written:
             write_tail_file(self._table, file)
             self._written = file

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient
+from mrflight.shuffle.store.tail_store import GRACE_S
 from mrflight.shuffle.wire.log_protocol import LogState
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.sources.log_source import LogInput
+from mrflight.sources.tail_place import partition_of_log
 from mrflight.streams.positions import Position, Positions
 
 TRIM_EVERY_S = 10.0
@@ -21,7 +24,10 @@ TRIM_EVERY_S = 10.0
 class LogPositions(Positions):
     """The one partition of an event log."""
 
-    def __init__(self, name: str, spec: InputSpec, place: LogInput) -> None:
+    def __init__(
+        self, name: str, spec: InputSpec, place: LogInput, *, is_live: bool = False
+    ) -> None:
+        """``is_live``: the rows of an earlier version of the table can be read for a while."""
         assert spec.log is not None, name
         self._key = f"inputs.{name}"
         self._spec = spec
@@ -29,6 +35,9 @@ class LogPositions(Positions):
         with self._client() as client:
             self._log = client.describe(ShuffleKey.parse(spec.log)).key
         self._partition: Partition = (spec.log, 0)
+        self._keep_s = GRACE_S if is_live else 0.0
+        self._recorded: deque[tuple[float, int]] = deque()
+        """When the table had recorded which offset, as far as the log is not trimmed."""
         self._trimmed_at = time.monotonic()
 
     @property
@@ -36,7 +45,7 @@ class LogPositions(Positions):
         return [self._partition]
 
     def name(self, partition: Partition) -> str:
-        return f"log/{self._log.id}/{self._log.token}/0"
+        return partition_of_log(self._log)
 
     def refresh(self) -> None:
         return
@@ -75,10 +84,14 @@ class LogPositions(Positions):
 
     def committed(self, recorded: Mapping[str, int]) -> None:
         """Trim the log below what the table has, now and then."""
-        if time.monotonic() - self._trimmed_at < TRIM_EVERY_S:
+        now = time.monotonic()
+        if (offset := recorded.get(self.name(self._partition))) is not None:
+            self._recorded.append((now, offset))
+        if now - self._trimmed_at < TRIM_EVERY_S:
             return
-        self._trimmed_at = time.monotonic()
-        offset = recorded.get(self.name(self._partition))
+        self._trimmed_at, offset = now, None
+        while self._recorded and self._recorded[0][0] <= now - self._keep_s:
+            _, offset = self._recorded.popleft()
         if offset is not None:
             with self._client() as client:
                 client.trim(self._log, offset)

@@ -52,6 +52,13 @@ class Positions(ABC):
         raised for events that were deleted before they were read.
         """
 
+    def keep_start(self, position: Position) -> None:
+        """Keep where the stream begins until a table records offsets: `position` returns it then.
+
+        Does nothing where the start stays the same. Raises retryable errors.
+        """
+        return
+
     def committed(self, recorded: Mapping[str, int]) -> None:
         """Learn that a table has recorded these offsets, as was read back from it."""
         return

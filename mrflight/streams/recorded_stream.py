@@ -1,16 +1,12 @@
-"""What a Delta table has recorded of a stream: its next offsets, and the commits in its log."""
+"""What a table has recorded of a stream: its next offsets, and the commits in its history."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
-from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
-from mrflight.sinks.delta.table import DeltaTable
-from mrflight.storage import Location
+from mrflight.sinks.commit.stream_offsets import RecordedBatch
 
 
 class RecordedPartition(msgspec.Struct, frozen=True, order=True):
@@ -33,7 +29,7 @@ class RecordedStream(msgspec.Struct, frozen=True):
 
     table: str
     version: int | None
-    """The version of a Delta table; None if there is no table, or its format has no versions."""
+    """The version, or the snapshot, of the table; None if there is no table."""
     partitions: tuple[RecordedPartition, ...]
     """By topic and number; none if the table knows nothing of the stream."""
 
@@ -44,7 +40,7 @@ class RecordedStream(msgspec.Struct, frozen=True):
 
 
 class StreamCommit(msgspec.Struct, frozen=True):
-    """A commit of a stream, as the log of its table has it."""
+    """A commit of a stream, as the history of its table has it."""
 
     version: int
     time_ms: int
@@ -62,45 +58,12 @@ def parse_name(name: str, next: int) -> RecordedPartition:
     return RecordedPartition(topic, int(number), next, cluster, topic_id)
 
 
-def read_recorded(location: Location, stream: str) -> tuple[RecordedStream, DeltaTable | None]:
-    """Return what the newest version of a table has recorded of a stream, and the table.
-
-    Raises CommitError if the log cannot be read, and StreamRestoredError.
-    """
-    table = DeltaTable.load(location)
-    if table is None:
-        return RecordedStream(location.url, None, ()), None
-    offsets = RecordedOffsets(stream).at(table)
-    partitions = tuple(sorted(parse_name(*each) for each in offsets.items()))
-    return RecordedStream(location.url, table.version, partitions), table
-
-
-def newest_commits(table: DeltaTable, stream: str) -> Iterator[StreamCommit | None]:
-    """Yield the commits of a stream, the newest first.
-
-    The last one is None if older entries of the log were cleaned away.
-    """
-    for version in range(table.version, -1, -1):
-        actions = table.actions(version)
-        if actions is None:
-            yield None
-            return
-        for action in actions:
-            commit = _commit(version, action.get("commitInfo", {}), stream)
-            if commit is not None:
-                yield commit
-
-
-def _commit(version: int, info: Mapping[str, Any], stream: str) -> StreamCommit | None:
-    text = info.get("mrflightStream")
-    if text is None:
-        return None
-    note = json.loads(text)
-    if note.get("stream") != stream:
-        return None
+def to_commit(batch: RecordedBatch) -> StreamCommit:
+    """Return the commit that the history of a table tells of."""
+    note = batch.note
     return StreamCommit(
-        version,
-        int(info.get("timestamp", 0)),
+        batch.version,
+        batch.time_ms,
         {name: (before, after) for name, (before, after) in note["offsets"].items()},
         note.get("starts", {}),
         {

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.compute import arrow_compute as pc
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources import open_source
 from mrflight.sources.kafka.messages import Messages
 from mrflight.storage import Location

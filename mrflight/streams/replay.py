@@ -17,7 +17,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.input_frame import InputFrame
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import CommitError, InputError, JobFileError
 from mrflight.events.recorder import Recorder
 from mrflight.ids import new_job_id
@@ -31,10 +32,10 @@ from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.storage import Location
 from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.event_decoder import EventDecoder
-from mrflight.streams.recorded_stream import newest_commits, read_recorded
 from mrflight.streams.rejected_events import read_rejected
 from mrflight.streams.replayed_events import ReplayedEvents
 from mrflight.streams.stream_job import StreamJob
+from mrflight.streams.stream_table import StreamTable
 from mrflight.units import format_count
 
 MAX_EVENTS = 10_000
@@ -101,7 +102,6 @@ def replay_rejected(job: StreamJob, max_events: int = MAX_EVENTS) -> Replay:
 
 
 def _dead_letters(job: StreamJob) -> Location:
-    job.check_is_delta()
     job.check_is_topic()
     if job.dead_letters is None:
         raise JobFileError(
@@ -133,7 +133,7 @@ class _Replay:
         events = self._events
         return Replay(
             self._job.settings.name,
-            self._job.table.url,
+            self._job.url,
             self._location.url,
             self._replayed,
             events.failed,
@@ -151,35 +151,37 @@ class _Replay:
     def finish(self) -> None:
         """Delete the dead letters of a replay that is committed and was not finished."""
         rejected = DeltaTable.load(self._location)
-        table = DeltaTable.load(self._job.table)
+        table = self._job.open_table()
         if rejected is None or table is None:
             raise InputError(
-                f"{(self._location if rejected is None else self._job.table).url}: there is no "
+                f"{self._location.url if rejected is None else self._job.url}: there is no "
                 "table, so that there is nothing to replay"
             )
         self._key = str(rejected.handle.metadata().id)
         # Before the dead letters are read: those of this number must not be among them.
-        recorded = table.find_commit(f"mrflight/{self._stream}/{self._key}")
+        recorded = table.offsets(self._stream).get(self._key)
         self._is_new, self._number = recorded is None, recorded or 0
         if removal_count(rejected, self._app_id) < self._number:
             self._remove(self._logged(table))
 
-    def _logged(self, table: DeltaTable) -> dict[str, list[tuple[int, int]]]:
+    def _logged(self, table: StreamTable) -> dict[str, list[tuple[int, int]]]:
         """Return what the last replay has committed, as the log says."""
-        for commit in newest_commits(table, self._stream):
+        for commit in table.commits(self._stream):
             if commit is None:
                 break
             if commit.offsets.get(self._key, (None, 0))[1] == self._number:
                 return dict(commit.replayed)
         raise CommitError(
-            f"{table.location.url}: the commit of replay {self._number} is not in the log any "
+            f"{table.url}: the commit of replay {self._number} is not in the history any "
             f"more, and its events were not deleted from {self._location.url}; delete those that "
             "the table has by hand"
         )
 
     def next_events(self) -> ReplayedEvents | None:
         """Return the next events that can be decoded; None if there are none."""
-        recorded, _ = read_recorded(self._job.table, self._job.settings.name)
+        table = self._job.open_table()
+        assert table is not None, "it was there"
+        recorded = table.recorded(self._job.settings.name)
         passed = {(each.topic, each.partition): each.next for each in recorded.partitions}
         rejected = DeltaTable.load(self._location)
         assert rejected is not None, "it was there"

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sources.kafka.messages import Messages
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.streams.event_decoder import EventDecoder
@@ -71,11 +70,11 @@ class ReplayedEvents:
         That happens if the job was corrected after a batch had committed its dead letters and not
         yet its rows. It can be seen only if the rows say which events they are.
         """
-        table = DeltaTable.load(job.table)
+        table = job.open_table()
         if table is None or any(name not in table.schema.names for name in PLACE):
             return 0
         wanted = self._offsets()
-        offsets = TableOffsets(job.table, table.version, job.spec.storage, is_dead_letters=False)
+        offsets = TableOffsets(table, job.folder, job.spec.storage)
         for batch in offsets.read():
             for place, found in by_partition(batch).items():
                 if place in wanted:

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.sinks import output_url
 from mrflight.sources.kafka.client_settings import ClientSettings, client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
-from mrflight.sources.log_source import LogInput
 from mrflight.storage import Location, locate
 from mrflight.storage.option_checks import prepare_storage
+from mrflight.streams.open_positions import open_positions
 from mrflight.streams.positions import Positions
 from mrflight.streams.stream_settings import StreamSettings
+from mrflight.streams.stream_table import StreamTable
 
 _TIMEOUT_S = 15.0
 """How long a command waits for brokers: a person waits for it."""
@@ -40,23 +42,20 @@ class StreamJob(msgspec.Struct, frozen=True):
         """The URL of the table that the events are committed to."""
         return output_url(self.spec.output, self.folder, self.spec.storage)
 
-    @property
-    def is_delta(self) -> bool:
-        """True if the table is a Delta table, whose log can be looked at."""
-        return self.spec.output.format == "delta"
+    def open_table(self) -> StreamTable | None:
+        """Open the table that the events are committed to; None if there is none.
 
-    @property
-    def table(self) -> Location:
-        """The Delta table that the events are committed to."""
-        return locate(self.spec.output.table, self.folder, self.spec.storage)
+        Raises OutputError and CommitError if it cannot be read.
+        """
+        output, storage = self.spec.output, self.spec.storage
+        if output.format == "delta":
+            from mrflight.streams.delta_stream_table import DeltaStreamTable
 
-    def check_is_delta(self) -> None:
-        """Raise JobFileError for a table of another format, whose log cannot be looked at yet."""
-        if not self.is_delta:
-            raise JobFileError(
-                f"output.format: {self.spec.output.format} tables cannot be looked into by this "
-                "command yet; it reads the log of Delta tables"
-            )
+            return DeltaStreamTable.open(locate(output.table, self.folder, storage))
+        from mrflight.streams.catalog_stream_tables import IcebergStreamTable, LakeStreamTable
+
+        kind = IcebergStreamTable if output.format == "iceberg" else LakeStreamTable
+        return kind.open(output, self.folder, storage)
 
     def check_is_topic(self) -> None:
         """Raise JobFileError for an event log, which has no events to decode."""
@@ -89,15 +88,7 @@ class StreamJob(msgspec.Struct, frozen=True):
 
     def positions(self) -> Positions:
         """Ask for the partitions; raises InputError, and retryable errors of servers."""
-        name, section = self.settings.input, self.input
-        if section.log is not None:
-            from mrflight.streams.log_positions import LogPositions
-
-            place = LogInput.of(name, self.spec.cluster, self.folder)
-            return LogPositions(name, section, place)
-        from mrflight.streams.topic_positions import TopicPositions
-
-        return TopicPositions(name, section, self.cluster(), self.settings.name)
+        return open_positions(self.spec, self.folder, self.settings, _TIMEOUT_S)
 
     @property
     def shapes_rows(self) -> bool:

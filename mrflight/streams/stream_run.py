@@ -13,23 +13,22 @@ from mrflight.errors import LostOffsetsError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
 from mrflight.scheduler.job_run import JobRun
 from mrflight.sinks import open_sink
-from mrflight.sources.kafka.client_settings import client_settings
 from mrflight.sources.kafka.offset_range import OffsetRange
-from mrflight.sources.kafka.topic_offsets import KafkaCluster
-from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
 from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
 from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
+from mrflight.streams.live import Live
+from mrflight.streams.live_kinds import open_live
+from mrflight.streams.open_positions import open_positions
 from mrflight.streams.positions import Position, Positions
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_settings import StreamSettings
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
-    from mrflight.streams.live_tail import LiveTail
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ class StreamRun:
         self._size = EventSize()
         self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
         self._sink: Sink | None = None
-        self._live: LiveTail | None = None
+        self._live: Live | None = None
         self._ends: Position | None = None
         """The ends at which a bounded stream stops."""
         self._refreshed_at = time.monotonic()
@@ -88,8 +87,9 @@ class StreamRun:
             self._committer = stack.enter_context(
                 Committer(self._settings, self._positions, self._dead_letters(), self._committed)
             )
-            if self._settings.is_live:
-                self._live = stack.enter_context(self._live_tail())
+            live = open_live(self._job, self._settings, positions, self._committer, self._batches)
+            if live is not None:
+                self._live = stack.enter_context(live)
             while True:
                 try:
                     self._run()
@@ -107,19 +107,12 @@ class StreamRun:
                 self._committer.settle()
                 self._sink = None
 
-    def _live_tail(self) -> LiveTail:
-        from mrflight.streams.live_tail import LiveTail
-
-        job = self._job
-        table = locate(job.spec.output.table, job.folder, job.spec.storage)
-        return LiveTail(job, self._settings, self._positions, table, lambda: self._batches.schema)
-
     def _connect(self) -> Positions | None:
         """Wait until the brokers tell what there is to read; None if the stream is to stop."""
         outage = _Outage(_FIRST_OUTAGE_S)
         while True:
             try:
-                return self._open_positions()
+                return open_positions(self._job.spec, self._job.folder, self._settings)
             except MrflightError as error:
                 if self._waits_after(error, outage):
                     return None
@@ -129,19 +122,6 @@ class StreamRun:
         pause_s = outage.pause(error)
         self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
         return self._stopping.wait(pause_s)
-
-    def _open_positions(self) -> Positions:
-        job, name = self._job, self._settings.input
-        section = job.spec.inputs[name]
-        if section.log is not None:
-            from mrflight.streams.log_positions import LogPositions
-
-            place = LogInput.of(name, job.spec.cluster, job.folder)
-            return LogPositions(name, section, place)
-        from mrflight.streams.topic_positions import TopicPositions
-
-        cluster = KafkaCluster(client_settings(name, section))
-        return TopicPositions(name, section, cluster, self._settings.name)
 
     def _dead_letters(self) -> DeadLetters | None:
         if self._settings.dead_letter is None:
@@ -160,8 +140,11 @@ class StreamRun:
             position, takes_earliest=self._settings.takes_earliest
         )
         self._committer.begin(recorded, position)
-        if not recorded and self._records_start():
-            self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
+        if not recorded and self._is_start_fleeting():
+            if self._knows_columns():
+                self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
+            else:
+                self._positions.keep_start(position)
         if self._settings.is_bounded and self._ends is None:
             self._ends = self._positions.ends()
         while (ranges := self._next_batch(position)) is not None:
@@ -170,19 +153,19 @@ class StreamRun:
         self._committer.wait()
         self._progress.lag = waiting(position, self._positions.ends())
 
-    def _records_start(self) -> bool:
-        """Return whether the start is committed before the first event.
+    def _is_start_fleeting(self) -> bool:
+        """Return whether "latest", or a time, may mean another offset when the stream starts again.
 
-        "latest", or a time, may mean another offset if the first batch has to be read again. The
-        columns must be known without events for that.
+        Such a start is recorded before the first event.
         """
         section = self._job.spec.inputs[self._settings.input]
+        return section.kafka is not None and section.start != "earliest"
+
+    def _knows_columns(self) -> bool:
+        """Return whether the table can be made, or is there, before the first event."""
+        section = self._job.spec.inputs[self._settings.input]
         infers = section.format in ("json", "csv", "arrow") and not section.types
-        return (
-            section.kafka is not None
-            and section.start != "earliest"
-            and (not infers or section.schema != "strict")
-        )
+        return not infers or section.schema != "strict" or self._batches.schema is not None
 
     def _run_batch(self, ranges: tuple[OffsetRange, ...]) -> None:
         job_id = new_job_id()

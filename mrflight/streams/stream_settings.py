@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.config.stream_section import StreamSection
 from mrflight.errors import JobFileError
 from mrflight.units import parse_bytes, parse_seconds
@@ -38,6 +39,8 @@ class StreamSettings(msgspec.Struct, frozen=True):
     has_upkeep: bool
     is_live: bool = False
     """True if events can be read before they are committed."""
+    feeds_tail: bool = False
+    """True if a worker feeds the tail for that."""
 
     @classmethod
     def of(cls, spec: JobSpec, *, until_caught_up: bool = False) -> StreamSettings:
@@ -73,6 +76,7 @@ class StreamSettings(msgspec.Struct, frozen=True):
             _parsed("stop_within", section.stop_within, parse_seconds),
             section.upkeep == "auto",
             _is_live(spec, section),
+            spec.feeds_tail,
         )
 
 
@@ -126,14 +130,24 @@ def _is_live(spec: JobSpec, section: StreamSection) -> bool:
     if not section.live:
         return False
     is_shaped = spec.reduce is not None or spec.job.sql is not None
+    is_fed, cluster = spec.feeds_tail, spec.cluster
     for is_wrong, reason in (
-        (any(each.kafka is None for each in spec.inputs.values()), "reads only from Kafka"),
+        (not all(map(is_stream, spec.inputs.values())), "reads only a stream"),
         (spec.output.format != "delta", "writes a Delta table (output.format)"),
-        (spec.output.mode != "append", 'appends to its table (output.mode = "append")'),
+        (
+            spec.output.mode == "merge" and spec.output.order_by is None,
+            "says in which order it merges (output.order_by)",
+        ),
         (is_shaped or spec.stages or len(spec.inputs) > 1, "only maps its events"),
-        (spec.cluster.executor != "local", 'runs on one machine (cluster.executor = "local")'),
-        (spec.cluster.metadata is not None, "has data servers of its own (no cluster.metadata)"),
-        (spec.cluster.data_servers == 0, "has a data server (cluster.data_servers)"),
+        (
+            is_fed and cluster.executor != "local",
+            'has its workers on this machine (cluster.executor = "local"), or reads an event log '
+            "and maps nothing",
+        ),
+        (
+            cluster.metadata is None and cluster.data_servers == 0,
+            "has a data server (cluster.data_servers)",
+        ),
     ):
         if is_wrong:
             raise JobFileError(f"stream.live is only for a stream that {reason}; leave it out")

@@ -9,21 +9,17 @@ from datetime import UTC, datetime
 import msgspec
 
 from mrflight.errors import InputError
-from mrflight.ids import new_job_id
-from mrflight.sinks import open_sink
-from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.range_reader import read_range
 from mrflight.sources.kafka.topic_offsets import Partition
+from mrflight.streams.delta_stream_table import DeltaStreamTable
 from mrflight.streams.recorded_stream import (
     RecordedPartition,
     RecordedStream,
     StreamCommit,
-    newest_commits,
-    parse_name,
-    read_recorded,
 )
 from mrflight.streams.stream_job import StreamJob
+from mrflight.streams.stream_table import StreamTable
 from mrflight.units import format_count, format_duration
 
 _MAX_AGES = 16
@@ -92,11 +88,11 @@ class StreamStatus(msgspec.Struct, frozen=True):
 
 def read_offsets(job: StreamJob) -> StreamOffsetsReport:
     """Return the recorded offsets; asks no broker. Raises CommitError if a log is unreadable."""
-    table, _ = recorded_of(job)
-    rejected = None
+    stream, rejected = job.settings.name, None
     if job.dead_letters is not None:
-        rejected, _ = read_recorded(job.dead_letters, job.settings.name)
-    return StreamOffsetsReport(job.settings.name, table, rejected)
+        found = DeltaStreamTable.open(job.dead_letters)
+        rejected = _recorded(found, job.dead_letters.url, stream)
+    return StreamOffsetsReport(stream, recorded_of(job), rejected)
 
 
 def read_status(job: StreamJob) -> StreamStatus:
@@ -105,7 +101,8 @@ def read_status(job: StreamJob) -> StreamStatus:
     Raises BrokerUnavailableError if the brokers are away, InputError if the recorded offsets are
     not those of the topics, and CommitError if the log cannot be read.
     """
-    recorded, table = recorded_of(job)
+    table = job.open_table()
+    recorded = _recorded(table, job.url, job.settings.name)
     positions = job.positions()
     known = recorded.by_name
     position = positions.position(known)
@@ -133,19 +130,17 @@ def read_status(job: StreamJob) -> StreamStatus:
     )
 
 
-def recorded_of(job: StreamJob) -> tuple[RecordedStream, DeltaTable | None]:
-    """Return what the table has recorded, of whatever format it is, and the Delta table."""
-    if job.is_delta:
-        return read_recorded(job.table, job.settings.name)
-    spec = job.spec
-    sink = open_sink(spec.output, job.folder, spec.storage, new_job_id(), None)
-    offsets = sink.recorded_offsets(job.settings.name)
-    partitions = tuple(sorted(parse_name(*each) for each in offsets.items()))
-    return RecordedStream(job.url, None, partitions), None
+def recorded_of(job: StreamJob) -> RecordedStream:
+    """Return what the table of a stream has recorded; raises as `StreamJob.open_table` does."""
+    return _recorded(job.open_table(), job.url, job.settings.name)
 
 
-def _last_commit(table: DeltaTable, stream: str) -> StreamCommit | None:
-    return next(newest_commits(table, stream), None)
+def _recorded(table: StreamTable | None, url: str, stream: str) -> RecordedStream:
+    return RecordedStream(url, None, ()) if table is None else table.recorded(stream)
+
+
+def _last_commit(table: StreamTable, stream: str) -> StreamCommit | None:
+    return next(table.commits(stream), None)
 
 
 def _ages(

@@ -7,10 +7,11 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.kafka_input import parse_start_time
-from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError, MrflightError
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition, Topics
+from mrflight.streams.kept_start import KeptStart
 from mrflight.streams.positions import Position, Positions
 
 log = logging.getLogger(__name__)
@@ -21,8 +22,8 @@ _PUBLISH_EVERY_S = 5.0
 class TopicPositions(Positions):
     """The partitions of the topics of a Kafka cluster."""
 
-    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster, stream: str) -> None:
-        self._group = f"mrflight.{stream}"
+    def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster, kept: KeptStart) -> None:
+        self._kept_start = kept
         self._published_at = 0.0
         self._key = f"inputs.{name}"
         self._spec = spec
@@ -41,6 +42,7 @@ class TopicPositions(Positions):
     def refresh(self) -> None:
         before, self._topics = self._topics, self._look()
         self._check_names({_name(before, each): 0 for each in before.partitions})
+        self._kept_start.renew()
 
     def name(self, partition: Partition) -> str:
         return _name(self._topics, partition)
@@ -56,6 +58,8 @@ class TopicPositions(Positions):
             for each in self._topics.partitions
             if (name := self.name(each)) in recorded
         }
+        if not recorded and self._spec.start != "earliest":
+            known = self._kept_start.read(self._names)
         unknown = [each for each in self._topics.partitions if each not in known]
         if known or not unknown:
             first = self._cluster.offsets(unknown) if unknown else {}
@@ -80,23 +84,32 @@ class TopicPositions(Positions):
                 )
         return kept
 
+    @property
+    def _names(self) -> dict[Partition, str]:
+        return {each: self.name(each) for each in self.partitions}
+
+    def keep_start(self, position: Position) -> None:
+        self._kept_start.keep(position, self._names)
+
     def committed(self, recorded: Mapping[str, int]) -> None:
-        """Publish the offsets as those of the group ``mrflight.<stream>``, now and then.
+        """Publish the offsets as those of the stream's group, now and then.
 
         Lag tools show them. A user who may not write them has the stream all the same.
         """
         if time.monotonic() - self._published_at < _PUBLISH_EVERY_S:
             return
         self._published_at = time.monotonic()
+        self._kept_start.forget()
         offsets = {
             each: recorded[name]
             for each in self.partitions
             if (name := self.name(each)) in recorded
         }
+        group = self._kept_start.group
         try:
-            self._cluster.publish(self._group, offsets)
+            self._cluster.publish(group, offsets)
         except MrflightError as error:
-            log.debug("the offsets of group %s were not published: %s", self._group, error)
+            log.debug("the offsets of group %s were not published: %s", group, error)
 
     def _start(self, partitions: list[Partition]) -> Position:
         start = self._spec.start

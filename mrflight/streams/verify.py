@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from mrflight.errors import InputError
-from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sources.kafka.topic_offsets import Partition
+from mrflight.streams.delta_stream_table import DeltaStreamTable
 from mrflight.streams.missing_offsets import MissingOffsets
 from mrflight.streams.offset_continuity import Chain, check_chains
 from mrflight.streams.offset_presence import (
@@ -21,11 +21,10 @@ from mrflight.streams.offset_presence import (
 )
 from mrflight.streams.recorded_stream import (
     RecordedStream,
-    newest_commits,
     parse_name,
-    read_recorded,
 )
 from mrflight.streams.stream_job import StreamJob
+from mrflight.streams.stream_table import StreamTable
 from mrflight.streams.table_offsets import PLACE, TableOffsets
 from mrflight.streams.verification import CheckedPartition, CheckedRows, Verification
 
@@ -39,12 +38,12 @@ def verify(job: StreamJob, window: int = WINDOW) -> Verification:
     Reads the table once for each ``window`` offsets. Raises InputError if there is nothing to
     check, and CommitError if the log cannot be read.
     """
-    job.check_is_delta()
-    recorded, table = read_recorded(job.table, job.settings.name)
-    if table is None or not recorded.partitions:
+    table = job.open_table()
+    recorded = None if table is None else table.recorded(job.settings.name)
+    if table is None or recorded is None or not recorded.partitions:
         raise InputError(
-            f"{job.table.url} has recorded no offsets of stream {job.settings.name!r}, so that "
-            "there is nothing to verify; run the stream first, and check stream.name"
+            f"{job.url} has recorded no offsets of stream {job.settings.name!r}, so that there is "
+            "nothing to verify; run the stream first, and check stream.name"
         )
     chains, notes = _chains(table, recorded, job.settings.name)
     partitions = tuple(_checked(name, chain) for name, chain in chains.items())
@@ -52,7 +51,7 @@ def verify(job: StreamJob, window: int = WINDOW) -> Verification:
     is_proved = not any(each.breaks for each in partitions) and (rows is None or rows.is_right)
     return Verification(
         job.settings.name,
-        job.table.url,
+        table.url,
         table.version,
         is_proved,
         partitions,
@@ -62,21 +61,22 @@ def verify(job: StreamJob, window: int = WINDOW) -> Verification:
 
 
 def _chains(
-    table: DeltaTable, recorded: RecordedStream, stream: str
+    table: StreamTable, recorded: RecordedStream, stream: str
 ) -> tuple[dict[str, Chain], list[str]]:
     """Return the commits of each partition, and what they cannot prove."""
-    found = list(newest_commits(table, stream))
+    found = list(table.commits(stream))
     notes = []
     if found and found[-1] is None:
         notes.append(
-            "the commits before those that are listed, as their log entries were cleaned away"
+            "the commits before those that are listed, as their log entries were cleaned away, or "
+            "their snapshots expired"
         )
     commits = [each for each in reversed(found) if each is not None]
     chains = check_chains(commits, recorded.by_name)
     unseen = [each for each in recorded.partitions if each.name not in chains]
     if unseen:
         places = ", ".join(f"{each.topic}/{each.partition}" for each in unseen)
-        notes.append(f"the commits of {places}, none of which is in the log any more")
+        notes.append(f"the commits of {places}, none of which is in the history any more")
     return chains, notes
 
 
@@ -95,7 +95,7 @@ def _checked(name: str, chain: Chain) -> CheckedPartition:
 
 def _check_rows(
     job: StreamJob,
-    table: DeltaTable,
+    table: StreamTable,
     chains: Mapping[str, Chain],
     recorded: RecordedStream,
     window: int,
@@ -110,7 +110,7 @@ def _check_rows(
         ]
     if job.input.format == "arrow":
         return None, ["the rows: an Arrow message has several, or none"]
-    offsets = TableOffsets(job.table, table.version, job.spec.storage, is_dead_letters=False)
+    offsets = TableOffsets(table, job.folder, job.spec.storage)
     bounds = _bounds(chains, recorded, offsets)
     check = _RowCheck(job, bounds, chains)
     rows = check.run(offsets, window)
@@ -194,11 +194,11 @@ class _RowCheck:
 
     def _explain_dead_letters(self, presence: OffsetPresence) -> int:
         location = self._job.dead_letters
-        table = None if location is None else DeltaTable.load(location)
-        if table is None or location is None:
+        table = None if location is None else DeltaStreamTable.open(location)
+        if table is None:
             return 0
         rejected = TableOffsets(
-            location, table.version, self._job.spec.storage, is_dead_letters=True
+            table, self._job.folder, self._job.spec.storage, is_dead_letters=True
         )
         return sum(presence.explain(batch) for batch in rejected.read())
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.identity import Endpoint
-from mrflight.config.spec import InputSpec
+from mrflight.config.identity import ClusterAccess, Endpoint
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.stream_batch import StreamBatch
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange
@@ -25,6 +25,7 @@ from mrflight.sources.kafka.kafka_reader import KafkaReader
 from mrflight.sources.kafka.topic_follower import Followed, TopicFollower
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition
 from mrflight.tasks.mapper import RowMap
+from mrflight.tasks.tail_changes import TailChanges
 from mrflight.tasks.tail_rows import TailRows
 
 _LOOK_EVERY_S = 0.1
@@ -50,6 +51,10 @@ class TailFeed(msgspec.Struct, frozen=True):
     server: Endpoint
     tail: str
     epoch: int
+    log: ClusterAccess | None = None
+    """The cluster that has the event log; None for topics of Kafka."""
+    changes: TailChanges | None = None
+    """Set if the rows are changes, which the stream merges into its table."""
 
 
 def run_feed(feed: TailFeed) -> None:
@@ -125,7 +130,7 @@ class _Feeder:
         spec = replace(feed.spec, batch=batch)
         source = open_source(feed.input, spec, feed.folder, {}, _SPLIT_BYTES)
         assert isinstance(source.reader, KafkaReader)
-        return TailRows(source.reader, feed.row_map)
+        return TailRows(source.reader, feed.row_map, feed.changes)
 
     def _go_on(self, positions: Mapping[str, int]) -> None:
         """Go on where the server does, which may have been told other offsets by the table."""

@@ -17,6 +17,7 @@ from mrflight.sources.kafka.decoding import MessageDecoder
 from mrflight.sources.kafka.kafka_reader import KafkaReader
 from mrflight.sources.kafka.messages import METADATA, Messages
 from mrflight.tasks.mapper import Mapper, RowMap
+from mrflight.tasks.tail_changes import TailChanges
 
 _OFFSET = METADATA.field("_offset")
 
@@ -24,9 +25,13 @@ _OFFSET = METADATA.field("_offset")
 class TailRows:
     """Decodes messages to the rows that a batch of the stream makes of them."""
 
-    def __init__(self, reader: KafkaReader, row_map: RowMap | None) -> None:
+    def __init__(
+        self, reader: KafkaReader, row_map: RowMap | None, changes: TailChanges | None = None
+    ) -> None:
+        """``changes`` is set if the stream merges the rows into its table."""
         self._reader = reader
         self._map = row_map
+        self._changes = changes
         self._names = list(reader.schema.names)
         has_own = not reader.metadata and _OFFSET.name in self._names
         self._knows_offsets = row_map is None and not has_own
@@ -52,16 +57,24 @@ class TailRows:
         log = None if self._reader.bad_rows is None else BadRowLog()
         batch = self._decoder.decode(messages, log)
         if not self._knows_offsets:
-            return self._mapped(batch)
-        rows = _canonical(batch.select(self._names))
+            return self._marked(self._mapped(batch))
+        rows = self._marked(_canonical(batch.select(self._names)))
         return rows.append_column(OFFSET_COLUMN, batch[_OFFSET.name])
 
+    def _marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows if self._changes is None else self._changes.mark(rows)
+
     def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        split = Split(f"kafka://{self._reader.settings.input}", 0, 1, batch.nbytes)
-        mapped = list(Mapper(_Held(batch), split, self._map).batches())
-        if not mapped:
-            return empty_batch(pa.schema([]))
-        return pa.concat_batches([_canonical(each) for each in mapped])
+        return mapped_rows(batch, f"kafka://{self._reader.settings.input}", self._map)
+
+
+def mapped_rows(batch: pa.RecordBatch, path: str, row_map: RowMap | None) -> pa.RecordBatch:
+    """Return what a map makes of rows; without columns if that is nothing."""
+    split = Split(path, 0, 1, batch.nbytes)
+    mapped = list(Mapper(_Held(batch), split, row_map).batches())
+    if not mapped:
+        return empty_batch(pa.schema([]))
+    return pa.concat_batches([_canonical(each) for each in mapped])
 
 
 def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:

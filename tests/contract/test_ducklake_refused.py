@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from tests.services.postgres import Postgres

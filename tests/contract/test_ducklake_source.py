@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources import ducklake_source, open_source
 from mrflight.sources.base import Source

@@ -16,7 +16,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
 import mrflight
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError, MrflightError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source

@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 import mrflight
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.storage import Location, locate

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, BrokerUnavailableError, InputError
 from mrflight.sources import open_source

@@ -19,7 +19,8 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink

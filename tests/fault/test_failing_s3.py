@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import OutputFormat, OutputSection
+from mrflight.config.formats import OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, InputError, JobFailedError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

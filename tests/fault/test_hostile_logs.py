@@ -122,9 +122,9 @@ def test_tickets(target: Target, ticket: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc", "target/..", "", "a b", "target:x", "x" * 129])
-@pytest.mark.parametrize("action", ["drop_log", "trim_log", "log_state"])
+@pytest.mark.parametrize("action", ["drop_log", "trim_log", "pin_log", "log_state"])
 def test_names(target: Target, action: str, name: str) -> None:
-    more = {"offset": 10} if action == "trim_log" else {}
+    more = {"trim_log": {"offset": 10}, "pin_log": {"offset": 10, "for_s": 1.0}}.get(action, {})
     with pytest.raises(MrflightError):
         target.action(action, name=name, token="t", **more)
     target.check()

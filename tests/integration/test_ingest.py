@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 import pytest
 
+from mrflight.sources.kafka.messages import METADATA
 from tests.services.kafka import Kafka
 from tests.support.ingest_job import (
     INGEST,
@@ -176,13 +179,40 @@ def test_new_fields_are_bad_if_the_table_is_fixed(stream: Stream) -> None:
     assert [json.loads(each)["extra"] for each in letters["value"].to_pylist()] == [1]
 
 
-def test_latest_is_recorded_before_the_first_event(stream: Stream) -> None:
-    stream.produce(numbered(1, range(30)))
+@pytest.mark.parametrize(
+    ("columns", "before"), [("known", 30), ("inferred", 0), ("inferred", 30), ("of the table", 0)]
+)
+def test_latest_is_recorded_before_the_first_event(
+    stream: Stream, columns: str, before: int
+) -> None:
+    stream.produce(numbered(1, range(before)))
     job = stream.write_job(input='start = "latest"')
+    if columns != "known":
+        job.write_text(re.sub("^types = .*$", "", job.read_text(), flags=re.MULTILINE))
+    if columns == "of the table":
+        own = pa.schema([("producer", pa.int64()), ("number", pa.int64()), ("text", pa.string())])
+        deltalake.DeltaTable.create(stream.table, pa.schema([*METADATA, *own]))
     assert ingest(job).result["rows_in"] == 0
-    assert sum(stream.recorded().values()) == 30
-    stream.produce(numbered(1, range(30, 40)))
+    is_recorded = columns != "inferred"
+    assert sum(stream.recorded().values()) == (before if is_recorded else 0)
+    stream.produce(numbered(1, range(before, before + 10)))
     assert ingest(job).result["rows_in"] == 10, "which came after the start"
+    assert sum(stream.recorded().values()) == before + 10
+    stream.produce(numbered(1, range(before + 10, before + 15)))
+    assert ingest(job).result["rows_in"] == 5
+    assert sorted(stream.rows()["number"].to_pylist()) == [*range(before, before + 15)]
+
+
+def test_a_start_that_is_kept_is_that_of_one_table_and_start(stream: Stream) -> None:
+    job = stream.write_job(input='start = "latest"')
+    inferred = re.sub("^types = .*$", "", job.read_text(), flags=re.MULTILINE)
+    job.write_text(inferred)
+    assert ingest(job).result["rows_in"] == 0
+    stream.produce(numbered(1, range(10)))
+    job.write_text(inferred.replace("out/events", "out/others"))
+    assert ingest(job).result["rows_in"] == 0, "the events came before this table's stream"
+    job.write_text(inferred.replace('"latest"', '"2999-01-01T00:00:00Z"'))
+    assert ingest(job).result["rows_in"] == 0, "they came before the time"
 
 
 def test_offsets_are_published_for_lag_tools(stream: Stream) -> None:

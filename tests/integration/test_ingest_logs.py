@@ -84,7 +84,7 @@ def test_what_the_table_has_is_trimmed(
 ) -> None:
     """A segment stays until all of its rows are in the table."""
     from mrflight.config.identity import ClientOptions
-    from mrflight.config.spec import InputSpec
+    from mrflight.config.input_spec import InputSpec
     from mrflight.sources.log_source import LogInput
 
     monkeypatch.setattr(log_positions, "TRIM_EVERY_S", 0.0)

@@ -3,61 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import INGEST, Stream, check_once, ended, ingest, numbered
+from tests.support.ingest_job import INGEST, Stream, check_once, ended, ingest
+from tests.support.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
 from tests.support.running_command import running_command
-
-REJECTS = 'on_bad_row = "dead_letter"\ndead_letter = "rejected"\nmax_bad = "100 %"'
-FIXED = """sql = '''select producer, cast(number as bigint) as number, text,
-_topic, _partition, _offset, _timestamp, _key, _headers from events'''"""
-
-DIES = """
-import os, sys
-from pathlib import Path
-from mrflight.config.job_file import load_job
-from mrflight.streams import replay
-from mrflight.streams.stream_job import StreamJob
-
-setattr(replay, sys.argv[2], lambda *given: os._exit(9))
-job = Path(sys.argv[1])
-replay.replay_rejected(StreamJob.of(load_job(job, {}), job.parent))
-"""
 
 
 @pytest.fixture
 def stream(kafka: Kafka, tmp_path: Path) -> Stream:
     return Stream(kafka, kafka.topic(2), tmp_path)
-
-
-def ingest_with_rejects(stream: Stream) -> Path:
-    """Ingest 20 events of which 8 have numbers as texts, and 2 that are no json.
-
-    Returns the corrected job.
-    """
-    stream.produce(numbered(1, range(6)), partition=0)
-    stream.produce([{**each, "number": str(each["number"])} for each in numbered(1, range(6, 14))])
-    stream.produce([b"{bad", b"worse"], partition=1)
-    stream.produce(numbered(1, range(14, 20)), partition=1)
-    run = ingest(stream.write_job(stream=REJECTS))
-    assert (run.code, run.result["rejected"]) == (0, 10), run.stderr
-    job = stream.write_job(stream=REJECTS, input=FIXED)
-    job.write_text(job.read_text().replace('number = "int64"', 'number = "string"'))
-    return job
-
-
-def replay(job: Path) -> dict[str, Any]:
-    run = ended([*INGEST, "replay-rejected", str(job), "--json"])
-    assert run.code == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return found
 
 
 def dead_letters(stream: Stream) -> list[bytes]:
@@ -84,8 +43,7 @@ def test_dead_letters_that_can_be_decoded_are_committed_once(stream: Stream) -> 
 @pytest.mark.parametrize("step", ["remove_rows", "read_rejected"])
 def test_a_replay_that_dies_is_finished_by_the_next(stream: Stream, step: str) -> None:
     job = ingest_with_rejects(stream)
-    died = subprocess.run([sys.executable, "-c", DIES, str(job), step], capture_output=True)
-    assert died.returncode == 9, died.stderr
+    die_in_replay(job, step)
     assert len(dead_letters(stream)) == 10
     found = replay(job)
     assert found["replayed"] == (0 if step == "remove_rows" else 8)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 import mrflight
 from mrflight.config.identity import ClientOptions
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, EventLogNotFoundError, InputError, JobFileError
 from mrflight.sources.log_source import LogInput, open_log
 from tests.support.event_logs import LogCluster, log_cluster, numbers

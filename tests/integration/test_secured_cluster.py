@@ -11,12 +11,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import grpc
-import psutil
 import pyarrow as pa
 import pytest
 import tomlkit
@@ -33,9 +31,6 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt, new_token
 from mrflight.security.authority import issue, new_authority
-from mrflight.security.hashed_tokens import access_entry, new_bearer_token
-from mrflight.security.job_tokens import write_private
-from mrflight.security.principal import Role
 from mrflight.shuffle.client.block_sender import BlockSender
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.client.shuffle import Shuffle
@@ -48,74 +43,26 @@ from tests.support.cluster import server_process
 from tests.support.driver import drive
 from tests.support.faults import await_that
 from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
+from tests.support.secured_cluster import Secured, secured_cluster
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 
 
-@dataclass(frozen=True)
-class Secured:
-    """A cluster, and the identities of its callers by their names."""
-
-    metadata: str
-    folder: Path
-    callers: dict[str, Identity]
-    processes: list[psutil.Process]
-
-    def connect(self, caller: str) -> mrflight.Cluster:
-        return mrflight.connect(self.metadata, identity=self.callers[caller])
-
-    def shuffle(self, name: str) -> Shuffle:
-        """Create a shuffle with rows, as the job."""
-        with self.connect("job") as cluster:
-            shuffle = cluster.create_shuffle(name, partitions=2)
-            with shuffle.writer(0, key=["k"]) as out:
-                out.write(ROWS)
-        return shuffle
+def shuffle_of_job(secured: Secured, name: str) -> Shuffle:
+    """Create a shuffle with rows, as the job."""
+    with secured.connect("job") as cluster:
+        shuffle = cluster.create_shuffle(name, partitions=2)
+        with shuffle.writer(0, key=["k"]) as out:
+            out.write(ROWS)
+    return shuffle
 
 
 @pytest.fixture(scope="module", params=["certificates", "tokens"])
 def secured(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    authority = new_authority("test", 1)
-    (folder / "ca.pem").write_bytes(authority.certificate_pem)
-    entries = []
-    callers = {"nobody": Identity(str(folder / "ca.pem"))}
-    for name in (*Role, "stranger"):
-        issued = issue(authority, name, ["127.0.0.1"], days=1)
-        (folder / f"{name}.pem").write_bytes(issued.certificate_pem)
-        write_private(folder / f"{name}.key", issued.key_pem.decode())
-        token = new_bearer_token()
-        write_private(folder / f"{name}.token", token)
-        files = [str(folder / f"{name}.{kind}") for kind in ("pem", "key")]
-        if request.param == "certificates":
-            entry = f'[[principals]]\nname = "{name}"\nroles = ["{name}"]\n'
-            callers[name] = Identity(str(folder / "ca.pem"), *files)
-        else:
-            entry = access_entry(name, [Role(name)] if name in [*Role] else [], token)
-            callers[name] = Identity(
-                str(folder / "ca.pem"), token=f"file:{folder / f'{name}.token'}"
-            )
-        entries += [] if name == "stranger" else [entry]
-    write_private(folder / "access.toml", "\n".join(entries))
-    options = ["--tls-ca", "ca.pem", "--tls-certificate", "server.pem", "--tls-key", "server.key"]
-    options = [str(folder / each) if "." in each else each for each in options]
-    options += ["--access", str(folder / "access.toml"), "--port", "0"]
-    options += ["--verify-client"] if request.param == "certificates" else []
-    options += [] if request.param == "certificates" else ["--token", callers["server"].token]
-    with ExitStack() as stack:
-        started, line = stack.enter_context(server_process("metadata", *options))
-        processes = [psutil.Process(started.pid)]
-        metadata = line.split()[-1]
-        for number in range(2):
-            logs = ("--log-dir", str(folder / f"logs{number}"))
-            started, line = stack.enter_context(
-                server_process("data", "--metadata", metadata, *logs, *options)
-            )
-            processes.append(psutil.Process(started.pid))
-            assert line.split()[-1].startswith("grpc+tls://")
-        yield Secured(metadata, folder, callers, processes)
+    with secured_cluster(tmp_path_factory.mktemp("secured"), request.param) as started:
+        yield started
 
 
 def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
@@ -138,7 +85,7 @@ def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
 
 
 def test_who_may_do_what(secured: Secured) -> None:
-    shuffle = secured.shuffle("roles")
+    shuffle = shuffle_of_job(secured, "roles")
     with secured.connect("reader") as client:
         found = client.open_shuffle("roles", shuffle.token)
         rows = [batch for partition in range(2) for batch in found.reader(partition)]
@@ -154,7 +101,7 @@ def test_who_may_do_what(secured: Secured) -> None:
 
 
 def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
-    shuffle = secured.shuffle("secret")
+    shuffle = shuffle_of_job(secured, "secret")
     for caller in ("job", "reader"):
         with secured.connect(caller) as client:
             refused(lambda: client.open_shuffle("secret"), "token of the shuffle")

@@ -78,8 +78,12 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(port: int = 0) -> Iterator[Postgres]:
-    """One that is ready; port 0 stands for any. Raises NotBuiltError and StartFailedError."""
+def running_postgres(port: int = 0, *, is_durable: bool = False) -> Iterator[Postgres]:
+    """One that is ready; port 0 stands for any.
+
+    It syncs its files only if it ``is_durable``, as what measures it wants. Raises NotBuiltError
+    and StartFailedError.
+    """
     programs, password = postgres_folder(), secrets.token_hex(16)
     with reserved_port(port) as port, service_folder("postgres") as folder:
         data, secret = folder / "data", folder / "password"
@@ -87,7 +91,8 @@ def running_postgres(port: int = 0) -> Iterator[Postgres]:
         initdb = [str(programs / "initdb"), "-D", str(data), "-U", _USER, "--no-sync"]
         initdb += ["--auth=scram-sha-256", f"--pwfile={secret}", "-E", "UTF8", "--locale=C"]
         run_to_its_end("initdb", _unprivileged(initdb, folder), folder, START_TIMEOUT_S)
-        command = [str(programs / "postgres"), "-D", str(data), "-p", str(port), "-F"]
+        command = [str(programs / "postgres"), "-D", str(data), "-p", str(port)]
+        command += [] if is_durable else ["-F"]
         command += ["-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories="]
         with server_process("postgres", _unprivileged(command, folder), folder) as server:
             postgres = Postgres(port, password, server)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import StreamMovedError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

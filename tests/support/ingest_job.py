@@ -37,7 +37,6 @@ commit = "100 ms"
 {stream}
 [output]
 table = "out/events"
-mode = "append"
 {output}
 [cluster]
 workers = 2
@@ -77,7 +76,9 @@ class Stream:
     def write_job(
         self, input: str = "", stream: str = "", output: str = "", rest: str = ""
     ) -> Path:
-        """Write the job file, with further lines of its sections."""
+        """Write the job file, with further lines of its sections; it appends by default."""
+        if "mode = " not in output:
+            output = f'mode = "append"\n{output}'
         path = self.folder / "job.toml"
         path.write_text(
             JOB.format(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources import open_source
 from mrflight.sources.base import Source, Split
 from mrflight.sources.kafka.client_settings import client_settings

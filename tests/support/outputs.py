@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from mrflight.config.spec import CATALOG_FORMATS, OutputFormat, OutputSection
+from mrflight.config.formats import CATALOG_FORMATS, OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile

@@ -69,7 +69,9 @@ WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 STREAM = "is about brokers, tables and offsets, and the loop around batches, which are jobs"
 
 LEFT_OUT = {
+    "integration/test_fresh_logs.py": STREAM,
     "integration/test_fresh_reads.py": STREAM,
+    "integration/test_fresh_reads_on_clusters.py": STREAM,
     "integration/test_kafka_jobs.py": STREAM,
     "integration/test_log_inputs.py": "is about the servers of a standing cluster",
     "integration/test_secured_cluster.py": "is about the servers of a standing cluster",

@@ -16,7 +16,11 @@ import pytest
 import mrflight
 from mrflight import driver, errors
 from mrflight.config import spec, text_options
+from mrflight.config.cluster_section import ClusterSection, TlsSection
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.job_file import decode_job
+from mrflight.config.output_section import OutputSection
+from mrflight.config.reduce_section import ReduceSection
 from mrflight.config.stream_section import StreamSection
 from mrflight.events.kinds import AnyEvent, Event, IncidentKind
 from mrflight.frontend import cli
@@ -31,16 +35,16 @@ REFERENCE = DOCS / "reference"
 
 SECTIONS = {
     "[job]": spec.JobSection,
-    "[inputs.NAME]": spec.InputSpec,
+    "[inputs.NAME]": InputSpec,
     "[inputs.NAME.csv]": text_options.CsvOptions,
     "[inputs.NAME.json]": text_options.JsonOptions,
     "[shuffle]": spec.ShuffleSection,
-    "[reduce]": spec.ReduceSection,
-    "[output]": spec.OutputSection,
+    "[reduce]": ReduceSection,
+    "[output]": OutputSection,
     "[stream]": StreamSection,
     "[stages.NAME]": spec.StageSpec,
-    "[cluster]": spec.ClusterSection,
-    "[cluster.tls]": spec.TlsSection,
+    "[cluster]": ClusterSection,
+    "[cluster.tls]": TlsSection,
 }
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.messages import Connected, Node

@@ -6,7 +6,6 @@ import logging
 import secrets
 import threading
 import time
-from collections import deque
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -15,15 +14,8 @@ from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.config.identity import ClientOptions
 from mrflight.errors import DeadlineExceededError, JobError, MrflightError, ServerUnavailableError
 from mrflight.ids import ShuffleKey
-from mrflight.shuffle.client.append_message import (
-    MAX_BATCHES,
-    SMALL_BYTES,
-    Appended,
-    Message,
-    Waiting,
-    size_of,
-    take_message,
-)
+from mrflight.shuffle.client.append_message import Appended, Message, Waiting, size_of
+from mrflight.shuffle.client.append_queue import AppendQueue
 from mrflight.shuffle.client.append_stream import AppendStream, receipt_error
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import AppendReceipt, AppendTag
@@ -31,8 +23,6 @@ from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGES = 8
-"""The messages in flight: so many batches of a producer can be recognised if they are repeated."""
 MAX_BYTES = 32 * 2**20
 """The bytes that wait for their receipts. Beyond that `Appender.append` waits."""
 _LOOK_S = 2.0
@@ -56,8 +46,7 @@ class Appender(Closeable):
     ) -> None:
         self._options = options
         self._client = LogClient(location, options)
-        self._joins = not producer
-        self.producer = producer or secrets.token_hex(8)
+        self._is_named = bool(producer)
         try:
             self._key = self._client.describe(key).key
             known = self._client.state(self._key, producer).last_sequence if producer else -1
@@ -67,13 +56,10 @@ class Appender(Closeable):
         self.last_sequence = known
         """The number of the producer's last batch when this object was made, -1 if there was none.
         Numbers count the calls of `append`, from 0."""
-        self._next = known + 1
+        self._queue = AppendQueue(producer or secrets.token_hex(8), known + 1, joins=not producer)
         self._plain: pa.Schema | None = None
         """The canonical schema of the last batch."""
         self._changed = threading.Condition()
-        self._queued: deque[Waiting] = deque()
-        self._sent: deque[Message] = deque()
-        self._bytes = self._queued_bytes = 0
         self._stream: AppendStream | None = None
         self._error: MrflightError | None = None
         self._failing_since = 0.0
@@ -82,6 +68,11 @@ class Appender(Closeable):
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
         self._thread.start()
+
+    @property
+    def producer(self) -> str:
+        """The name of the producer, by which the log recognises what is sent again."""
+        return self._queue.producer
 
     def append(self, batch: pa.RecordBatch) -> Future[Appended]:
         """Queue a batch; the future is done once its rows are durable.
@@ -94,16 +85,14 @@ class Appender(Closeable):
         canonical = self._canonical(batch)
         waiting = Waiting(canonical, size_of(canonical), Future())
         with self._changed:
-            self._changed.wait_for(lambda: self._bytes < MAX_BYTES or self._is_closing)
+            self._changed.wait_for(lambda: self._queue.size_bytes < MAX_BYTES or self._is_closing)
             if self._is_closing:
                 raise JobError(
                     f"this appender of event log {self._key.id!r} is closed, or has failed; make "
                     "another one"
                 )
-            self._queued.append(waiting)
-            self._bytes += waiting.size_bytes
-            self._queued_bytes += waiting.size_bytes
-            if self._may_send():
+            self._queue.add(waiting)
+            if self._queue.may_send:
                 self._changed.notify_all()
         return waiting.future
 
@@ -121,9 +110,10 @@ class Appender(Closeable):
         Raises DeadlineExceededError after ``timeout_s``. Errors are those of the futures.
         """
         with self._changed:
-            if not self._changed.wait_for(self._is_idle, timeout_s):
+            if not self._changed.wait_for(lambda: self._queue.is_empty, timeout_s):
                 raise DeadlineExceededError(
-                    f"event log {self._key.id!r} has not stored {self._bytes} bytes in time"
+                    f"event log {self._key.id!r} has not stored {self._queue.size_bytes} bytes "
+                    "in time"
                 )
 
     def close(self) -> None:
@@ -133,9 +123,6 @@ class Appender(Closeable):
             self._changed.notify_all()
         self._thread.join()
         self._client.close()
-
-    def _is_idle(self) -> bool:
-        return not (self._queued or self._sent)
 
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -161,16 +148,16 @@ class Appender(Closeable):
             error, self._error = self._error, None
         if error is not None:
             self._note(error)
-        return not (self._is_closing and self._is_idle())
+        return not (self._is_closing and self._queue.is_empty)
 
     def _wait(self, timeout_s: float) -> bool:
         """Return whether there is something to do; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: (
-                    self._may_send()
-                    or (bool(self._sent) and self._stream is None)
-                    or (self._is_closing and self._is_idle())
+                    self._queue.may_send
+                    or (bool(self._queue.sent) and self._stream is None)
+                    or (self._is_closing and self._queue.is_empty)
                 ),
                 timeout_s,
             )
@@ -182,7 +169,7 @@ class Appender(Closeable):
         """
         with self._changed:
             stream, waits = self._stream, time.monotonic() - self._heard_at
-            if stream is None or not self._sent or waits < _LOOK_S:
+            if stream is None or not self._queue.sent or waits < _LOOK_S:
                 return
         try:
             is_owner = self._client.describe(self._key).owner_location == stream.location
@@ -193,37 +180,20 @@ class Appender(Closeable):
             with self._changed:
                 self._stream = None
 
-    def _may_send(self) -> bool:
-        """Return whether the next message should be sent now.
-
-        Small batches wait for the receipt of the last message, and are sent together then, so that
-        many threads share the cost of a message.
-        """
-        if not self._queued or len(self._sent) >= MAX_MESSAGES:
-            return False
-        return not (self._joins and self._sent) or self._queued_bytes >= SMALL_BYTES
-
     def _work(self) -> None:
         """Send again what was sent over a stream that has broken, and then what is queued."""
         if self._stream is None:
             with self._changed:
-                again = list(self._sent)
-            schema = self._first_schema()
+                again, schema = list(self._queue.sent), self._queue.first_schema
             if schema is None:
                 return
             stream = self._opened(schema)
             for sent in again:
-                stream.send(sent.batch, AppendTag(self.producer, sent.sequence))
+                stream.send(sent.batch, AppendTag(self._queue.producer, sent.sequence))
             return
         message = self._next_message(self._stream)
         if message is not None:
-            self._stream.send(message.batch, AppendTag(self.producer, message.sequence))
-
-    def _first_schema(self) -> pa.Schema | None:
-        with self._changed:
-            if self._sent:
-                return self._sent[0].batch.schema
-            return self._queued[0].batch.schema if self._queued else None
+            self._stream.send(message.batch, AppendTag(self._queue.producer, message.sequence))
 
     def _opened(self, schema: pa.Schema) -> AppendStream:
         placement = self._client.describe(self._key)
@@ -242,34 +212,29 @@ class Appender(Closeable):
     def _next_message(self, stream: AppendStream) -> Message | None:
         """Take what is queued as one message; its rows have the schema of the stream."""
         with self._changed:
-            if self._queued and self._queued[0].batch.schema != stream.schema:
-                if not self._sent:
+            schema, sent = self._queue.next_schema, self._queue.sent
+            if schema is None:
+                return None
+            if schema != stream.schema:
+                if not sent:
                     stream.end()
                     self._stream = None
                 else:
-                    self._changed.wait_for(lambda: not self._sent or self._stream is not stream)
+                    self._changed.wait_for(lambda: not sent or self._stream is not stream)
                 return None
-            if not self._queued:
-                return None
-            message = take_message(
-                self._queued, stream.schema, self._next, MAX_BATCHES if self._joins else 1
-            )
-            self._queued_bytes -= message.size_bytes
-            self._next += 1
-            if not self._sent:
+            if not sent:
                 self._heard_at = time.monotonic()
-            self._sent.append(message)
-            return message
+            return self._queue.take(stream.schema)
 
     def _received(self, stream: AppendStream, receipt: AppendReceipt | MrflightError) -> None:
         """Take a receipt of the oldest message, or the error that has ended the stream."""
         if isinstance(receipt, AppendReceipt) and not receipt.error:
             with self._changed:
-                if stream is not self._stream or not self._sent:
+                if stream is not self._stream or not self._queue.sent:
                     return
-                message = self._sent.popleft()
+                message = self._queue.take_received()
                 self._failing_since, self._heard_at = 0.0, time.monotonic()
-                self._leave(message)
+                self._changed.notify_all()
             message.succeed(self._key.id, receipt.start)
             return
         error = receipt if isinstance(receipt, MrflightError) else receipt_error(receipt)
@@ -280,10 +245,6 @@ class Appender(Closeable):
             self._error = error
             self._changed.notify_all()
 
-    def _leave(self, message: Message) -> None:
-        self._bytes -= message.size_bytes
-        self._changed.notify_all()
-
     def _note(self, error: MrflightError) -> None:
         """Decide what an error means: to try again, one message that is refused, or the end."""
         now = time.monotonic()
@@ -293,41 +254,12 @@ class Appender(Closeable):
                 self._failing_since = self._failing_since or now
                 if now - self._failing_since < self._options.timeouts.reconnect_s:
                     return
-                failed = [*self._sent]
-                waiting = [part for message in failed for part in message.parts]
-                waiting += self._queued
-                self._queued.clear()
-                self._sent.clear()
-                self._bytes = self._queued_bytes = 0
+                waiting = self._queue.give_up()
                 self._failing_since = 0.0
-                self._begin_again()
+                # The program of a named producer is to look at what is stored before it goes on.
+                self._is_closing = self._is_closing or self._is_named
             else:
-                waiting = self._refused()
+                waiting = self._queue.take_refused()
             self._changed.notify_all()
         for part in waiting:
             part.future.set_exception(error)
-
-    def _begin_again(self) -> None:
-        """Go on after batches were given up that may be stored or not.
-
-        Their numbers cannot be used again. A producer that nobody has named gets another name; one
-        with a name ends, so that its program looks at what is stored.
-        """
-        if self._joins:
-            self.producer, self._next = secrets.token_hex(8), 0
-        else:
-            self._is_closing = True
-
-    def _refused(self) -> list[Waiting]:
-        """Take out the oldest message, which is not stored; the later ones get its number."""
-        if not self._sent:
-            waiting = list(self._queued)
-            self._queued.clear()
-            self._bytes = self._queued_bytes = 0
-            return waiting
-        message = self._sent.popleft()
-        self._leave(message)
-        for later in self._sent:
-            later.sequence -= 1
-        self._next -= 1
-        return message.parts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mrflight.config.identity import ANONYMOUS, ClientOptions, Identity
+from mrflight.config.identity import ANONYMOUS, ClientOptions, ClusterAccess, Identity
 from mrflight.config.locations import parse_location
 from mrflight.config.transport import Transport
 from mrflight.errors import EventLogNotFoundError, JobError
@@ -146,6 +146,11 @@ class Cluster(Closeable):
         from mrflight.shuffle.client.log_client import LogClient
 
         return LogClient(self.location, self._client)
+
+    @property
+    def access(self) -> ClusterAccess:
+        """Where the cluster is, and how this client talks to it, without a connection."""
+        return ClusterAccess(self.location, self._client)
 
     def status(self) -> StatusResponse:
         """Return the servers and shuffles of the cluster, as its metadata server sees them now."""

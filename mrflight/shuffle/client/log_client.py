@@ -32,6 +32,7 @@ from mrflight.shuffle.wire.log_protocol import (
     LogRead,
     LogState,
     LogStateRequest,
+    PinLog,
     RowsTag,
     TrimLog,
     Trimmed,
@@ -98,14 +99,26 @@ class LogClient(Closeable):
         Raises OffsetTrimmedError if rows from ``start`` on have been trimmed.
         """
         state = self.state(key)
-        end = state.high if stop is None else min(stop, state.high)
+        return self._read(key, start, state.high if stop is None else min(stop, state.high))
+
+    def read_durable(self, key: ShuffleKey, start: int) -> Iterator[LogRows]:
+        """Yield all rows from ``start`` on that are durable when the owner is asked.
+
+        It is one call less than `read`. Raises OffsetTrimmedError as that does.
+        """
+        return self._read(key, start, None)
+
+    def _read(self, key: ShuffleKey, start: int, end: int | None) -> Iterator[LogRows]:
+        """Yield rows up to ``end``, or to the last one; go on at another owner if one is lost."""
         give_up_at, next_row = time.monotonic() + self._connections.timeouts.reconnect_s, start
-        while next_row < end:
+        while end is None or next_row < end:
             try:
-                for rows in self._rows(key, next_row, end):
+                for rows in self._rows(key, next_row, MAX_OFFSET if end is None else end):
                     yield rows
                     next_row = rows.stop
                     give_up_at = time.monotonic() + self._connections.timeouts.reconnect_s
+                if end is None:
+                    return
                 if next_row < end:
                     raise IncompletePartitionError(
                         f"event log {key.id!r} gave rows up to {next_row}, and not up to {end}"
@@ -121,14 +134,29 @@ class LogClient(Closeable):
         """
         placement = self.describe(key)
         request = TrimLog(placement.name, min(offset, MAX_OFFSET), placement.token)
+        return self._at_members(placement, DataAction.TRIM_LOG, request)
+
+    def pin(self, key: ShuffleKey, offset: int, for_s: float) -> int:
+        """Keep the rows from an offset on for a while, on every server that can be reached.
+
+        Returns the first row that the owner has, which may be a later one.
+        """
+        placement = self.describe(key)
+        request = PinLog(placement.name, offset, for_s, placement.token)
+        return self._at_members(placement, DataAction.PIN_LOG, request)
+
+    def _at_members(
+        self, placement: LogPlacement, action: DataAction, request: TrimLog | PinLog
+    ) -> int:
+        """Tell the replicas of a log, and then its owner; return the owner's first row."""
         for member in placement.members:
             if member.location and member.store != placement.owner:
-                self._tell(member.location, DataAction.TRIM_LOG, request, Trimmed)
+                self._tell(member.location, action, request, Trimmed)
 
-        def trim(owner: str, key: ShuffleKey) -> int:
-            return call(self._connections, owner, DataAction.TRIM_LOG, request, Trimmed).low
+        def tell(owner: str, key: ShuffleKey) -> int:
+            return call(self._connections, owner, action, request, Trimmed).low
 
-        return self._at_owner(placement.key, trim)
+        return self._at_owner(placement.key, tell)
 
     def drop(self, key: ShuffleKey) -> None:
         """Drop a log and its files, on every server that can be reached."""
@@ -158,7 +186,7 @@ class LogClient(Closeable):
         self,
         location: str,
         action: DataAction,
-        request: TrimLog | LogName,
+        request: TrimLog | PinLog | LogName,
         answer: type[Trimmed | Done],
     ) -> None:
         """Call a server that does not have to hear it."""

@@ -30,6 +30,8 @@ from mrflight.units import format_bytes
 GRACE_S = 30.0
 """How long rows are kept once the table has them, for readers of a version before."""
 PUT_TIMEOUT_S = 60.0
+ABANDONED_S = 120.0
+"""A tail is forgotten after so long without a call of its stream, which calls every second."""
 _MAX_PIN_S = 3600.0
 
 
@@ -47,6 +49,8 @@ class _Tail:
     """A tail, whose partitions are by their names."""
 
     epoch: int
+    heard_at: float
+    """When the stream has called last."""
     partitions: dict[str, TailPartition] = field(default_factory=dict)
     schema: pa.Schema | None = None
     """With the column of offsets, if there is one."""
@@ -87,9 +91,11 @@ class TailStore:
     def open(self, request: OpenTail) -> dict[str, int]:
         """Begin a tail or go on with it, and return where; see `OpenTail`."""
         with self._changed:
-            tail = self._tails.setdefault(request.tail, _Tail(request.epoch))
+            now = self._clock()
+            self._forget_abandoned(now)
+            tail = self._tails.setdefault(request.tail, _Tail(request.epoch, now))
             self._check_epoch(tail, request.epoch)
-            tail.epoch = request.epoch
+            tail.epoch, tail.heard_at = request.epoch, now
             for name, start in request.starts.items():
                 if name not in tail.partitions:
                     tail.partitions[name] = TailPartition(
@@ -108,8 +114,9 @@ class TailStore:
         """
         piece = TailPiece.of(range.lo, range.hi, batch)
         with self._changed:
+            self._heard(name)
             self._make_room(name, piece.size_bytes)
-            tail = self._tail(name)
+            tail = self._heard(name)
             self._check_epoch(tail, epoch)
             partition = tail.partitions.get(range.partition)
             if partition is None:
@@ -123,12 +130,12 @@ class TailStore:
     def positions(self, name: str) -> dict[str, int]:
         """Return with which offset a tail goes on in each partition."""
         with self._changed:
-            return {part: each.next for part, each in self._tail(name).partitions.items()}
+            return {part: each.next for part, each in self._heard(name).partitions.items()}
 
     def trim(self, name: str, recorded: dict[str, int]) -> dict[str, int]:
         """Note what the table has, drop what nobody needs any more, and return the positions."""
         with self._changed:
-            tail, now = self._tail(name), self._clock()
+            tail, now = self._heard(name), self._clock()
             for part, offset in recorded.items():
                 if part in tail.partitions:
                     self._hold(-tail.partitions[part].record(offset, now))
@@ -163,9 +170,22 @@ class TailStore:
     def drop(self, name: str) -> None:
         """Forget a tail; do nothing if there is none."""
         with self._changed:
-            if (tail := self._tails.pop(name, None)) is not None:
-                self._hold(-sum(each.size_bytes for each in tail.partitions.values()))
-            self._changed.notify_all()
+            self._forget(name)
+
+    def forget_abandoned(self) -> None:
+        """Forget the tails of streams that have ended without a word."""
+        with self._changed:
+            self._forget_abandoned(self._clock())
+
+    def _forget_abandoned(self, now: float) -> None:
+        for name, tail in list(self._tails.items()):
+            if now - tail.heard_at > ABANDONED_S:
+                self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        if (tail := self._tails.pop(name, None)) is not None:
+            self._hold(-sum(each.size_bytes for each in tail.partitions.values()))
+        self._changed.notify_all()
 
     def close(self) -> None:
         """End all waits."""
@@ -232,6 +252,12 @@ class TailStore:
         if size:
             self.held_bytes += size
             self._count(size)
+
+    def _heard(self, name: str) -> _Tail:
+        """Return the tail that its stream calls about."""
+        tail = self._tail(name)
+        tail.heard_at = self._clock()
+        return tail
 
     def _tail(self, name: str) -> _Tail:
         if (tail := self._tails.get(name)) is None:

@@ -154,6 +154,18 @@ class TrimLog(Message, frozen=True):
     token: str = ""
 
 
+class PinLog(Message, frozen=True):
+    """Keep the rows from an offset on for a while, also if the log is trimmed.
+
+    The answer is `Trimmed`. A pin is forgotten when its server ends.
+    """
+
+    name: str
+    offset: Offset
+    for_s: Annotated[float, msgspec.Meta(ge=0)]
+    token: str = ""
+
+
 class Trimmed(Message, frozen=True):
     """The offset of the first row that is kept."""
 

@@ -71,6 +71,7 @@ class DataAction(StrEnum):
     SHARED_MEMORY = "shared_memory"
     LOG_STATE = "log_state"
     TRIM_LOG = "trim_log"
+    PIN_LOG = "pin_log"
     DROP_LOG = "drop_log"
     KEEPALIVE = "pulse"
 

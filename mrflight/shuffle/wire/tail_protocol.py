@@ -11,6 +11,7 @@ A tail is ordered batches of rows for each source partition, each with the range
 
 The last column of what is put may be `OFFSET_COLUMN`, the offset that each row comes from. Then the
 batch can be cut at every offset, and otherwise only at its ends. Readers do not get the column.
+The rows of a stream that merges are changes: `DELETED_COLUMN` says which of them delete a row.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.protocol import Int64, Message, decode
 
 OFFSET_COLUMN = "_mrflight_offset"
+DELETED_COLUMN = "_mrflight_deleted"
 MAX_WAIT_S = 30.0
 """The longest that a server lets a reader wait."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,3 +23,20 @@ class StreamOffsets(msgspec.Struct, frozen=True):
     """The next offsets that it has recorded once the commit is made."""
     notes: Mapping[str, Any] = {}
     """Further facts of the batch, which its log entry gets as JSON."""
+
+    def note(self) -> dict[str, Any]:
+        """Return what the commit records of the batch, as JSON has it."""
+        offsets = {
+            partition: [self.before.get(partition), after]
+            for partition, after in self.after.items()
+        }
+        return {**self.notes, "stream": self.stream, "offsets": offsets}
+
+
+class RecordedBatch(NamedTuple):
+    """The note of a commit, as the history of its table has it."""
+
+    version: int
+    """The version, or the snapshot, of the table."""
+    time_ms: int
+    note: Mapping[str, Any]

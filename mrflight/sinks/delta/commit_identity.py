@@ -125,7 +125,7 @@ class StreamIdentity(CommitIdentity):
             if after != self.offsets.before.get(partition)
         }
         return deltalake.CommitProperties(
-            custom_metadata={_JOB: self.job_id, _STREAM: self._note()},
+            custom_metadata={_JOB: self.job_id, _STREAM: json.dumps(self.offsets.note())},
             max_commit_retries=0,
             app_transactions=[
                 deltalake.Transaction(app_id(self.offsets.stream, partition), after)
@@ -140,11 +140,3 @@ class StreamIdentity(CommitIdentity):
             f"table has {'no offset' if recorded is None else f'next offset {recorded}'}, and the "
             f"batch expects {'none' if before is None else before}; nothing of it was committed"
         )
-
-    def _note(self) -> str:
-        offsets = {
-            partition: [self.offsets.before.get(partition), after]
-            for partition, after in self.offsets.after.items()
-        }
-        note = {"stream": self.offsets.stream, "offsets": offsets}
-        return json.dumps({**self.offsets.notes, **note})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from mrflight.compute.sql.predicate import Predicate
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.result import MergeCounts
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.delta.commit import DeltaCommit

@@ -8,7 +8,7 @@ from copy import copy
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard

@@ -201,8 +201,7 @@ class LakeCommit(msgspec.Struct):
         if ids.app_id is not None:
             info["run"] = ids.app_id
         if offsets is not None:
-            info |= {"stream": offsets.stream}
-            info |= {"before": dict(offsets.before), "after": dict(offsets.after)}
+            info |= {"table": str(self.output.name), "batch": offsets.note()}
         return json.dumps(info)
 
 

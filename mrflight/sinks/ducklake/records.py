@@ -9,17 +9,24 @@ something updates: two such commits at the same time conflict, and the later one
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from mrflight.errors import StreamMovedError
-from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.commit.stream_offsets import RecordedBatch, StreamOffsets
 from mrflight.storage.ducklake.lake import LakeSession
 from mrflight.storage.ducklake.process import LakeError
-from mrflight.storage.ducklake.table import AUTHOR, TableName, find_table, newest_snapshot
+from mrflight.storage.ducklake.table import (
+    AUTHOR,
+    LakeTable,
+    TableName,
+    find_table,
+    newest_snapshot,
+)
 from mrflight.storage.ducklake.types import literal
 
 SCHEMA = "mrflight"
@@ -122,6 +129,36 @@ def read_offsets(session: LakeSession, table: RecordTable) -> dict[str, int]:
     return _recorded(session, table)
 
 
+def offsets_at(session: LakeSession, table: RecordTable, snapshot: int) -> dict[str, int]:
+    """Return the offsets that a snapshot has recorded."""
+    if find_table(session, table.name, snapshot) is None:
+        return {}
+    return _recorded(session, table, f"AT (VERSION => {snapshot})")
+
+
+def recorded_batches(
+    session: LakeSession, target: LakeTable, stream: str
+) -> Iterator[RecordedBatch | None]:
+    """Yield the commits of a stream up to the snapshot of ``target``, the newest first.
+
+    None comes at the end if there may have been older ones.
+    """
+    changes, snapshots = (session.meta(f"ducklake_snapshot{suffix}") for suffix in ("_changes", ""))
+    rows = session.rows(
+        "SELECT snapshot_id, epoch_ms(CAST(snapshot_time AS TIMESTAMPTZ)), commit_extra_info "
+        f"FROM {changes} JOIN {snapshots} USING (snapshot_id) WHERE author = {literal(AUTHOR)} "
+        f"AND snapshot_id <= {target.snapshot} "
+        "AND contains(commit_extra_info, '\"batch\"') ORDER BY snapshot_id DESC"
+    )
+    for snapshot, time_ms, text in rows:
+        info = json.loads(text)
+        is_of_table = str(info.get("table", "")).lower() == str(target.name).lower()
+        if is_of_table and info["batch"].get("stream") == stream:
+            yield RecordedBatch(int(snapshot), int(time_ms), info["batch"])
+    if session.rows(f"SELECT min(snapshot_id) FROM {snapshots}") != [[0]]:
+        yield None
+
+
 def forget_offsets(session: LakeSession, table: RecordTable) -> None:
     """Remove the offsets of a target table that was dropped, in the open transaction."""
     session.rows(f"DELETE FROM {table.name.sql} WHERE part <> '{_FENCE}'")
@@ -171,6 +208,6 @@ def _check(
     )
 
 
-def _recorded(session: LakeSession, table: RecordTable) -> dict[str, int]:
-    rows = session.rows(f"SELECT part, next FROM {table.name.sql} WHERE part <> '{_FENCE}'")
+def _recorded(session: LakeSession, table: RecordTable, at: str = "") -> dict[str, int]:
+    rows = session.rows(f"SELECT part, next FROM {table.name.sql} {at} WHERE part <> '{_FENCE}'")
     return {part: int(next_) for part, next_ in rows}

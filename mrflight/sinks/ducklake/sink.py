@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import JobFiles, check_is_folder
@@ -39,6 +39,9 @@ from mrflight.storage.ducklake.table import (
     parse_table_name,
 )
 from mrflight.storage.option_names import NAME_NODES, scheme_of
+
+SMALL_BYTES = 32 << 20
+"""Beside a stream, files from this size on are left alone."""
 
 
 class _Found(NamedTuple):
@@ -130,6 +133,24 @@ class DuckLakeSink(Sink):
             if error.is_missing:
                 return {}
             raise CommitError(f"{self._output.url}: offsets cannot be read: {error}") from error
+
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.ducklake.compaction import LakeCompaction, compact
+
+        try:
+            work = LakeCompaction(self._output.name, SMALL_BYTES)
+            done = compact(self._lake, self._output.url, work, min_files)
+        finally:
+            self._close()
+        return 0 if done is None else done.files
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.ducklake.expiry import LakeExpiry, expire
+
+        try:
+            expire(self._lake, LakeExpiry())
+        finally:
+            self._close()
 
     def following(self, job_id: str) -> DuckLakeSink:
         """Return the sink of a stream's next batch, which uses the same process of the catalog."""

@@ -25,10 +25,17 @@ def iceberg_schema(schema: pa.Schema, ids: FieldIds) -> Schema:
     return pyarrow_to_schema(ids.mark(schema))
 
 
-def data_file(part: PartFile, url: str, metadata: TableMetadata, ids: FieldIds) -> DataFile:
+def data_file(
+    part: PartFile,
+    url: str,
+    metadata: TableMetadata,
+    ids: FieldIds,
+    partition: Record | None = None,
+) -> DataFile:
     """Return the entry of a part file at ``url``, with the bounds of its columns.
 
-    ``metadata`` is the table's as it will be committed.
+    ``metadata`` is the table's as it will be committed. ``partition`` are the values by which the
+    table is partitioned; None for those of the part.
     """
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,
@@ -47,7 +54,7 @@ def data_file(part: PartFile, url: str, metadata: TableMetadata, ids: FieldIds) 
         content=DataFileContent.DATA,
         file_path=url,
         file_format=FileFormat.PARQUET,
-        partition=_partition(part, metadata),
+        partition=_partition(part, metadata) if partition is None else partition,
         file_size_in_bytes=part.size_bytes,
         sort_order_id=None,
         spec_id=metadata.default_spec_id,

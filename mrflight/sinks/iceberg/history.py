@@ -9,12 +9,12 @@ could tell have expired.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from mrflight.errors import CommitError, OutputError
-from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.commit.stream_offsets import RecordedBatch, StreamOffsets
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 JOB = "mrflight.job"
 RUN = "mrflight.run"
 STREAM = "mrflight.stream."
+BATCH = "mrflight.batch"
+"""The key, in summaries only, of what a stream has committed in this snapshot."""
 
 Offsets = dict[str, int]
 _T = TypeVar("_T")
@@ -111,6 +113,38 @@ def recorded_offsets(metadata: TableMetadata, stream: str, url: str) -> Offsets:
             "offsets from which the stream shall go on"
         )
     return offsets
+
+
+def recorded_batches(metadata: TableMetadata, stream: str) -> Iterator[RecordedBatch | None]:
+    """Yield the commits of a stream, the newest first; None at the end if older ones may exist.
+
+    Snapshots that changed no rows of the stream, such as those of a compaction, are none of them.
+    """
+    for snapshot in history(metadata):
+        text = _summary(snapshot).get(BATCH)
+        note = {} if text is None else _decode(text, dict[str, Any], BATCH)
+        if note.get("stream") == stream:
+            yield RecordedBatch(snapshot.snapshot_id, snapshot.timestamp_ms, note)
+    if not is_complete(metadata):
+        yield None
+
+
+def is_job_snapshot(snapshot: Snapshot) -> bool:
+    """Return whether mrflight has committed a snapshot."""
+    return JOB in _summary(snapshot)
+
+
+def recorded_summaries(metadata: TableMetadata) -> dict[str, str]:
+    """Return the offsets of all streams as the history has them, by their keys.
+
+    A snapshot that changes no rows repeats them, so that they are still there when the snapshots
+    of the streams have expired.
+    """
+    found: dict[str, str] = {}
+    for snapshot in history(metadata):
+        summary = _summary(snapshot)
+        found = {**{key: summary[key] for key in summary if key.startswith(STREAM)}, **found}
+    return found
 
 
 def check_recorded(recorded: Mapping[str, int], offsets: StreamOffsets) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.iceberg.table import TableInCatalog, data_folder
 from mrflight.storage import Location

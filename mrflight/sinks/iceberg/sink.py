@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
@@ -94,6 +94,16 @@ class IcebergSink(Sink):
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         handle = self._output.table.load()
         return {} if handle is None else recorded_offsets(handle.metadata, stream, self._output.url)
+
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.iceberg.upkeep import compact_small_files
+
+        return compact_small_files(self._output.table, min_files)
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.iceberg.upkeep import remove_old_files
+
+        remove_old_files(self._output.table)
 
     def commit(self, commit: Commit) -> int:
         if commit.parts:

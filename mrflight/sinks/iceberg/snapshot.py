@@ -10,7 +10,7 @@ import msgspec
 
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.iceberg.data_files import data_file, iceberg_schema
-from mrflight.sinks.iceberg.history import JOB, RUN, RunRecord, run_property
+from mrflight.sinks.iceberg.history import BATCH, JOB, RUN, RunRecord, run_property
 from mrflight.sinks.iceberg.output import IcebergOutput
 from mrflight.sinks.iceberg.table import partition_columns
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 FIRST_PARTITION_ID = 1000
 """By Iceberg's specification; ids of columns are lower."""
+
+STREAM_PROPERTIES = {"write.metadata.delete-after-commit.enabled": "true"}
+"""Of tables that a stream creates: of its metadata files, one for each commit, 100 are kept."""
 
 
 class NewSnapshot:
@@ -58,6 +61,8 @@ def new_snapshot(
     """
     transaction = _created(output, commit) if table is None else _begun(output, commit, table)
     summary = {JOB: output.job_id, RUN: output.app_id, **recorded}
+    if commit.offsets is not None:
+        summary[BATCH] = msgspec.json.encode(commit.offsets.note()).decode()
     update = transaction.update_snapshot(snapshot_properties=summary)
     replaced = [] if table is None or output.mode != "overwrite" else list(_files(table))
     producer: _SnapshotProducer[Any] = update.overwrite() if replaced else update.fast_append()
@@ -68,6 +73,8 @@ def new_snapshot(
         url = f"{output.data_folder}/{part.path}"
         producer.append_data_file(data_file(part, url, metadata, output.ids))
     properties = dict(recorded)
+    if table is None and commit.offsets is not None:
+        properties |= STREAM_PROPERTIES
     if output.is_run:
         record = RunRecord(producer.snapshot_id, output.job_id)
         properties[run_property(output.app_id)] = msgspec.json.encode(record).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from mrflight.config.spec import OutputFormat, ParquetCodec
+from mrflight.config.formats import OutputFormat, ParquetCodec
 from mrflight.sinks.parts.encoders import (
     PARQUET_CHUNK,
     STREAM_CHUNK,

@@ -7,7 +7,7 @@ import base64
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mrflight.config.spec import ParquetCodec
+from mrflight.config.formats import ParquetCodec
 from mrflight.sinks.parts.field_ids import FieldIds
 from mrflight.sinks.parts.parquet_encoder import ParquetEncoder
 

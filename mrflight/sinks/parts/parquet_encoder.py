@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
-from mrflight.config.spec import ParquetCodec
+from mrflight.config.formats import ParquetCodec
 from mrflight.errors import KeyTypeError
 from mrflight.sinks.parts.dictionaries import (
     decode_schema,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.secret_reference import resolved
-from mrflight.config.spec import InputSpec
 from mrflight.units import format_bytes
 
 DEFAULT_MEMORY_BYTES = 32 << 20

@@ -11,7 +11,12 @@ from mrflight.compute.schemas import empty_batch
 from mrflight.errors import BadRowError
 from mrflight.sources.bad_row_search import how_to_skip
 from mrflight.sources.bad_rows import BadRowLog
-from mrflight.sources.kafka.formats.message_format import DecodedRows, KeyedFormat, MessageFormat
+from mrflight.sources.kafka.formats.message_format import (
+    BadValuesError,
+    DecodedRows,
+    KeyedFormat,
+    MessageFormat,
+)
 from mrflight.sources.kafka.messages import METADATA, Messages
 from mrflight.sources.kafka.rejected_message import describe_rejected, find_rejected
 
@@ -53,7 +58,11 @@ class MessageDecoder:
             is_null[:] = False
         filled = np.flatnonzero(~is_null)
         rest = messages.take(pa.array(filled))
-        found = find_rejected(rest, self._rows) if self._is_bad(rest) else {}
+        # After a failure, there are no messages without a value that would count here.
+        if isinstance(failure, BadValuesError):
+            found = failure.reasons
+        else:
+            found = find_rejected(rest, self._rows)
         reasons: dict[int, str | None] = {int(filled[i]): why for i, why in found.items()}
         if not self._with_metadata:
             reasons |= {int(i): None for i in np.flatnonzero(is_null)}
@@ -72,13 +81,6 @@ class MessageDecoder:
         if isinstance(self._format, KeyedFormat):
             return self._format.decode_messages(messages)
         return self._format.decode(messages.values)
-
-    def _is_bad(self, messages: Messages) -> bool:
-        try:
-            self._rows(messages)
-        except ValueError:
-            return True
-        return False
 
     def _decode_kept(self, messages: Messages) -> pa.RecordBatch:
         """Decode messages of which each can be decoded, or is a tombstone that becomes a row."""

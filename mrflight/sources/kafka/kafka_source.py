@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 from msgspec import structs
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.kafka_input import parse_start_time
-from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, LostOffsetsError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.base import Source, Split, pack_splits

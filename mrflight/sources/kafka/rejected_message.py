@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, Self, TypeVar
 
 from mrflight.sources.bad_rows import BadRow
-from mrflight.sources.kafka.formats.message_format import MessageFormat
+from mrflight.sources.kafka.formats.message_format import BadValuesError, MessageFormat
 from mrflight.sources.kafka.messages import Messages
 
 NO_VALUE = (
@@ -45,15 +45,17 @@ _Values = TypeVar("_Values", bound=Sliceable)
 def find_rejected(values: _Values, decode: Callable[[_Values], object]) -> dict[int, str]:
     """Return the places of the values on which ``decode`` fails, and what it raises.
 
-    Halves the values until single ones are left, which costs about two reads of all values for the
-    first bad one, and less for each further one.
+    Unless it raises BadValuesError, halves the values until single ones are left, which costs about
+    two reads of all values for the first bad one, and less for each further one.
     """
     bad: dict[int, str] = {}
-    unknown = [(0, len(values))]
+    unknown = [(0, len(values))] if len(values) else []
     while unknown:
         start, stop = unknown.pop()
         try:
             decode(values.slice(start, stop - start))
+        except BadValuesError as error:
+            bad |= {start + place: reason for place, reason in error.reasons.items()}
         except ValueError as error:
             if stop - start == 1:
                 bad[start] = str(error)

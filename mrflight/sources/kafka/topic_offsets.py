@@ -22,6 +22,7 @@ _MAX_NAMED = 5
 
 Partition = tuple[str, int]
 """The topic and the number of a partition."""
+NO_NOTES: Mapping[Partition, str] = {}
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -129,20 +130,47 @@ class KafkaCluster:
         ends = self._list(after_all, OffsetSpec.latest()) if after_all else {}
         return {each: ends.get(each, at[each]) for each in wanted}
 
-    def publish(self, group: str, offsets: Mapping[Partition, int]) -> None:
+    def publish(
+        self,
+        group: str,
+        offsets: Mapping[Partition, int],
+        notes: Mapping[Partition, str] = NO_NOTES,
+    ) -> None:
         """Write offsets as those of a consumer group, for tools that show how far it lags.
 
-        Nothing reads them to go on from there.
+        ``notes`` has texts that are stored with them.
         """
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        places = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        places = [
+            TopicPartition(*place, offset, metadata=notes.get(place, ""))
+            for place, offset in offsets.items()
+        ]
         request = [ConsumerGroupTopicPartitions(group, places)]
         with kafka_errors(self._settings, f"publish the offsets of group {group}"):
             (answer,) = self._client.alter_consumer_group_offsets(
                 request, request_timeout=self._timeout_s
             ).values()
         self._result(answer, f"publish the offsets of group {group}")
+
+    def published(
+        self, group: str, partitions: Iterable[Partition]
+    ) -> dict[Partition, tuple[int, str]]:
+        """Return the offsets of a consumer group, with their notes; none that it does not have."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(*p) for p in partitions])]
+        what = f"read the offsets of group {group}"
+        with kafka_errors(self._settings, what):
+            (answer,) = self._client.list_consumer_group_offsets(
+                request, request_timeout=self._timeout_s
+            ).values()
+        found = self._result(answer, what).topic_partitions
+        return {
+            (each.topic, each.partition): (each.offset, each.metadata or "")
+            for each in found
+            if each.offset >= 0 and each.error is None
+        }
 
     def _list(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, TopicPartition

@@ -1,8 +1,9 @@
 """The rows of a table in one snapshot: its plain files, and those that only DuckDB can read.
 
 A file is plain if its own rows and columns are those of the table: no row of it is deleted, and
-no column was renamed since, or has a default for older files. Rows that are kept in the catalog
-(inlined rows) are in no file at all.
+no column was renamed since, or has a default for older files. A file that DuckLake has merged from
+several also has rows of later snapshots, so it is plain only from the last of these on. Rows that
+are kept in the catalog (inlined rows) are in no file at all.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class LakeScan(msgspec.Struct, frozen=True):
 def scan_table(session: LakeSession, table: LakeTable) -> LakeScan:
     """Return the files of a table in its snapshot, ordered by path."""
     rows = session.rows(
-        "SELECT data_file_id, path, path_is_relative, file_size_bytes, mapping_id, file_format "
+        "SELECT data_file_id, path, path_is_relative, file_size_bytes, mapping_id, file_format, "
+        f"coalesce(partial_max, 0) <= {table.snapshot} "
         f"FROM {session.meta('ducklake_data_file')} f WHERE table_id = {table.id} "
         f"AND {is_valid('f', table.snapshot)} ORDER BY path, data_file_id"
     )
@@ -60,8 +62,9 @@ def scan_table(session: LakeSession, table: LakeTable) -> LakeScan:
     odd, in_folders = _mappings(session, table)
     partitions = _partitions(session, table) if in_folders else {}
     files = []
-    for number, path, is_relative, size_bytes, mapping, kind in rows:
-        plain = is_plain and number not in changed and mapping not in odd and kind == "parquet"
+    for number, path, is_relative, size_bytes, mapping, kind, is_complete in rows:
+        plain = is_plain and number not in changed and mapping not in odd and is_complete
+        plain = plain and kind == "parquet"
         columns = in_folders.get(mapping, ())
         values = partitions.get(number, {})
         plain = plain and all(column in values for column in columns)

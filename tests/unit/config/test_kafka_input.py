@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.job_file import decode_job
-from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 
 KAFKA = {"kafka": "b1:9092,b2:9092", "topic": "trips", "format": "json"}

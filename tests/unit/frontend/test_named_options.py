@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import mrflight
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.keyword_options import DeltaOptions, OutputOptions, ReadOptions
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.output_section import OutputSection
 
 ROWS = mrflight.read("visits.csv")
 

@@ -15,6 +15,7 @@ import mrflight
 from mrflight.frontend import cli
 from mrflight.shuffle.client.append_message import Appended
 from mrflight.shuffle.client.appender import Appender
+from mrflight.shuffle.client.cluster import Cluster
 from mrflight.shuffle.client.log_client import LogRows
 from mrflight.shuffle.wire.log_protocol import LogPlacement, LogState
 from mrflight.streams.stream_result import StreamResult
@@ -108,7 +109,7 @@ def test_a_public_name_is_documented(name: str) -> None:
 
 ONLY_FOR_TYPES = {
     each.__name__: each
-    for each in (Appended, Appender, LogPlacement, LogRows, LogState, StreamResult)
+    for each in (Appended, Appender, Cluster, LogPlacement, LogRows, LogState, StreamResult)
 }
 """What is imported where it is used, as most programs append nothing and run no stream."""
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.config.formats import InputFormat, OutputFormat
 from mrflight.config.job_file import load_job
 from mrflight.config.kafka_input import KAFKA_FORMATS
-from mrflight.config.spec import InputFormat, JobSpec, OutputFormat
+from mrflight.config.spec import JobSpec
 from mrflight.runtime.preload import (
     driver_modules,
     fork_server_modules,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import JobFileError
 from mrflight.storage.ducklake import interpreter
 from mrflight.storage.ducklake.address import parse_address

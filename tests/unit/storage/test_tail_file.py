@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mrflight.config.identity import Endpoint, Identity
+from mrflight.config.tail_merge import TailMerge
 from mrflight.storage import Location, locate
 from mrflight.storage.tail_file import (
     TailFile,
@@ -32,7 +33,7 @@ def test_a_place_is_written_over_and_removed(table: Location) -> None:
     write_tail_file(table, FILE)
     moved = replace(FILE, location="grpc+unix:///tmp/b.sock")
     write_tail_file(table, moved)
-    other = replace(FILE, stream="others")
+    other = replace(FILE, stream="others", merge=TailMerge(("id",), "_offset"))
     write_tail_file(table, other)
     found = read_tail_files(table)
     assert found is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources.kafka.changes.avro_envelope import AvroEnvelope
 from mrflight.sources.kafka.changes.change_format import ChangeFormat

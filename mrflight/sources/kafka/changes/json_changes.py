@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import structs
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources.kafka.changes.change_format import ChangeFormat
 from mrflight.sources.kafka.changes.connect_schema import readable, row_columns

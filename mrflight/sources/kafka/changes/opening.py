@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources.kafka.changes.change_format import ChangeFormat
 from mrflight.sources.kafka.formats.avro_schema import (
     avro_columns,

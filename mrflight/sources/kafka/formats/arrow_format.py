@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.compute.schemas import describe_difference, empty_batch
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources.kafka.formats.message_format import DecodedRows
 from mrflight.sources.kafka.messages import Messages

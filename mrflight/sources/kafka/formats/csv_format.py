@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources.csv_bad_row import CsvExpectation

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources.json_decoder import OtherFields, encoding_of
 from mrflight.sources.json_source import first_names, inferred_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +21,14 @@ class DecodedRows(NamedTuple):
     """The number of rows of each value; None if each is one row."""
 
 
+class BadValuesError(ValueError):
+    """Some values cannot be decoded: ``reasons`` has the places of all of them, and why."""
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+
 class MessageFormat(Protocol):
     """Decodes values to rows of ``schema``. It is frozen and picklable."""
 
@@ -34,6 +43,7 @@ class MessageFormat(Protocol):
     def decode(self, values: pa.BinaryArray) -> DecodedRows:
         """Return the rows of values, in their order; raise ValueError if one is bad.
 
+        It is a BadValuesError if the format knows all that are. The others are searched for.
         They are null only if the format reads nulls.
         """
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from mrflight.compute.layout import canonical_schema
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources.kafka.formats.message_format import DecodedRows
 from mrflight.sources.schema_check import cast_batch

@@ -242,3 +242,17 @@ def test_ranges_without_rows_move_the_watermark(store: TailStore) -> None:
     store.put(TAIL, 1, TailRange(PART, 0, 7), pa.RecordBatch.from_pydict({}))
     found = read(store, 0)
     assert (found.watermark, list(found.pieces), found.schema.names) == ({PART: 7}, [], [])
+
+
+def test_a_tail_of_a_stream_that_is_silent_is_forgotten(store: TailStore, clock: Clock) -> None:
+    put(store, 0, 5)
+    clock.now = tail_store.ABANDONED_S
+    store.trim(TAIL, {})
+    clock.now += tail_store.ABANDONED_S
+    store.forget_abandoned()
+    assert read(store, 0).watermark == {PART: 5}, "the stream has called"
+    clock.now += 1
+    store.forget_abandoned()
+    with pytest.raises(TailNotFoundError):
+        read(store, 0)
+    assert store.held_bytes == 0

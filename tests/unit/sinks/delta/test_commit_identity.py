@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, StreamMovedError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.config.spec import OutputFormat, OutputSection
+from mrflight.config.formats import OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.parts.dictionaries import unify_dictionaries

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.job_file import decode_job
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.kafka.changes.change_format import ADDED_FIELDS, ChangeFormat
