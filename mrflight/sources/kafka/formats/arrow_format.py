@@ -47,18 +47,22 @@ class ArrowFormat:
         found, size_bytes = [], 0
         try:
             with pa.ipc.open_stream(value) as stream:
-                if _missing(self.schema, stream.schema):
+                is_alike = stream.schema.equals(self.schema)  # a fifth of looking at each column
+                if not is_alike and _missing(self.schema, stream.schema):
                     raise ValueError(describe_difference(self.schema, stream.schema))
                 for batch in stream:
                     batch.validate(full=True)
-                    size_bytes += batch.nbytes
+                    size_bytes += batch.get_total_buffer_size()
                     if size_bytes > _MAX_ROWS_BYTES:
                         raise ValueError(f"it has more than {format_bytes(_MAX_ROWS_BYTES)}")
-                    columns = [batch.column(field.name) for field in self.schema]
-                    found.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+                    found.append(batch if is_alike else self._selected(batch))
         except (OSError, TypeError, pa.ArrowException) as error:
             raise ValueError(str(error)) from error
         return found
+
+    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(name) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def open_arrow_format(
