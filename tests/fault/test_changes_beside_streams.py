@@ -134,7 +134,9 @@ def test_retention_passes_over_events_while_a_stream_sleeps(stream: Stream, then
         asleep = list(processes_of(ingester.mark))  # a worker fetches ahead
         for process in asleep:
             process.suspend()
-        stream.produce(numbered(1, range(10, 11)), partition=0)
+        stream.produce(
+            numbered(1, range(10, 11)), partition=0
+        )
         stream.produce(numbered(1, range(11, 60)), partition=0)
         place = TopicPartition(stream.topic, 0, 50)
         admin = stream.kafka.admin()  # its calls end with it
