@@ -71,6 +71,8 @@ class StreamRun:
         self._live: Live | None = None
         self._ends: Position | None = None
         """The ends at which a bounded stream stops."""
+        self._had_last = False
+        """Whether the batch was made with which a stream ends that is told to stop."""
         self._refreshed_at = time.monotonic()
         self._moves = 0
 
@@ -210,7 +212,20 @@ class StreamRun:
             if count and first_seen is None:
                 first_seen = time.monotonic()
             self._pause(first_seen)
-        return None
+        return self._last_batch(position)
+
+    def _last_batch(self, position: Position) -> tuple[OffsetRange, ...] | None:
+        """Return what waits for its commit when the stream is told to stop; a backlog stays."""
+        if self._had_last or self._ends is not None:
+            return None
+        self._had_last = True
+        ends = self._look_ends(position)
+        count, most = waiting(position, ends), self._limits.events(self._size.bytes)
+        if not 0 < count < most:
+            return None
+        if self._live is not None:
+            ends = self._live.cut(position, ends)
+        return cut_batch(position, ends, most)
 
     def _is_due(self, first_seen: float) -> bool:
         return time.monotonic() - first_seen >= self._settings.commit_s

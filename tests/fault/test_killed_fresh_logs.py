@@ -81,14 +81,15 @@ def test_a_task_of_a_job_reads_its_rows_from_the_next_owner(tmp_path: Path) -> N
             pass
         cluster.append("events", numbers(1, *range(50)))
         found = read_fresh(locate(str(stream.table), tmp_path), FreshRead(is_planned=True))
-        pieces = [
-            piece
-            for piece in TailSplit.of(found.tails[0]).divide(4)
-            if isinstance(piece, TailSplit)
-        ]
-        first = [row for batch in pieces[0].rows() for row in batch["n"].to_pylist()]
+        schema = stream.fresh().schema
+        split = TailSplit.of(found.tails[0], number=0, size_bytes=400)
+        pieces = [piece for piece in split.divide(4) if isinstance(piece, TailSplit)]
+        first = [row for batch in pieces[0].rows(schema) for row in batch["n"].to_pylist()]
         servers.kill_data(servers.owner("events"))
         rest = [
-            row for piece in pieces[1:] for batch in piece.rows() for row in batch["n"].to_pylist()
+            row
+            for piece in pieces[1:]
+            for batch in piece.rows(schema)
+            for row in batch["n"].to_pylist()
         ]
         assert (len(pieces), first + rest) == (4, list(range(50)))

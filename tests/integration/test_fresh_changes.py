@@ -231,7 +231,7 @@ def test_a_key_of_several_partitions_is_read_as_it_is_merged(stream: Stream) -> 
 def test_what_a_merge_refuses_is_not_read(stream: Stream) -> None:
     changes = seeded("plain json")
     changes.snapshot([1])
-    with live_changes(stream, changes, commit=NEVER):
+    with live_changes(stream, changes, commit=NEVER, ends=2):
         row = {"id": None, "name": "x"}
         value = json.dumps({"op": "c", "before": None, "after": row, "source": {}, "ts_ms": 1})
         changes.messages.append((b"null", value.encode()))

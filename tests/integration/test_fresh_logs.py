@@ -71,6 +71,24 @@ def test_a_log_is_read_without_its_stream(stream: PushedStream) -> None:
         assert check_numbers(stream.fresh(), {}) == {0: 10, 1: 4}
 
 
+def test_changes_of_a_log_are_merged(stream: PushedStream) -> None:
+    lines = ('mode = "merge"', 'keys = ["producer"]', 'order_by = "n"', 'delete_when = "n = 25"')
+    first, rows = {0: 9}, {0: 20, 1: 4}
+
+    def found(table: pa.Table) -> dict[int, int]:
+        return dict(zip(table["producer"].to_pylist(), table["n"].to_pylist(), strict=True))
+
+    with live_log(stream, output="\n".join(lines)), stream.servers.connect() as cluster:
+        assert found(stream.fresh()) == first
+        cluster.append(stream.log, numbers(1, 4, 3))
+        cluster.append(stream.log, numbers(2, 7))
+        cluster.append(stream.log, numbers(0, 20))
+        end = cluster.append(stream.log, numbers(2, 25)).stop
+        assert found(stream.fresh(at_least={f"{stream.log}/0": end})) == rows
+        assert found(mrflight.read_table(stream.table)) == first, "nothing more is committed"
+    assert found(mrflight.read_table(stream.table)) == rows
+
+
 def test_a_log_that_was_dropped_is_told(stream: PushedStream) -> None:
     with live_log(stream):
         pass

@@ -28,7 +28,7 @@ commit = "{commit}"
 {stream}
 [output]
 table = "out"
-mode = "append"
+{output}
 [cluster]
 metadata = "{metadata}"
 workers = 2
@@ -54,7 +54,13 @@ class PushedStream:
         return self.table / "_mrflight" / "tails" / "pushed.json"
 
     def write_job(
-        self, commit: str = "1 h", *, input: str = "", stream: str = "", cluster: str = ""
+        self,
+        commit: str = "1 h",
+        *,
+        input: str = "",
+        stream: str = "",
+        output: str = 'mode = "append"',
+        cluster: str = "",
     ) -> Path:
         """Write the job file, with further lines of its sections."""
         path = self.folder / "job.toml"
@@ -65,6 +71,7 @@ class PushedStream:
                 input=input,
                 commit=commit,
                 stream=stream,
+                output=output,
                 metadata=metadata,
                 cluster=cluster,
             )

@@ -69,6 +69,7 @@ WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 STREAM = "is about brokers, tables and offsets, and the loop around batches, which are jobs"
 
 LEFT_OUT = {
+    "integration/test_fresh_changes.py": STREAM,
     "integration/test_fresh_logs.py": STREAM,
     "integration/test_fresh_reads.py": STREAM,
     "integration/test_fresh_reads_on_clusters.py": STREAM,

@@ -60,12 +60,8 @@ class DuckLakeChaosTable(ChaosTable):
         found = self.lake.query(
             "SELECT snapshot_id, commit_extra_info FROM ducklake_snapshots('lake') ORDER BY 1"
         )
-        notes = [(number, json.loads(text)) for number, text in found if text]
-        return [
-            Move(f"snapshot {number}", note["before"], note["after"])
-            for number, note in notes
-            if "stream" in note
-        ]
+        notes = [(number, json.loads(text).get("batch")) for number, text in found if text]
+        return [_move(number, note["offsets"]) for number, note in notes if note]
 
     def recorded(self) -> dict[str, int]:
         found = self.lake.query(f"SELECT part, next FROM {self._offsets} WHERE part <> ''")
@@ -104,3 +100,9 @@ class DuckLakeChaosTable(ChaosTable):
         folder = Folder(place if "://" in place else str(self.base / place), self.storage)
         files = (path for path in folder.files() if path.rpartition("/")[2].startswith("part-"))
         return {path for path in files if path.rpartition("/")[2] not in named}
+
+
+def _move(snapshot: int, offsets: dict[str, list[int | None]]) -> Move:
+    before = {name: lo for name, (lo, _) in offsets.items() if lo is not None}
+    after = {name: hi for name, (_, hi) in offsets.items() if hi is not None}
+    return Move(f"snapshot {snapshot}", before, after)
