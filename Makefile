@@ -11,8 +11,12 @@ installed := $(venv)/.installed
 link := $(venv)/editable/mrflight
 minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
+kafka := .services/kafka.classpath
 hopsfs := .services/hopsfs/.installed
+iceberg := .services/iceberg.classpath
+duckdb := .services/duckdb/.installed
 spark := .services/spark/.installed
+ducklake := .services/ducklake/.installed
 validators := .services/validators/.installed
 kuberay := .services/validators/rayjobs.yaml
 wheels := build/wheels/.installed
@@ -25,14 +29,14 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints wheels clean \
-	apt-update apt-chromium apt-prometheus
+	apt-update apt-chromium apt-postgresql apt-prometheus
 
 install: $(installed) $(link)
 
 $(installed): pyproject.toml setup.py constraints.txt $(kernel)
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
 	test -x $(python) || $(PYTHON) -m venv $(venv)
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[delta,hdfs,ray-data,s3,tls,sql,bench,dev,docs]'
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[avro,delta,hdfs,iceberg,kafka,protobuf,ray-data,s3,tls,sql,bench,dev,docs]'
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@touch $@
 
@@ -51,15 +55,20 @@ demo: install
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
 # fail in CI.
-SERVICES ?= minio hdfs hopsfs spark chromium promtool validators
+SERVICES ?= minio hdfs hopsfs kafka duckdb iceberg ducklake postgres spark chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
+kafka_file := $(if $(maven),$(kafka))
 hopsfs_file := $(hopsfs)
+duckdb_file := $(duckdb)
+iceberg_file := $(if $(maven),$(iceberg))
 spark_file := $(if $(java),$(spark))
+ducklake_file := $(ducklake)
 validators_file := $(if $(go),$(kuberay))
 # Programs of Debian, which only root can install; elsewhere tests say which package has them.
 apt := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
 chromium_file := $(if $(shell command -v chromium 2>/dev/null),,$(if $(apt),apt-chromium))
+postgres_file := $(if $(wildcard /usr/lib/postgresql/*/bin/initdb),,$(if $(apt),apt-postgresql))
 promtool_file := $(if $(shell command -v promtool 2>/dev/null),,$(if $(apt),apt-prometheus))
 
 services: $(foreach service,$(SERVICES),$($(service)_file))
@@ -70,6 +79,20 @@ $(minio): tests/services/minio.txt
 	@touch $@
 
 $(hdfs): tests/services/pom.xml
+$(kafka): tests/services/kafka-pom.xml
+$(hdfs) $(kafka):
+	mkdir -p $(@D)
+	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
+	mv $@.new $@
+
+# DuckDB's extension for Iceberg is not on PyPI for the newest DuckDB.
+$(duckdb): tests/services/duckdb.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(iceberg): tests/services/iceberg_pom.xml
 	mkdir -p $(@D)
 	mvn --quiet --batch-mode --file $< dependency:build-classpath -Dmdep.outputFile="$(CURDIR)/$@.new"
 	mv $@.new $@
@@ -83,6 +106,13 @@ $(hopsfs): pyproject.toml constraints.txt $(installed)
 
 # PySpark wants older versions of what mrflight uses.
 $(spark): tests/services/spark.txt
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# The extensions of DuckDB on PyPI are for an older DuckDB than the one that mrflight is tested with.
+$(ducklake): tests/services/ducklake.txt
 	mkdir -p $(@D)
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
@@ -102,7 +132,7 @@ $(kuberay): tests/services/kuberay.txt $(validators)
 apt-update:
 	apt-get update -qq
 
-apt-chromium apt-prometheus: apt-%: | apt-update
+apt-chromium apt-postgresql apt-prometheus: apt-%: | apt-update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $*
 
 # Tests that kill and stop wait most of the time, so there are more workers than cores.
@@ -110,7 +140,7 @@ apt-chromium apt-prometheus: apt-%: | apt-update
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(chromium_file) $(promtool_file))
+test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(kafka_file) $(duckdb_file) $(iceberg_file) $(ducklake_file) $(postgres_file) $(chromium_file) $(promtool_file))
 ifeq ($(strip $(ARGS)),)
 	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
 else
@@ -170,7 +200,7 @@ constraints:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	{ echo "# The versions that mrflight is tested with. Made by \`make constraints\`."; \
-		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra delta --extra hdfs --extra ray --extra ray-data --extra s3 --extra tls --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
+		build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --extra avro --extra delta --extra hdfs --extra iceberg --extra kafka --extra protobuf --extra ray --extra ray-data --extra s3 --extra tls --extra hopsfs --extra sql --extra bench --extra dev --extra docs \
 			--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml; \
 	} > build/constraints.txt
 	mv build/constraints.txt constraints.txt

@@ -96,6 +96,7 @@ class Drawing:
 
 ROOMS = [
     ("frontend", "the Python API and the subcommands", BLUE),
+    ("streams", "batches of topics, one after the other, committed once", BLUE),
     ("scheduler", "runs the stages: attempts, speculation, recovery, progress", BLUE),
     ("runtime", "where a job runs: local processes (local) or Ray (ray)", BLUE),
     ("planner", "from a job and its inputs to stages, tasks and partitions; explain", BLUE),

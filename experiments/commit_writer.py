@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

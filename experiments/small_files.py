@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from experiments import mrflight_job, report, timed_process
 from experiments.datasets import WORK
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources import open_source
 from mrflight.sources.packing import pack
 from mrflight.storage import locate

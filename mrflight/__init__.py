@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from mrflight.config.declared_functions import udaf, udf
     from mrflight.config.identity import Identity
     from mrflight.errors import MrflightError
-    from mrflight.frontend.api import partition_ids, read_table, run
+    from mrflight.frontend.api import fresh_token, partition_ids, read_table, run
     from mrflight.frontend.dataset import Dataset
     from mrflight.frontend.expressions import col, lit
     from mrflight.frontend.query import sql
     from mrflight.frontend.read import read, scan_table
+    from mrflight.frontend.stream_api import ingest
     from mrflight.result import JobResult
     from mrflight.shuffle.client.cluster import Cluster, connect
     from mrflight.shuffle.client.shuffle import Shuffle
     from mrflight.shuffle.client.writer import ShuffleWriter
+    from mrflight.streams.stream_result import StreamResult
 
 __version__ = "0.1.0"
 
@@ -32,8 +34,11 @@ __all__ = [
     "MrflightError",
     "Shuffle",
     "ShuffleWriter",
+    "StreamResult",
     "col",
     "connect",
+    "fresh_token",
+    "ingest",
     "lit",
     "partition_ids",
     "read",
@@ -53,8 +58,11 @@ _HOME = {
     "MrflightError": "mrflight.errors",
     "Shuffle": "mrflight.shuffle.client.shuffle",
     "ShuffleWriter": "mrflight.shuffle.client.writer",
+    "StreamResult": "mrflight.streams.stream_result",
     "col": "mrflight.frontend.expressions",
     "connect": "mrflight.shuffle.client.cluster",
+    "fresh_token": "mrflight.frontend.api",
+    "ingest": "mrflight.frontend.stream_api",
     "lit": "mrflight.frontend.expressions",
     "partition_ids": "mrflight.frontend.api",
     "read": "mrflight.frontend.read",

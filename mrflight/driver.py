@@ -31,7 +31,7 @@ import msgspec  # noqa: E402 - the clock starts before anything is loaded
 from mrflight.config.job_file import load_job  # noqa: E402
 from mrflight.config.overrides import parse_override  # noqa: E402
 from mrflight.config.spec import JobSpec  # noqa: E402
-from mrflight.errors import JobError, MrflightError  # noqa: E402
+from mrflight.errors import JobError, JobFileError, MrflightError  # noqa: E402
 from mrflight.events.kinds import JobEnded  # noqa: E402
 from mrflight.events.recorder import Recorder  # noqa: E402
 from mrflight.result import JobResult  # noqa: E402
@@ -205,6 +205,7 @@ def _drive(options: argparse.Namespace, events: Recorder, request: Request) -> i
         with events.progress, ExitStack() as stack:
             stack.callback(interrupts.job_ends)  # even if the job does not begin
             spec, folder = request(options)
+            _check_is_job(spec, options)
             if options.page and spec.cluster.page is False:
                 cluster = msgspec.structs.replace(spec.cluster, page=True)
                 spec = msgspec.structs.replace(spec, cluster=cluster)
@@ -225,6 +226,15 @@ def _drive(options: argparse.Namespace, events: Recorder, request: Request) -> i
     if not options.quiet:
         _tell(options, logging.INFO, result.summary())
     return 0 if _print_json(options, result) else EXIT_RESULT_LOST
+
+
+def _check_is_job(spec: JobSpec, options: argparse.Namespace) -> None:
+    """Raise JobFileError for a stream, whose events a plain run would commit again each time."""
+    if spec.stream is not None:
+        raise JobFileError(
+            f"stream: the job is a stream; run it with mrflight ingest {options.job}, or remove "
+            "[stream] to read the topic once"
+        )
 
 
 def _tell(options: argparse.Namespace, level: int, text: str, prefix: str = "") -> None:

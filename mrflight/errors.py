@@ -5,6 +5,7 @@
     │   ├── JobFileError
     │   ├── InputError
     │   │   ├── BadRowError
+    │   │   ├── LostOffsetsError
     │   │   └── SchemaMismatchError
     │   ├── ColumnNotFoundError
     │   ├── KeyTypeError
@@ -15,10 +16,14 @@
     │   ├── WorkerLostError
     │   ├── DeadlineExceededError
     │   ├── StoreError
+    │   ├── BrokerUnavailableError
     │   ├── CommitError
+    │   │   ├── StreamMovedError
+    │   │   └── StreamRestoredError
     │   └── CommitOverwrittenError
     └── ShuffleError
         ├── AccessDeniedError
+        ├── TooManyStreamsError
         ├── ShuffleNotFoundError
         ├── ShuffleExistsError
         ├── AttemptSupersededError
@@ -34,6 +39,17 @@
         ├── IncompletePartitionError
         ├── CorruptBlockError
         ├── SpillError
+        ├── EventLogNotFoundError
+        ├── EventLogExistsError
+        ├── EventLogDamagedError
+        ├── EventLogWriteError
+        ├── OffsetTrimmedError
+        ├── ProducerSequenceError
+        ├── LogOwnerChangedError
+        ├── TailError
+        │   ├── TailNotFoundError
+        │   ├── TailTrimmedError
+        │   └── TailBehindError
         └── ServerUnavailableError
 
 A message says what happened, to what, and what to do about it.
@@ -72,6 +88,23 @@ class InputError(JobError):
 
 class BadRowError(InputError):
     """A row cannot be parsed; the message names its file and line."""
+
+
+class LostOffsetsError(InputError):
+    """A partition of Kafka no longer has messages that were not read yet."""
+
+    def __init__(self, message: str, topic: str, partition: int, wanted: int, earliest: int):
+        super().__init__(message)
+        self.topic = topic
+        self.kafka_partition = partition
+        self.wanted = wanted
+        """The offset that was to be read."""
+        self.earliest = earliest
+        """The first offset that is there."""
+
+    def __reduce__(self) -> tuple[type[LostOffsetsError], tuple[object, ...]]:
+        values = (self.topic, self.kafka_partition, self.wanted, self.earliest)
+        return type(self), (str(self), *values)
 
 
 class SchemaMismatchError(InputError):
@@ -145,8 +178,25 @@ class StoreError(JobFailedError):
     """A store or a disk failed during a read; the file itself may be intact."""
 
 
+class BrokerUnavailableError(JobFailedError):
+    """No broker of a Kafka cluster answers, or none has a partition that is read."""
+
+
 class CommitError(JobFailedError):
     """The table's log did not accept the commit."""
+
+
+class StreamMovedError(CommitError):
+    """The table has other offsets of a stream than a batch begins with: another writer was there.
+
+    Nothing of the batch is committed.
+    """
+
+
+class StreamRestoredError(CommitError):
+    """A table was restored to an earlier version, and its stream cannot tell where to go on."""
+
+    retryable = False
 
 
 class CommitOverwrittenError(JobFailedError):
@@ -159,6 +209,12 @@ class ShuffleError(MrflightError):
 
 class AccessDeniedError(ShuffleError):
     """A server does not know who calls, or that caller may not do what it asks for."""
+
+
+class TooManyStreamsError(ShuffleError):
+    """A caller has as many streams at one server as this allows at the same time."""
+
+    retryable = True
 
 
 class ShuffleNotFoundError(ShuffleError):
@@ -240,6 +296,56 @@ class SpillError(ShuffleError):
     """A data server could not read or write its spill file."""
 
     retryable = True
+
+
+class EventLogNotFoundError(ShuffleError):
+    """No event log has this name: it was never created, or it has been dropped."""
+
+
+class EventLogExistsError(ShuffleError):
+    """An event log of this name exists already."""
+
+
+class EventLogDamagedError(ShuffleError):
+    """A segment of an event log has bytes that were not written; its rows are not served."""
+
+
+class EventLogWriteError(ShuffleError):
+    """A data server could not store rows of an event log, and has not acknowledged them."""
+
+    retryable = True
+
+
+class OffsetTrimmedError(ShuffleError):
+    """Rows of an event log were asked for that have been trimmed."""
+
+
+class ProducerSequenceError(ShuffleError):
+    """A producer's batch is not the one that follows its last, and is too old to be recognised."""
+
+
+class LogOwnerChangedError(ShuffleError):
+    """A data server was asked for an event log that another one owns now."""
+
+    retryable = True
+
+
+class TailError(ShuffleError):
+    """The rows of a live stream that its table does not have yet cannot be read."""
+
+    retryable = True
+
+
+class TailNotFoundError(TailError):
+    """No tail of this name is on a data server: it was lost, or the stream has ended."""
+
+
+class TailTrimmedError(TailError):
+    """A tail no longer has rows from some offset on, because they are in the table."""
+
+
+class TailBehindError(TailError):
+    """A tail has not come as far as a reader wants within the time that the reader waits."""
 
 
 class ServerUnavailableError(ShuffleError):

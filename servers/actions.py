@@ -42,21 +42,24 @@ def of_shuffle(
 
 
 class Actions:
-    """The actions of one server."""
+    """The actions of one server; ``rare`` are loaded when one that is not in ``handlers`` comes."""
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], rare: Callable[[], Mapping[str, Handler]] = dict
+    ) -> None:
         self._handlers = handlers
+        self._rare = rare
 
     def answer(self, action: flight.Action, guard: Guard, context: Any) -> list[bytes]:
         """Return the results of an action.
 
         Raises ProtocolError if it is unknown or malformed, and AccessDeniedError.
         """
-        handler = self._handlers.get(action.type)
+        handler = self._handlers.get(action.type) or self._rare().get(action.type)
         if handler is None:
             guard.caller(context)
             raise ProtocolError(
-                f"unknown action {action.type[:64]!r}; the actions are {', '.join(self._handlers)}"
+                f"unknown action {action.type[:64]!r}; the actions are {', '.join(self._all())}"
             )
         principal = guard.caller(context, handler.allowed)
         body = memoryview(action.body)
@@ -72,5 +75,8 @@ class Actions:
         """Return the name and meaning of each action, as Flight lists them."""
         return [
             (str(name), (handler.message.__doc__ or "").partition("\n")[0])
-            for name, handler in self._handlers.items()
+            for name, handler in self._all().items()
         ]
+
+    def _all(self) -> dict[str, Handler]:
+        return {**self._handlers, **self._rare()}

@@ -8,35 +8,25 @@ if __name__ == "__main__":
     leave_when_interrupted()  # before the imports, which take a while
 
 import argparse
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from mrflight.compute.layout import decode_dictionaries
 from mrflight.config.identity import ClientOptions
 from mrflight.config.server_options import DATA
-from mrflight.errors import JobFileError, ProtocolError
+from mrflight.errors import ProtocolError
 from mrflight.ids import MapAttempt, check_attempt
 from mrflight.security.principal import ALL, JOBS, JOBS_AND_SERVERS, READERS
 from mrflight.shuffle.store.block_memory import tune_malloc
 from mrflight.shuffle.store.block_store import BlockStore
-from mrflight.shuffle.store.canonical_slices import canonical_slices
-from mrflight.shuffle.store.received_batch import check_received
-from mrflight.shuffle.wire.block import (
-    WIRE_SCHEMA,
-    Block,
-    check_hash,
-    decode_block,
-    encode_block,
-    ipc_options,
-)
+from mrflight.shuffle.store.tail_store import TailStore
+from mrflight.shuffle.wire.block import WIRE_SCHEMA
 from mrflight.shuffle.wire.flight_errors import answer_errors, answer_stream
 from mrflight.shuffle.wire.protocol import (
     DataAction,
@@ -47,7 +37,13 @@ from mrflight.shuffle.wire.protocol import (
     PutReceipt,
     ShuffleName,
 )
-from mrflight.shuffle.wire.shared_blocks import blocks_of, check_put, messages
+from mrflight.shuffle.wire.shared_blocks import messages
+from mrflight.shuffle.wire.tail_protocol import (
+    decode_tail_path,
+    decode_tail_ticket,
+    is_tail_path,
+    is_tail_ticket,
+)
 from mrflight.shuffle.wire.tickets import (
     ReadTicket,
     decode_block_stream,
@@ -55,11 +51,10 @@ from mrflight.shuffle.wire.tickets import (
     decode_ticket,
 )
 from mrflight.system.malloc import return_all_freed_memory
-from mrflight.system.scratch import ScratchFolder, remove_dead_folders
-from mrflight.system.segment_channel import SegmentChannel
 
 from . import process
 from .actions import Actions, Handler, answer_keepalive, of_shuffle
+from .block_streams import plain_rows, received_batches, received_blocks, received_messages
 from .decommission import Decommission
 from .guard import check_token
 from .http_port import http_port
@@ -69,11 +64,14 @@ from .membership import Membership
 from .observed import ObservedData
 from .rotating import RotatingServer
 from .shared_memory import SharedMemory
+from .spill_folder import new_spill_folder
+from .tails import Tails, forgetting_abandoned
 
-_MESSAGE_BYTES = 2 * 2**20
-"""The rough size of a message of plain rows: clients of gRPC take 4 MiB by default."""
+if TYPE_CHECKING:  # few servers keep event logs
+    from .logs import Logs
 
-T = TypeVar("T")
+_TAIL_SHARE = 4
+"""The tails of live streams have at most one part in so many of the memory."""
 
 _OF_METADATA = frozenset[str](MetadataAction) - frozenset[str](DataAction)
 
@@ -88,8 +86,12 @@ class DataServer(flight.FlightServerBase):
         membership: Membership,
         memory: SharedMemory,
         rules: StreamRules,
+        logs: Logs | None = None,
+        tails: Tails | None = None,
     ) -> None:
         self._rules = rules
+        self._logs = logs
+        self._tails = tails or Tails(TailStore(store.budget_bytes // _TAIL_SHARE), rules)
         self._guard = listening.guard
         self._guard.tell(rules.idle.heard)
         self._store = store
@@ -103,6 +105,8 @@ class DataServer(flight.FlightServerBase):
                 do.STATS: Handler(Done, self._stats, ALL),
                 do.SHARED_MEMORY: Handler(Done, lambda _: memory.offer, READERS),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
+                **({} if logs is None else logs.actions()),
+                **self._tails.handlers,
             }
         )
         super().__init__(listening.location, **listening.options)
@@ -115,7 +119,15 @@ class DataServer(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
+        if self._logs is not None and self._logs.takes(descriptor):
+            self._logs.put(context, descriptor, received_messages(reader), writer)
+            return
         principal = self._guard.caller(context, JOBS_AND_SERVERS)
+        if is_tail_path(descriptor.path):
+            with self._rules.idle.watched(context.peer()) as stream:
+                put = decode_tail_path(descriptor.path)
+                writer.write(self._tails.put(put, stream.received(received_messages(reader))))
+            return
         target = (
             decode_put_path(descriptor.path)
             if descriptor.path
@@ -131,11 +143,11 @@ class DataServer(flight.FlightServerBase):
             self._membership.open(target.shuffle, target.token)
             if target.wants_answer:
                 writer.write(b"")
-            received = stream.received(_received(reader))
+            received = stream.received(received_messages(reader))
             for partition, block in (
-                _blocks(reader.schema, received, channel)
+                received_blocks(reader.schema, received, channel)
                 if target.partition is None
-                else _batches(received, target.partition, self._rules)
+                else received_batches(received, target.partition, self._rules)
             ):
                 self._store.put(target.shuffle, partition, target.source, block)
                 stored += 1
@@ -144,24 +156,25 @@ class DataServer(flight.FlightServerBase):
 
     @answer_errors
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
+        if self._logs is not None and self._logs.gives(ticket):
+            return self._logs.get(context, ticket)
         principal = self._guard.caller(context, READERS)
+        idle, peer = self._rules.idle, context.peer()
+        if is_tail_ticket(ticket.ticket):
+            columns, rows = self._tails.get(decode_tail_ticket(ticket.ticket))
+            return flight.GeneratorStream(columns, answer_stream(idle.sent(peer, rows)))
         request = decode_ticket(ticket.ticket)
         shuffle, token = request.shuffle
         check_token(principal, token)
         self._membership.open(shuffle, token)
         attempts = self._membership.committed_attempts(shuffle, request.epoch, request.generation)
         if request.blocks:
-            sent = self._watched(context.peer(), self._messages(request, attempts))
+            sent = idle.sent(peer, self._messages(request, attempts))
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(sent))
         blocks = self._store.read(shuffle, request.partition, attempts)
         schema = self._membership.schema(shuffle, request.partition)
-        sent = self._watched(context.peer(), _plain(blocks))
-        return flight.GeneratorStream(schema, answer_stream(sent))
-
-    def _watched(self, peer: str, items: Iterator[T]) -> Iterator[T]:
-        """Yield the items of an answer, which its client may not leave standing."""
-        with self._rules.idle.watched(peer) as stream:
-            yield from stream.sent(items)
+        plain = idle.sent(peer, plain_rows(blocks))
+        return flight.GeneratorStream(schema, answer_stream(plain))
 
     def _messages(
         self, request: ReadTicket, attempts: Iterable[MapAttempt]
@@ -218,65 +231,6 @@ class DataServer(flight.FlightServerBase):
         return self._store.stats()
 
 
-def _received(reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
-    """Yield the messages of a put; raise ProtocolError if one is unreadable or has no batch."""
-    try:
-        for message in reader:
-            if message.data is None:  # only app_metadata
-                raise ProtocolError("a put's message has no batch of rows")
-            yield message
-    except flight.FlightError:
-        raise
-    except (pa.ArrowException, OSError) as error:  # Arrow refuses some bytes with an OSError
-        raise ProtocolError(f"a put cannot be read: {error}") from error
-
-
-def _blocks(
-    schema: pa.Schema,
-    received: Iterator[flight.FlightStreamChunk],
-    channel: SegmentChannel | None,
-) -> Iterator[tuple[int, Block]]:
-    """Yield the blocks of a stream from our own writer, with their partitions."""
-    if schema != WIRE_SCHEMA:
-        raise ProtocolError(f"a stream of blocks has the schema {WIRE_SCHEMA}, not {schema}")
-    for message in received:
-        for tag, block in blocks_of(message, channel):
-            check_put(block)
-            # A server works 0.8 s for a GB of puts with blocks of 1 MiB, or 2 s with 16 KiB. This
-            # check is 0.03 or 0.07 s of that. With it the writer learns that a block was damaged on
-            # its way, and not a reader long after the map has ended.
-            check_hash(block)
-            yield tag.partition, block
-
-
-def _batches(
-    received: Iterator[flight.FlightStreamChunk], partition: int, rules: StreamRules
-) -> Iterator[tuple[int, Block]]:
-    """Yield the blocks of a plain client's stream of record batches, all for one partition.
-
-    A message that is large once it is decoded becomes several blocks. Each of them is stored, or
-    waits for memory, before the next one is decoded.
-    """
-    options = ipc_options("none")
-    for message in received:
-        check_received(message.data, takes_compressed=rules.takes_compressed)
-        for piece in canonical_slices(message.data):
-            yield partition, encode_block([piece], options)
-
-
-def _plain(blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of blocks for plain clients, in small batches.
-
-    Decoded rows may take 36 times the bytes of their block.
-    """
-    for block in blocks:
-        rows = decode_dictionaries(decode_block(block))
-        count = max(1, -(-rows.nbytes // _MESSAGE_BYTES))
-        at_once = max(1, -(-rows.num_rows // count))
-        for start in range(0, max(1, rows.num_rows), at_once):
-            yield rows.slice(start, at_once)
-
-
 def serve(options: argparse.Namespace) -> None:
     """Run the server until SIGTERM or SIGINT."""
     with (
@@ -292,38 +246,50 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
     tune_malloc()
     process.raise_open_file_limit()
     with (
-        _spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
+        new_spill_folder(options.spill_dir or Path(tempfile.gettempdir())) as scratch,
         BlockStore(options.memory, scratch) as store,
         SharedMemory() as memory,
         IdleStreams(options.idle_timeout) as idle,
+        _logs_of(options) as logs,
     ):
-        membership = Membership(store, options.metadata, ClientOptions(identity=at.identity))
+        client = ClientOptions(identity=at.identity)
+        membership = Membership(store, options.metadata, client, logs.store if logs else "")
         rules = StreamRules(idle, options.compressed_puts)
-        server = RotatingServer(at, lambda at: DataServer(at, store, membership, memory, rules))
+        tail_store = TailStore(options.memory // _TAIL_SHARE, store.count_other_bytes)
+        tails = Tails(tail_store, rules)
+        if logs is not None:
+            logs.begin(membership, at.guard, rules)
+        server = RotatingServer(
+            at, lambda at: DataServer(at, store, membership, memory, rules, logs, tails)
+        )
         location = process.public_location(server.port, at.location, options.advertise)
         membership.join(location)
 
         def drain() -> None:
             membership.drain()
             Decommission(store, membership, options.metadata).run()
+            if logs is not None:
+                logs.stop()
             membership.leave()
             store.close()  # puts that wait for memory fail
+            tail_store.close()
             server.shutdown()
 
-        observed = ObservedData(store, membership, server)
-        yield process.Running(location, drain, server.reload, scratch.close, observed)
+        observed = ObservedData(store, membership, server, logs)
+        with forgetting_abandoned(tail_store):
+            yield process.Running(location, drain, server.reload, scratch.close, observed)
 
 
-def _spill_folder(root: Path) -> ScratchFolder:
-    """Return a new folder below ``root``, which is created and cleared of dead servers' folders."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        remove_dead_folders(root)
-    except OSError as error:
-        raise JobFileError(f"--spill-dir {root}: {error}") from error
-    if not os.access(root, os.W_OK | os.X_OK):
-        raise JobFileError(f"--spill-dir {root}: it cannot be written to")
-    return ScratchFolder("spill", root)
+@contextmanager
+def _logs_of(options: argparse.Namespace) -> Iterator[Logs | None]:
+    """Open the folder of event logs, if the server has one."""
+    if options.log_dir is None:
+        yield None
+        return
+    from .logs import Logs
+
+    with Logs(options.log_dir) as logs:
+        yield logs
 
 
 def main(*arguments: str) -> None:

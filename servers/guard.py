@@ -15,11 +15,12 @@ from typing import Any
 
 from pyarrow import flight
 
-from mrflight.errors import AccessDeniedError
+from mrflight.errors import AccessDeniedError, TooManyStreamsError
 from mrflight.security.access import Access
 from mrflight.security.principal import ALL, EVERYBODY, Principal, Role
 from mrflight.shuffle.wire.flight_errors import to_flight
 from mrflight.shuffle.wire.secure_client import AUTHORIZATION, BEARER
+from mrflight.units import format_count
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +103,9 @@ class Guard(flight.ServerMiddlewareFactory):
         name = call.principal.name
         with self._lock:
             if self._streams[name] >= self._max_streams:
-                raise AccessDeniedError(
-                    f"{name!r} has {self._max_streams} streams at the same time, the most that "
-                    "this server allows"
+                raise TooManyStreamsError(
+                    f"{name!r} has {format_count(self._max_streams, 'stream')} at the same time, "
+                    "the most that this server allows; try again when some have ended"
                 )
             self._streams[name] += 1
             call.counts_as = name

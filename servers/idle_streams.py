@@ -100,6 +100,11 @@ class IdleStreams(Closeable):
         finally:
             self.remove(stream)
 
+    def sent(self, peer: str, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items of an answer to ``peer``, which may not leave it standing."""
+        with self.watched(peer) as stream:
+            yield from stream.sent(items)
+
     def remove(self, stream: IdleStream) -> None:
         """Stop watching a stream, which has ended."""
         with self._changing:
@@ -122,7 +127,7 @@ class IdleStreams(Closeable):
             connected = {each.peer for each in self._streams}
         idle = {each.peer for each in waiting if (each.waits_since or 0.0) < since}
         for peer in idle:
-            if self._heard.get(peer, 0.0) < since and _shut_down(peer):
+            if self._heard.get(peer, 0.0) < since and end_connection(peer):
                 log.warning(
                     "%s has a stream that has stood still for %g s, and has made no call; its "
                     "connection is ended",
@@ -134,8 +139,8 @@ class IdleStreams(Closeable):
                 self._heard.pop(peer, None)
 
 
-def _shut_down(peer: str) -> bool:
-    """Shut down the connection from a peer; return whether there was one."""
+def end_connection(peer: str) -> bool:
+    """Shut down the connection of a peer, as Flight writes it; return whether there was one."""
     wanted = _address(peer)
     if wanted is None or not _FILES.exists():
         return False

@@ -7,8 +7,10 @@ once, before its first block, and which attempts were committed since it last as
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -40,11 +42,18 @@ class Membership:
     """
 
     def __init__(
-        self, store: BlockStore, metadata: str, client: ClientOptions | None = None
+        self,
+        store: BlockStore,
+        metadata: str,
+        client: ClientOptions | None = None,
+        log_store: str = "",
     ) -> None:
+        """``log_store`` is the id of this server's folder of event logs; empty if it has none."""
         self.client = client or ClientOptions()
         """How this server talks to others."""
         self._store = store
+        self._log_store = log_store
+        self._renewed_at = -math.inf
         self._stopping = threading.Event()
         self._is_draining = False
         self._is_drain_reported = False  # by the heartbeat thread
@@ -70,7 +79,7 @@ class Membership:
         """Register as ``location``; wait for a metadata server that is still starting."""
         self._location = location
         try:
-            self._metadata.register_server(location, self._incarnation)
+            self._register(self._metadata, location)
         except ServerUnavailableError as error:
             raise ServerUnavailableError(
                 f"no metadata server at {self._metadata.location} after "
@@ -79,6 +88,18 @@ class Membership:
         self._is_answered = True
         self._removal.start()
         self._heartbeat_thread.start()
+
+    def _register(self, metadata: MetadataClient, location: str) -> None:
+        began_at = time.monotonic()
+        metadata.register_server(location, self._incarnation, self._log_store)
+        self._renewed_at = began_at
+
+    def has_lease(self, lease_s: float) -> bool:
+        """Return whether the metadata server cannot have declared this server lost by now.
+
+        It can once ``lease_s`` have passed since the last heartbeat that it answered.
+        """
+        return time.monotonic() - self._renewed_at < lease_s
 
     def why_no_member(self) -> str:
         """Return why no partitions are placed here now; nothing if they are."""
@@ -241,12 +262,15 @@ class Membership:
                 self._store.budget_bytes,
             ),
         )
+        began_at = time.monotonic()
         answer = self._heartbeats.heartbeat(held)
+        if answer.registered:
+            self._renewed_at = began_at
         if not answer.registered and not self._stopping.is_set():
             # It was declared lost, and all its partitions have been placed elsewhere.
             self._incarnation = secrets.token_hex(8)
             self._forget_but_for_files(self._store.tokens())
-            self._heartbeats.register_server(self._location, self._incarnation)
+            self._register(self._heartbeats, self._location)
             self._is_drain_reported = False
         if self._is_draining and not self._is_drain_reported:
             self._heartbeats.drain_server(self._location)

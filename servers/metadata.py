@@ -10,7 +10,7 @@ if __name__ == "__main__":
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -124,9 +124,21 @@ class MetadataServer(flight.FlightServerBase):
                 do.RECORD_VERSION: Handler(RecordVersion, registry.tables.record, JOBS),
                 do.STATUS: Handler(Done, self._status, ALL),
                 do.KEEPALIVE: Handler(Done, answer_keepalive, ALL),
-            }
+            },
+            self._log_actions,
         )
         super().__init__(location, **listening.options)
+
+    def _log_actions(self) -> Mapping[str, Handler]:
+        from mrflight.shuffle.wire.log_protocol import ChangeLogMembers, CreateLog, LogName
+
+        do, logs = MetadataAction, self._registry.logs
+        return {
+            do.CREATE_LOG: Handler(CreateLog, logs.create, JOBS),
+            do.DESCRIBE_LOG: of_shuffle(LogName, logs.describe, ALL),
+            do.DROP_LOG: of_shuffle(LogName, logs.drop, JOBS),
+            do.CHANGE_LOG_MEMBERS: Handler(ChangeLogMembers, logs.change_members, SERVERS),
+        }
 
     @answer_errors
     def do_action(self, context: Any, action: flight.Action) -> list[bytes]:
@@ -191,13 +203,13 @@ class MetadataServer(flight.FlightServerBase):
         return ReportLossResponse(is_lost=True)
 
     def _plan_move(self, request: PlanMove) -> Message:
-        return PlanMoveResponse(*self._registry.plan_move(request.id, request.origin))
+        return PlanMoveResponse(*self._registry.moves.plan(request.id, request.origin))
 
     def _move_partitions(self, request: MovePartitions) -> Message:
         if len(request.partitions) != len(request.targets):
             raise ProtocolError("move_partitions: there must be one target for each partition")
         moves = dict(zip(request.partitions, request.targets, strict=True))
-        self._registry.move_partitions(
+        self._registry.moves.record(
             request.id, moves, request.origin, request.epoch, request.version
         )
         return Done()
@@ -221,7 +233,7 @@ class MetadataServer(flight.FlightServerBase):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
         if request.location.startswith("grpc+unix:"):
             self._check_socket(request.location)
-        self._registry.register_server(request.location, request.incarnation)
+        self._registry.register_server(request.location, request.incarnation, request.log_store)
         return Done()
 
     def _check_socket(self, location: str) -> None:

@@ -17,11 +17,20 @@ from .rotating import RotatingServer
 if TYPE_CHECKING:  # a server without an HTTP port loads no pages
     from mrflight.page.messages import Source
 
+    from .logs import Logs
+
 
 class ObservedData:
     """A data server."""
 
-    def __init__(self, store: BlockStore, membership: Membership, server: RotatingServer) -> None:
+    def __init__(
+        self,
+        store: BlockStore,
+        membership: Membership,
+        server: RotatingServer,
+        logs: Logs | None = None,
+    ) -> None:
+        self._logs = logs
         self._server = server
         self._store = store
         self._membership = membership
@@ -36,6 +45,8 @@ class ObservedData:
         yield from _certificate(self._server)
         yield from self._held()
         yield from self._done()
+        if self._logs is not None:
+            yield from self._appended(self._logs)
 
     def _held(self) -> Iterator[Measured]:
         stats = self._store.stats()
@@ -69,6 +80,18 @@ class ObservedData:
             ("data_read_bytes", "Bytes of blocks that readers took.", totals.read_bytes),
             ("data_spilled_bytes", "Bytes of blocks that were spilled.", totals.spilled_bytes),
             ("data_put_wait_seconds", "Time for which puts waited for memory.", totals.waited_s),
+        ):
+            yield Measured(name, about, value, kind="counter")
+
+    def _appended(self, logs: Logs) -> Iterator[Measured]:
+        totals = logs.totals
+        size_bytes = logs.size_bytes()
+        yield Measured("log_stored_bytes", "Bytes of the event logs that are open.", size_bytes)
+        for name, about, value in (
+            ("log_appends", "Batches of event logs that were acknowledged.", totals.appends),
+            ("log_rows", "Rows of these batches.", totals.rows),
+            ("log_bytes", "Bytes of these batches in their segments.", totals.bytes),
+            ("log_syncs", "Syncs that made them durable, each of a group.", totals.syncs),
         ):
             yield Measured(name, about, value, kind="counter")
 

@@ -25,6 +25,8 @@ from tests.support.warm_driver import MAY_DIFFER  # noqa: E402
 pytest_plugins = [
     "tests.services.building",
     "tests.services.fixtures",
+    "tests.support.lakes",
+    "tests.support.ducklakes",
     "tests.support.places",
     "tests.support.schedule",
     "tests.support.warm_fork_servers",

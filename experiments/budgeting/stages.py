@@ -134,13 +134,11 @@ _DRIVER: _Rules = {
 }
 _DATA: _Rules = {
     "mrflight.servers.data:do_put": Stage.RECEIVE,
-    "mrflight.servers.data:_received": Stage.RECEIVE,
-    "mrflight.servers.data:_blocks": Stage.RECEIVE,
-    "mrflight.servers.data:_batches": Stage.RECEIVE,
+    "mrflight.servers.block_streams": Stage.RECEIVE,
     "mrflight.servers.data:do_get": Stage.FETCH,
     "mrflight.servers.data:_messages": Stage.FETCH,
     "mrflight.servers.data:<genexpr>": Stage.FETCH,
-    "mrflight.servers.data:_plain": Stage.FETCH,
+    "mrflight.servers.block_streams:plain_rows": Stage.FETCH,
     "mrflight.shuffle.wire.flight_errors:answer_stream": Stage.FETCH,
     "mrflight.shuffle.store.": Stage.STORE,
     "mrflight.servers.data:serving": Stage.START,

@@ -19,7 +19,7 @@ from obstore.store import S3Store
 from experiments import mrflight_job, timed_process
 from experiments.committing.output import Output
 from experiments.committing.rename_committer import RenameCommitter
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage.part_name import PartId

@@ -1,7 +1,7 @@
 //! Bitmaps that grow.
 
 /// Consecutive bits, the least significant first.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct BitBuffer {
     bytes: Vec<u8>,
     count: usize,
@@ -33,6 +33,18 @@ impl BitBuffer {
         (0..count - head - 8 * whole).for_each(|_| self.push(true));
     }
 
+    /// Forget all but the first bits.
+    pub fn truncate(&mut self, count: usize) {
+        if count >= self.count {
+            return;
+        }
+        self.bytes.truncate(count.div_ceil(8));
+        if let Some(last) = self.bytes.last_mut().filter(|_| !count.is_multiple_of(8)) {
+            *last &= (1 << (count % 8)) - 1;
+        }
+        self.count = count;
+    }
+
     pub fn bytes(&self) -> &Vec<u8> {
         &self.bytes
     }
@@ -43,7 +55,7 @@ impl BitBuffer {
 }
 
 /// The validity of rows; it takes no memory before the first null.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Validity {
     bits: Option<BitBuffer>,
     rows: usize,
@@ -67,6 +79,14 @@ impl Validity {
             bits.push_ones(rows);
         }
         self.rows += rows;
+    }
+
+    /// Forget all but the first rows.
+    pub fn truncate(&mut self, rows: usize) {
+        if let Some(bits) = &mut self.bits {
+            bits.truncate(rows);
+        }
+        self.rows = self.rows.min(rows);
     }
 
     pub fn bytes(&self) -> Option<&Vec<u8>> {

@@ -1,5 +1,5 @@
-//! Python's buffers as slices. Only this module, `append`, `separators` and `wide`
-//! have `unsafe` code.
+//! Python's buffers as slices. Only this module, `append`, `librdkafka`, `separators`
+//! and `wide` have `unsafe` code.
 
 use std::ffi::c_int;
 

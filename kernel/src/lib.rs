@@ -1,5 +1,5 @@
 //! `mrflight._kernel`: hashes the key columns of a batch, assigns its rows to partitions, scatters
-//! them, ranks strings, and numbers and orders integers.
+//! them, ranks strings, numbers and orders integers, and decodes text and Avro.
 //!
 //! `mrflight.compute.kernel` describes each column by its Arrow buffers and passes
 //! the buffers to fill. This module only reads and writes bytes, with the interpreter
@@ -9,6 +9,10 @@
 //! buffers that are not aligned when it imports them.)
 
 mod append;
+mod avro_column;
+mod avro_cursor;
+mod avro_decoder;
+mod avro_kind;
 mod bit_buffer;
 mod bits;
 mod buffers;
@@ -22,6 +26,7 @@ mod groups;
 mod hash;
 mod hash_table;
 mod integers;
+mod librdkafka;
 mod malformed;
 mod moments;
 mod order;
@@ -35,6 +40,7 @@ mod running_sums;
 mod scatter;
 mod separators;
 mod target;
+mod topic_consumer;
 mod wide;
 
 use pyo3::exceptions::PyValueError;
@@ -52,7 +58,9 @@ impl From<Malformed> for PyErr {
 mod _kernel {
     use pyo3::prelude::*;
 
-    use crate::buffers::Output;
+    #[pymodule_export]
+    use crate::avro_decoder::AvroDecoder;
+    use crate::buffers::{Input, Output};
     use crate::column::{Column, Layout};
     #[pymodule_export]
     use crate::hash_table::HashTable;
@@ -62,7 +70,11 @@ mod _kernel {
     use crate::running_sums::RunningSums;
     #[pymodule_export]
     use crate::scatter::Scatter;
-    use crate::{centroids, distinct, groups, moments, order, place, rank, repeats, row};
+    #[pymodule_export]
+    use crate::topic_consumer::TopicConsumer;
+    use crate::{
+        centroids, distinct, groups, moments, order, place, rank, repeats, row, topic_consumer,
+    };
 
     /// Fill `hashes` (uint64) with the hash of each row's key.
     #[pyfunction]
@@ -208,6 +220,20 @@ mod _kernel {
         let parts = moments::Parts::new(&means, counts.as_ref(), squares.as_ref())?;
         let merged = merged.slice_mut()?;
         Ok(py.detach(|| parts.merge(&numbers, merged))?)
+    }
+
+    /// Fill `lines` with values, given their bytes and offsets (uint32) from 0 on, and a line end
+    /// after each; line ends within them become spaces.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)]
+    fn join_lines(
+        py: Python<'_>,
+        data: Input,
+        mut offsets: Output,
+        mut lines: Output,
+    ) -> PyResult<()> {
+        let (offsets, lines) = (offsets.slice_mut()?, lines.slice_mut()?);
+        Ok(py.detach(|| topic_consumer::join_lines(data.bytes(), offsets, lines))?)
     }
 
     /// Fail for an id that is null or not a partition.

@@ -140,6 +140,11 @@ impl SharedPool {
 }
 
 impl PoolReference {
+    /// Return a reference with which buffers are freed.
+    pub fn none() -> Self {
+        Self(Weak::new())
+    }
+
     pub fn put(&self, buffer: Vec<u8>) {
         if let Some(pool) = self.0.upgrade() {
             pool.lock().unwrap_or_else(PoisonError::into_inner).put(buffer);

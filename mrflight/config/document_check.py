@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import JobFileError
 
 STORAGE = "storage"
@@ -28,6 +28,8 @@ _TYPES_IN_WORDS = {
     "array": "a list",
     "bool": "true or false",
     "InputFrame": "rows in memory, which only a job in Python has",
+    "StreamBatch": "a part of a stream, which only a batch of a stream has",
+    "UnstoredColumns": "left out, as only change events have it",
     "float": "a number",
     "int": "a whole number",
     "object": "a table",

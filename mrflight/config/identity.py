@@ -50,3 +50,11 @@ class ClientOptions(msgspec.Struct, frozen=True):
     def with_timeouts(self, timeouts: Timeouts) -> ClientOptions:
         """Return these options with other timeouts."""
         return msgspec.structs.replace(self, timeouts=timeouts)
+
+
+class ClusterAccess(msgspec.Struct, frozen=True):
+    """A standing cluster, and how its caller talks to it."""
+
+    location: str
+    """That of the metadata server."""
+    client: ClientOptions = ClientOptions()

@@ -11,9 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mrflight.config.change_events import with_change_defaults
 from mrflight.config.document_check import STORAGE, check_type, has_64_bits
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.kafka_input import check_input_keys, with_client_texts
 from mrflight.config.overrides import set_key
-from mrflight.config.spec import InputSpec, JobSection, JobSpec, StageSpec
+from mrflight.config.spec import JobSection, JobSpec, StageSpec
 from mrflight.errors import JobFileError
 
 _S = TypeVar("_S", JobSpec, StageSpec)
@@ -53,7 +56,7 @@ def _similar_name(path: Path) -> str:
 
 def decode_job(document: Mapping[str, Any]) -> JobSpec:
     """Return the job that a parsed document describes; JobFileError as for `load_job`."""
-    document = _with_storage_texts(document)
+    document = with_client_texts(_with_storage_texts(document))
     check_type(document, JobSpec, "")
     spec = msgspec.convert(document, JobSpec)
     for name, stage in spec.stages.items():
@@ -66,7 +69,7 @@ def decode_job(document: Mapping[str, Any]) -> JobSpec:
         for name, stage in spec.stages.items()
     }
     spec = _with_partitioner(spec, document, has_key=bool(spec.output.keys))
-    return msgspec.structs.replace(spec, stages=stages)
+    return with_change_defaults(msgspec.structs.replace(spec, stages=stages))
 
 
 def _with_partitioner(section: _S, written: Mapping[str, Any], *, has_key: bool) -> _S:
@@ -103,26 +106,44 @@ def _check_inputs(inputs: Mapping[str, InputSpec], at: str, query: str | None) -
         raise JobFileError(f"{at} must have at least one input; write [{at}.NAME]")
     for name, section in inputs.items():
         key = f"{at}.{name}"
-        if section.path is None and section.stage is None and section.frame is None:
-            raise JobFileError(
-                f'{key}.path is missing; write path = "..." in [{key}], or stage = "..." '
-                "for the result of a stage"
-            )
+        check_input_keys(key, section)
+        if section.kafka is not None:
+            _check_maps(key, section)
+            continue
+        _check_origin(section, key)
         if section.path in ("", []):
             raise JobFileError(f"{key}.path must have at least one file, folder or glob")
-        if section.path is not None and section.stage is not None:
-            raise JobFileError(f"{key}.stage and {key}.path exclude each other; keep one of them")
         if (rows := _rows_without_files(section)) and (file_key := _first_file_key(section)):
             raise JobFileError(
                 f"{key}.{file_key} only applies to files, and {key} is {rows}; remove it, and "
                 "select or cast columns in sql or a map"
             )
-        if section.map is not None and section.sql is not None:
-            raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
-        if section.sql_table is not None and section.sql is None and section.filter is None:
-            raise JobFileError(
-                f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
-            )
+        _check_maps(key, section)
+
+
+def _check_maps(key: str, section: InputSpec) -> None:
+    if section.map is not None and section.sql is not None:
+        raise JobFileError(f"{key}.sql and {key}.map exclude each other; keep one of them")
+    if section.sql_table is not None and section.sql is None and section.filter is None:
+        raise JobFileError(
+            f"{key}.sql_table names the rows in {key}.sql, which is missing; write sql, too"
+        )
+
+
+def _check_origin(section: InputSpec, key: str) -> None:
+    """Raise JobFileError unless the rows of an input come from one place."""
+    if section.frame is not None:
+        return
+    named = [each for each in ("stage", "path", "log") if getattr(section, each) is not None]
+    if not named:
+        raise JobFileError(
+            f'{key}.path is missing; write path = "..." in [{key}], stage = "..." for the result '
+            'of a stage, or log = "..." for an event log'
+        )
+    if len(named) > 1:
+        raise JobFileError(
+            f"{key}.{named[0]} and {key}.{named[1]} exclude each other; keep one of them"
+        )
 
 
 def _check_functions(section: JobSection | StageSpec, at: str) -> None:
@@ -147,6 +168,8 @@ def _rows_without_files(section: InputSpec) -> str:
     """Return what the rows are, in words, if they are not those of files."""
     if section.frame is not None:
         return f"a {section.frame.kind}"
+    if section.log is not None:
+        return f"event log {section.log.partition(':')[0]}"
     return "" if section.stage is None else f"the result of stage {section.stage}"
 
 
@@ -155,5 +178,6 @@ def _first_file_key(section: InputSpec) -> str | None:
     from mrflight.config.keyword_options import FILE_KEYS  # for few jobs
 
     # The columns of rows in memory can be selected as they are read.
-    unset = InputSpec(columns=None if section.frame is None else section.columns)
+    has_columns = section.frame is not None or section.log is not None
+    unset = InputSpec(columns=section.columns if has_columns else None)
     return next((key for key in FILE_KEYS if getattr(section, key) != getattr(unset, key)), None)

@@ -10,7 +10,7 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
-from mrflight.config.spec import InputFormat, OutputFormat
+from mrflight.config.formats import InputFormat, OutputFormat
 
 Names = str | Sequence[str]
 """One column, or several."""
@@ -31,6 +31,10 @@ class ReadOptions(TypedDict, total=False):
     hive: bool
     version: int | None
     timestamp: datetime | None
+    fresh: bool
+    catalog: str | None
+    warehouse: str | None
+    catalog_options: Mapping[str, str]
 
 
 FILE_KEYS = (*ReadOptions.__annotations__, "sample")
@@ -53,3 +57,7 @@ class OutputOptions(DeltaOptions, total=False):
 
     format: OutputFormat | None
     mode: Mode | Literal["merge"] | None
+    catalog: str | None
+    warehouse: str | None
+    catalog_options: Mapping[str, str] | None
+    data_path: str | None

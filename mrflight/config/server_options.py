@@ -137,6 +137,13 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder to spill to, on a disk with room; default the system's temporary folder",
     )
     parser.add_argument(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for event logs, on a disk that outlives the server, which takes logs only "
+        "with it; a server that is started with the folder again serves its logs again",
+    )
+    parser.add_argument(
         "--idle-timeout",
         type=quantity(parse_seconds),
         default="10 min",

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.identity import ANONYMOUS, ClientOptions, Identity
+from mrflight.config.cluster_section import ClusterSection, TlsSection
+from mrflight.config.identity import ANONYMOUS, ClientOptions, ClusterAccess, Identity
 from mrflight.config.locations import is_encrypted, parse_location
 from mrflight.config.memory import MemoryPlan, plan_memory
 from mrflight.config.secret_reference import FILE, check_reference
-from mrflight.config.spec import ClusterSection, JobSpec, TlsSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import temporary_folder
@@ -66,7 +67,7 @@ class RunSettings(msgspec.Struct, frozen=True):
         if cluster.metadata is not None:
             data_servers = 0
             _check_location(cluster.metadata)
-        identity = _identity(cluster, folder)
+        client = client_options(cluster, folder)
         return cls(
             attempts,
             spec.job.speculation,
@@ -74,12 +75,24 @@ class RunSettings(msgspec.Struct, frozen=True):
             workers,
             data_servers,
             _seconds(cluster.heartbeat_timeout, "cluster.heartbeat_timeout"),
-            ClientOptions(_timeouts(cluster), cluster.transport, identity),
+            client,
             plan_memory(
                 spec, workers, data_servers, machines.memory_bytes // 2 if machines else None
             ),
             _spill_root(cluster.spill_dir, folder),
         )
+
+
+def client_options(cluster: ClusterSection, folder: Path) -> ClientOptions:
+    """Return how a job in ``folder`` talks to the servers of ``cluster.metadata``."""
+    return ClientOptions(_timeouts(cluster), cluster.transport, _identity(cluster, folder))
+
+
+def standing_cluster(cluster: ClusterSection, folder: Path) -> ClusterAccess | None:
+    """Return ``cluster.metadata``, and how a job in ``folder`` talks to it; None if it is unset."""
+    if cluster.metadata is None:
+        return None
+    return ClusterAccess(cluster.metadata, client_options(cluster, folder))
 
 
 def _timeouts(cluster: ClusterSection) -> Timeouts:

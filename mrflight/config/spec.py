@@ -1,34 +1,23 @@
-"""The content of a job file, as frozen structs, one for each section.
+"""A whole job file, as frozen structs, one for each section.
 
 They are decoded in `mrflight.config.job_file`.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from mrflight.config.aggregates import may_have_expression
-from mrflight.config.input_frame import InputFrame
-from mrflight.config.row_steps import Call, RowStep
-from mrflight.config.secret_options import holds_secret
-from mrflight.config.text_options import CsvOptions, JsonOptions
-from mrflight.config.transport import Transport
-
-InputFormat = Literal["csv", "parquet", "arrow", "json", "delta"]
-OutputFormat = Literal["delta", "parquet", "csv", "arrow"]
-ParquetCodec = Literal["zstd", "snappy", "lz4", "none"]
-
-_HIDDEN = "..."
+from mrflight.config.cluster_section import ClusterSection
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import NO_OUTPUT, OutputSection
+from mrflight.config.reduce_section import ReduceSection
+from mrflight.config.secret_options import HIDDEN, holds_secret
+from mrflight.config.stream_section import StreamSection
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class JobSection(_Section, frozen=True):
+class JobSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[job]``: the name and the limits of the job."""
 
     name: str
@@ -47,86 +36,7 @@ class JobSection(_Section, frozen=True):
     """The folder, relative to the job file, in which each run writes a file of its events."""
 
 
-class InputSpec(_Section, frozen=True):
-    """``[inputs.NAME]``: one input table."""
-
-    path: str | list[str] | None = None
-    """The path of its files, or several. An input has either this, ``stage`` or ``frame``."""
-    stage: str | None = None
-    """The stage whose result it is."""
-    frame: InputFrame | None = None
-    """The rows of a job in Python that are in its process. A job file cannot have them."""
-    format: InputFormat | None = None
-    filter: str | None = None
-    """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
-    ``sql``, and files that have no others are not read."""
-    map: str | None = None
-    sql: str | None = None
-    """A query over one row at a time, instead of a map. It names the rows by the input's name, or
-    by ``sql_table``."""
-    sql_table: str | None = None
-    """The table's name in ``filter`` and ``sql``, if it is not the input's name."""
-    steps: tuple[RowStep, ...] = ()
-    """Further maps, one after the other, as the methods of a `Dataset` write them."""
-    key: list[str] = []
-    broadcast: bool | None = None
-    """True if all of its rows are sent to every task of a join or sql. By default a join broadcasts
-    an input that is much smaller than the other."""
-    columns: list[str] | None = None
-    types: dict[str, str] = {}
-    """The types of columns of csv, json and ``key=value`` folders (``int64``, ``timestamp[us]``);
-    others are inferred."""
-    csv: CsvOptions = CsvOptions()
-    json: JsonOptions = JsonOptions()
-    bad_rows: str = "fail"
-    """What to do with rows of csv and json that cannot be read: ``fail``, ``skip``, or the folder
-    to which they are written."""
-    schema: Literal["strict", "union"] = "strict"
-    """``union``: a column that a file lacks is null, and one of several types has the widest."""
-    hive: bool = True
-    """True if the names of ``key=value`` folders are columns."""
-    version: int | None = None
-    """The version of a Delta table to read; by default the newest."""
-    timestamp: datetime | None = None
-    """Reads the version of a Delta table that was the newest at this time."""
-    sample: float = 1.0
-    """The fraction of the files' bytes that is read."""
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths of its files; none if it has no files."""
-        if self.path is None:
-            return []
-        return [self.path] if isinstance(self.path, str) else self.path
-
-    @property
-    def bad_rows_folder(self) -> str | None:
-        """The folder to which bad rows are written; None if they are not."""
-        return None if self.bad_rows in ("fail", "skip") else self.bad_rows
-
-    @property
-    def is_mapped(self) -> bool:
-        """True if the rows are mapped before they are shuffled."""
-        return bool(self.functions) or self.has_sql
-
-    @property
-    def functions(self) -> list[str]:
-        """The functions that map the rows, as the job names them."""
-        later = [step.function for step in self.steps if isinstance(step, Call)]
-        return later if self.map is None else [self.map, *later]
-
-    @property
-    def has_sql(self) -> bool:
-        """True if mapping the rows needs DataFusion."""
-        in_steps = any(not isinstance(step, Call) for step in self.steps)
-        return in_steps or self.filter is not None or self.sql is not None
-
-    def without_maps(self) -> InputSpec:
-        """Return the input of rows that are mapped already."""
-        return msgspec.structs.replace(self, filter=None, map=None, sql=None, steps=())
-
-
-class ShuffleSection(_Section, frozen=True):
+class ShuffleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[shuffle]``: the number of partitions, and how rows are assigned to them."""
 
     partitions: int | Literal["auto"] = "auto"
@@ -138,52 +48,7 @@ class ShuffleSection(_Section, frozen=True):
     part of ``cluster.memory``."""
 
 
-class ReduceSection(_Section, frozen=True):
-    """``[reduce]``: how each partition is reduced. An empty section only repartitions."""
-
-    group_by: list[str] = []
-    aggregate: dict[str, str] = {}
-    """The aggregates of each group; without ``group_by``, of all rows, which become one row."""
-    function: str | None = None
-    sql: str | None = None
-    """A query over all rows of a key. It names the inputs by their names."""
-    join: Literal["inner", "left", "right", "full", "semi", "anti"] | None = None
-    left: str | None = None
-    right: str | None = None
-    """The inputs of a join, by name."""
-    distinct: bool = False
-    """Keeps one of the rows that are equal in all columns."""
-    keep: Literal["first", "last"] | None = None
-    """Keeps the first or the last row of each key, by ``order_by``."""
-    order_by: list[str] = []
-    """The order of the rows of one key, written like ``sort_by``."""
-    sort_by: list[str] = []
-    """``column [asc|desc] [nulls first|last]``: the order of the result over all part files."""
-    limit: int | None = None
-    """Keeps only so many rows: the first ones by ``sort_by``."""
-
-    @property
-    def groups(self) -> bool:
-        """True if rows are grouped: by columns, or all of them into one group."""
-        return bool(self.group_by or self.aggregate)
-
-    @property
-    def is_total(self) -> bool:
-        """True if all rows are aggregated into one."""
-        return bool(self.aggregate) and not self.group_by
-
-    @property
-    def has_sql(self) -> bool:
-        """True if the reduce may need DataFusion."""
-        return self.sql is not None or any(map(may_have_expression, self.aggregate.values()))
-
-    @property
-    def orders(self) -> bool:
-        """True if rows are assigned to partitions by their order."""
-        return bool(self.sort_by) or self.limit is not None
-
-
-class StageSpec(_Section, frozen=True):
+class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[stages.NAME]``: a shuffle whose result is the input of another stage, or of the job."""
 
     inputs: dict[str, InputSpec]
@@ -196,90 +61,7 @@ class StageSpec(_Section, frozen=True):
     reduce: ReduceSection | None = None
 
 
-class OutputSection(_Section, frozen=True):
-    """``[output]``: where the result is committed."""
-
-    table: str
-    format: OutputFormat = "delta"
-    mode: Literal["error", "append", "overwrite", "merge"] = "error"
-    keys: list[str] = []
-    """The key columns of a merge."""
-    order_by: str | None = None
-    """A merge keeps, of several result rows with one key, the one with the greatest value here."""
-    delete_when: str | None = None
-    """An SQL predicate. A merge deletes the rows of the table whose key is that of a result row for
-    which it holds."""
-    schema: Literal["fixed", "evolve"] = "fixed"
-    """``evolve`` adds new columns of the result to a Delta table that is appended to."""
-    partition_by: list[str] = []
-    compression: ParquetCodec | None = None
-    """The codec of parquet files; by default zstd."""
-
-
-NO_OUTPUT = OutputSection(table="")
-"""Stands for the output of a stage whose rows another stage reads, and of a job whose rows its
-caller reads."""
-
-
-class TlsSection(_Section, frozen=True):
-    """``[cluster.tls]``: the certificates with which a job calls a standing cluster.
-
-    Paths are relative to the job file.
-    """
-
-    ca: str
-    """The file of the certificate authority that signed the servers' certificates."""
-    certificate: str | None = None
-    """The file of the job's own certificate, for servers that verify their clients."""
-    key: str | None = None
-    """The file of the key of ``certificate``."""
-
-
-class ClusterSection(_Section, frozen=True):
-    """``[cluster]``: where the job runs, and with which resources."""
-
-    executor: Literal["local", "ray"] = "local"
-    ray_address: str | None = None
-    """A running Ray cluster, as host:port or "auto". Without it the job starts a Ray of its own on
-    this machine, and ends it."""
-    insecure_ray: bool = False
-    """Whether the job may use a Ray that other machines reach and that asks for no token, so that
-    whoever reaches it runs code there."""
-    workers: int | None = None
-    """The number of worker processes; by default that of the cores of this process, or of Ray."""
-    data_servers: int | None = None
-    """The number of data servers of an embedded cluster; by default one for every four workers."""
-    memory: str | None = None
-    """The memory of all processes of the job together; by default half of the free memory."""
-    spill_dir: str | None = None
-    """The folder to which embedded data servers and workers spill, relative to the job file; by
-    default the system's temporary folder."""
-    heartbeat_timeout: str = "10 s"
-    """An embedded data server without a heartbeat for this long is declared lost, and its rows are
-    produced again."""
-    call_timeout: str = "30 s"
-    """The timeout of a call that a server answers from memory."""
-    stream_timeout: str = "1 h"
-    """The timeout of sending to, or reading from, one data server in one task."""
-    silence_timeout: str = "1 min"
-    """The timeout of the next rows of a partition that is read from a data server."""
-    reconnect_timeout: str = "30 s"
-    """The time to wait for servers that are gone, because replacements may be starting."""
-    transport: Transport = "auto"
-    """How rows go to and from data servers: "auto" through shared memory where both are on one
-    machine and over Flight otherwise, "flight" always over Flight; with "shared" a job fails if
-    there is no shared memory."""
-    page: bool | int = False
-    """True to serve a page of the job on a free loopback port while it runs, or the port."""
-    metadata: str | None = None
-    """The location of a running metadata server. Without it the job runs an embedded cluster."""
-    tls: TlsSection | None = None
-    """Needed if ``metadata`` is a ``grpc+tls://`` location."""
-    token: str | None = None
-    """Where the job's token for the servers of ``metadata`` is: ``env:NAME`` or ``file:PATH``."""
-
-
-class JobSpec(_Section, frozen=True):
+class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole job file."""
 
     job: JobSection
@@ -292,11 +74,13 @@ class JobSpec(_Section, frozen=True):
     stages: dict[str, StageSpec] = {}
     """Run before the job's own inputs, shuffle and reduce."""
     cluster: ClusterSection = ClusterSection()
+    stream: StreamSection | None = None
+    """Set if the job is a stream, which `mrflight ingest` runs batch by batch."""
 
     def __repr__(self) -> str:
         """Hide the secrets of stores, because notebooks and failed assertions show this."""
         shown = {
-            key: _HIDDEN if holds_secret(key, value) else value
+            key: HIDDEN if holds_secret(key, value) else value
             for key, value in self.storage.items()
         }
         values = {name: getattr(self, name) for name in self.__struct_fields__} | {"storage": shown}
@@ -329,6 +113,24 @@ class JobSpec(_Section, frozen=True):
         return any(each is not None for each in queries)
 
     @property
+    def is_map_only(self) -> bool:
+        """True if the maps write the result: events of a stream that nothing brings together.
+
+        The number of part files of other inputs is that of the partitions, which readers rely on.
+        """
+        sections = self.inputs.values()
+        is_stream = all(each.kafka is not None or each.batch is not None for each in sections)
+        return (
+            (is_stream or (self.stream is not None and len(sections) == 1))
+            and self.has_output
+            and not self.stages
+            and self.reduce is None
+            and self.job.sql is None
+            and self.shuffle.partitions == "auto"
+            and self.shuffle.partitioner == "round_robin"
+        )
+
+    @property
     def has_functions(self) -> bool:
         """True if functions of the user work on rows, and may take any time for each."""
         of_reduces = (each is not None and each.function for each in self.all_reduces)
@@ -351,8 +153,23 @@ class JobSpec(_Section, frozen=True):
         """The paths of the inputs and of what is written, as the job file writes them."""
         read = [path for section in self.all_inputs for path in section.paths]
         folders = [each.bad_rows_folder for each in self.all_inputs]
-        written = [*filter(None, folders), *([self.output.table] if self.has_output else [])]
-        return [*read, *written]
+        warehouses = [each.warehouse for each in self.all_inputs]
+        written = [*filter(None, folders), *(self.output.paths if self.has_output else [])]
+        return [*read, *filter(None, warehouses), *written]
+
+    @property
+    def is_live(self) -> bool:
+        """True if it is a stream whose events can be read before they are committed."""
+        return self.stream is not None and self.stream.live
+
+    @property
+    def feeds_tail(self) -> bool:
+        """True if a worker feeds the tail of the stream.
+
+        An event log is a tail itself, if its rows are neither mapped nor merged into the table.
+        """
+        are_fed = (each.log is None or each.is_mapped for each in self.inputs.values())
+        return self.is_live and (self.output.mode == "merge" or any(are_fed))
 
     @property
     def has_output(self) -> bool:

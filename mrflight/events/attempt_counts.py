@@ -30,6 +30,8 @@ class AttemptCounts:
         """The rows that a query read of its parts of files."""
         self.shared_rows = 0
         """The rows that a query read of files that all of its tasks read."""
+        self.input_bytes = 0
+        """The bytes of the events that were read of a stream."""
 
     def begin(self) -> None:
         """Count from 0 on."""
@@ -37,7 +39,7 @@ class AttemptCounts:
         self.fetched.clear()
         self.spilled_bytes = 0
         self.operators = ()
-        self.scanned_rows = self.shared_rows = 0
+        self.scanned_rows = self.shared_rows = self.input_bytes = 0
 
     def add_run(
         self, operators: tuple[OperatorWork, ...], scanned_rows: int, shared_rows: int

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mrflight.compute import kernel
 from mrflight.config.job_file import load_job
 from mrflight.config.spec import JobSpec
+from mrflight.errors import JobFileError
 from mrflight.events.kinds import JobEnded
 from mrflight.events.recorder import Recorder
 from mrflight.frontend.clear_errors import clear_errors
@@ -25,6 +26,9 @@ from mrflight.scheduler.metrics import JobMetrics, PhaseTimer
 from mrflight.storage import hopsfs
 from mrflight.storage.option_checks import check_endpoint, check_options
 from mrflight.system.progress import progress_here
+
+if TYPE_CHECKING:
+    from mrflight.shuffle.client.cluster import Cluster
 
 
 @clear_errors
@@ -61,8 +65,15 @@ def read_table(
     filter: Expression | None = None,
     version: int | None = None,
     timestamp: datetime | None = None,
+    catalog: str | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+    fresh: bool = False,
+    at_least: str | Mapping[str, int] | None = None,
+    as_of: str | None = None,
+    wait: float = 20.0,
+    cluster: Cluster | None = None,
 ) -> pa.Table:
-    """Read a Delta table, or a folder of files that a job wrote, into memory, without a cluster.
+    """Read a Delta or Iceberg table, or a folder of a job's files, into memory, without a cluster.
 
     ``table`` is a path or URL of any store, and ``options`` are those of ``[storage]`` of a job.
     The environment adds only what deltalake and obstore find there themselves: variables
@@ -71,24 +82,68 @@ def read_table(
     are among the others. ``filter`` is an expression as `Dataset.filter` takes it; it may need
     other columns than ``columns``, and leaves out the files that cannot have such rows. The rows
     are ordered by the names of their files; `scan_table` is for rows that do not fit into memory.
+    With ``catalog``, and perhaps ``catalog_options``, ``table`` is the name of an Iceberg table,
+    and ``version`` is a snapshot of it; see the keys of ``[inputs.NAME]``.
+    With ``fresh``, the rows follow that live streams have read and not committed yet, or replace
+    those with their keys if the stream merges, and `fresh_token` says what was read. ``at_least``
+    is such a token, or the next offsets by ``topic/partition``: all events below are then among the
+    rows. ``as_of`` is a token whose rows are read again. The call waits up to ``wait`` seconds for
+    these, and for a tail that was lost. ``cluster`` is the standing cluster of the streams, as
+    `mrflight.connect` gives it, which is needed if it has to know who reads.
     This call blocks, and reads as many files at a time as there are cores.
     Raises InputError if there is no table or it cannot be read, StoreError, ColumnNotFoundError,
-    and JobFileError for an option that the store does not have, or a version of other files.
+    TailError if fresh rows cannot be read, and JobFileError for an option that the store does not
+    have, or a version of other files.
     """
-    from mrflight.config.spec import InputSpec
+    from mrflight.config.input_spec import InputSpec
     from mrflight.sources.table_rows import read_rows
 
     path, given = os.fspath(table), options or {}
     folder = Path.cwd()
-    check_options(given, [path])
-    check_endpoint(given, [path], os.environ)
-    hopsfs.prepare(given, [path], folder)
+    if catalog is None:
+        check_options(given, [path])
+        check_endpoint(given, [path], os.environ)
+        hopsfs.prepare(given, [path], folder)
     selected = None if columns is None else list(columns)
     condition = None if filter is None else expression_text(filter, "filter")
     spec = InputSpec(
-        path=path, columns=selected, filter=condition, version=version, timestamp=timestamp
+        path=path,
+        format=None if catalog is None else "iceberg",
+        columns=selected,
+        filter=condition,
+        version=version,
+        timestamp=timestamp,
+        catalog=catalog,
+        catalog_options=dict(catalog_options or {}),
     )
-    return read_rows(spec, given, folder)
+    if not fresh:
+        if at_least is not None or as_of is not None or cluster is not None:
+            raise JobFileError("read_table: at_least, as_of and cluster are only for fresh=True")
+        return read_rows(spec, given, folder)
+    from mrflight.sources.fresh_rows import FreshRead
+    from mrflight.sources.table_rows import read_fresh_rows
+
+    if catalog is not None or version is not None or timestamp is not None:
+        raise JobFileError(
+            "read_table: fresh=True reads the newest version of a Delta table; leave out catalog, "
+            "version and timestamp"
+        )
+    access = None if cluster is None else cluster.access
+    return read_fresh_rows(spec, given, folder, FreshRead.of(at_least, as_of, wait, access))
+
+
+def fresh_token(rows: pa.Table) -> str:
+    """Return the token of rows that ``read_table(..., fresh=True)`` has returned.
+
+    It names a version of the table and the offsets that the rows go up to. Raises JobFileError for
+    other rows.
+    """
+    from mrflight.sources.fresh_token import TOKEN_KEY
+
+    found = (rows.schema.metadata or {}).get(TOKEN_KEY)
+    if found is None:
+        raise JobFileError("fresh_token: these rows are not those of read_table(..., fresh=True)")
+    return bytes(found).decode()
 
 
 @clear_errors

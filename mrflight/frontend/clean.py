@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight import driver
@@ -14,13 +15,17 @@ from mrflight.system.standard_streams import print_answer
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from mrflight.sinks.orphan_files import OrphanFiles
+    from mrflight.storage import Location
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     table_argument.add_arguments(
         parser, "folder or URL of a table, or of bad rows, that jobs write to"
     )
+    table_argument.add_catalog(parser)
     parser.add_argument("--remove", action="store_true", help="remove the listed files")
     parser.add_argument(
         "--no-table",
@@ -47,6 +52,8 @@ COMMAND = Command(
         "%(prog)s out/clicks",
         '%(prog)s s3://bucket/clicks --remove --older-than "2 days"',
         "%(prog)s bad/visits --remove",
+        "%(prog)s sales.clicks --catalog sqlite:///catalog.db",
+        "%(prog)s sales.clicks --catalog ducklake:sqlite:///lake.sqlite",
     ),
     _add_arguments,
 )
@@ -56,8 +63,7 @@ def run(options: argparse.Namespace) -> int:
     """List or remove the files; the exit codes are those of a job."""
     from datetime import UTC, datetime, timedelta
 
-    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
-    from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
+    from mrflight.sinks.orphan_files import remove_orphan_files
 
     try:
         age = timedelta(seconds=parse_seconds(options.older_than))
@@ -65,9 +71,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mrflight: --older-than: {error}\n")
         return driver.EXIT_WRONG_JOB
     try:
-        table = table_argument.requested_table(options)
-        before = datetime.now(UTC) - age
-        orphans = find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
+        table, orphans = _find(options, datetime.now(UTC) - age)
         lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
         if lines and (code := print_answer("\n".join(lines))):
             return code  # nothing is removed that was not listed
@@ -77,6 +81,26 @@ def run(options: argparse.Namespace) -> int:
         return driver.report_error(error)
     sys.stderr.write(f"{_summary(orphans, table.url, options.remove)}\n")
     return 0
+
+
+def _find(options: argparse.Namespace, before: datetime) -> tuple[Location, OrphanFiles]:
+    """Return the folder that was searched, and the files that are left over in it."""
+    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
+    from mrflight.sinks.orphan_files import find_orphan_files
+
+    if options.catalog is None:
+        table = table_argument.requested_table(options)
+        return table, find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
+    storage = table_argument.requested_storage(options)
+    if (url := table_argument.ducklake_url(options.catalog)) is not None:
+        from mrflight.sinks.ducklake.named_files import LakeFiles
+
+        files = LakeFiles.of(options.table, url, Path.cwd(), storage)
+        return files.folder, find_orphan_files(files.folder, before, files.names)
+    from mrflight.sinks.iceberg.needed_files import NeededFiles
+
+    needed = NeededFiles(options.table, options.catalog, Path.cwd(), storage)
+    return needed.folder, find_orphan_files(needed.folder, before, needed.names)
 
 
 def _summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:

@@ -20,6 +20,8 @@ from mrflight.frontend import (
     clean,
     completion,
     explain,
+    ingest,
+    ingest_verbs,
     maintain,
     page,
     sql,
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code."""
     open_missing_streams()
     hide_messages_of_grpc()
-    given = sys.argv[1:] if arguments is None else arguments
+    given = ingest_verbs.join_verb(sys.argv[1:] if arguments is None else arguments)
     parser = command_parser()
     if given and given[0].endswith(".toml"):
         parser.error(f"{given[0]!r} is not a command; write mrflight run {given[0]}")
@@ -99,6 +101,8 @@ _SERVE = Command(
 _COMMANDS: tuple[tuple[Command, Callable[[argparse.Namespace], int]], ...] = (
     (driver.COMMAND, _run),
     (sql.COMMAND, sql.run),
+    (ingest.COMMAND, ingest.run),
+    *ingest_verbs.COMMANDS,
     (explain.COMMAND, explain.run),
     (tune.COMMAND, tune.run),
     (_SERVE, _serve),

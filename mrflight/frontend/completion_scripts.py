@@ -30,13 +30,14 @@ OPTIONS
 ARGUMENTS
     esac
 }
-_mrflight_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2"); }
+_mrflight_add() { mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY; }
+_mrflight_words() { _mrflight_add < <(compgen -W "$1" -- "$2"); }
 _mrflight_settings() { compopt -o nospace; _mrflight_words "$@"; }
-_mrflight_files() { compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$1"); }
-_mrflight_folders() { compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- "$1"); }
+_mrflight_files() { compopt -o filenames; _mrflight_add < <(compgen -f -- "$1"); }
+_mrflight_folders() { compopt -o filenames; _mrflight_add < <(compgen -d -- "$1"); }
 _mrflight_jobs() {
     compopt -o filenames
-    mapfile -t COMPREPLY < <(compgen -d -- "$1"; compgen -f -X '!*.toml' -- "$1")
+    _mrflight_add < <(compgen -d -- "$1"; compgen -f -X '!*.toml' -- "$1")
 }
 complete -F _mrflight mrflight
 """
@@ -64,7 +65,7 @@ def bash(commands: Sequence[CommandWords]) -> str:
         offered = [_bash_values(argument) for argument in each.arguments]
         if each.subcommands:
             names = " ".join(name for name, _ in each.subcommands)
-            offered = [f'_mrflight_words "{names}" "$current"']
+            offered.insert(0, f'_mrflight_words "{names}" "$current"')
         arguments += [f'        "{each.name}") {"; ".join(offered)} ;;'] if offered else []
     patterns = "|".join(f'"{each.last_step}"' for each in commands if each.command)
     return (
@@ -116,10 +117,10 @@ def zsh(commands: Sequence[CommandWords]) -> str:
     for each in commands:
         specs = [spec for option in each.options for spec in _zsh_option(option)]
         specs += [
-            f"'{number}:{_zsh_text(argument.summary)}:{_zsh_values(argument)}'"
+            f"'{number}:{_zsh_text(argument.summary)}:{_zsh_argument(argument, each)}'"
             for number, argument in enumerate(each.arguments, 1)
         ]
-        if each.subcommands:
+        if each.subcommands and not each.arguments:
             named = " ".join(f"{name}\\:{_zsh_word(text)}" for name, text in each.subcommands)
             specs.append(f"'1:command:(({named}))'")
         lines = " \\\n            ".join(["_arguments", *specs])
@@ -138,6 +139,14 @@ def _zsh_option(option: Words) -> Iterator[str]:
 
 def _zsh_values(words: Words) -> str:
     return _ZSH_VALUES[words.kind].format(values=" ".join(words.values))
+
+
+def _zsh_argument(argument: Words, command: CommandWords) -> str:
+    """Return what offers the values of an argument, and in place of the first one subcommands."""
+    values = _zsh_values(argument)
+    if not command.subcommands or argument is not command.arguments[0]:
+        return values
+    return f"{{compadd -- {' '.join(name for name, _ in command.subcommands)}; {values}}}"
 
 
 def _zsh_text(text: str) -> str:

@@ -60,22 +60,34 @@ class CommandWords(NamedTuple):
 
 
 def words_of(
-    parser: argparse.ArgumentParser, command: tuple[str, ...] = ()
+    parser: argparse.ArgumentParser,
+    command: tuple[str, ...] = (),
+    verbs: tuple[tuple[str, str], ...] = (),
 ) -> Iterator[CommandWords]:
-    """Yield the words of a command, and then those of its subcommands."""
+    """Yield the words of a command, and then those of its subcommands.
+
+    ``verbs`` are subcommands that its own parser does not know, because it takes an argument in
+    their place: ``ingest status`` is a command beside ``ingest``.
+    """
     options: list[Words] = []
     arguments: list[Words] = []
-    subcommands: list[tuple[str, str]] = []
+    named: list[tuple[str, str]] = []
     parsers: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             parsers = action.choices
-            subcommands = [(each.dest, each.help or "") for each in action._choices_actions]
+            named = [(each.dest, each.help or "") for each in action._choices_actions]
         elif action.help != argparse.SUPPRESS:
             (options if action.option_strings else arguments).append(_words(action))
-    yield CommandWords(command, tuple(subcommands), tuple(options), tuple(arguments))
+    own = tuple(each for each in named if " " not in each[0])
+    yield CommandWords(command, (*own, *verbs), tuple(options), tuple(arguments))
     for name, subparser in parsers.items():
-        yield from words_of(subparser, (*command, name))
+        verbs = tuple(
+            (other.removeprefix(f"{name} "), text)
+            for other, text in named
+            if other.startswith(f"{name} ")
+        )
+        yield from words_of(subparser, (*command, *name.split()), verbs)
 
 
 def _words(action: argparse.Action) -> Words:

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
 from mrflight.config.keyword_options import DeltaOptions, Mode, Names, OutputOptions
-from mrflight.config.spec import JobSpec, OutputSection
+from mrflight.config.output_section import OutputSection
+from mrflight.config.spec import JobSpec
 from mrflight.frontend.clear_errors import with_clear_errors
 from mrflight.frontend.dataset_builder import without_none
 from mrflight.frontend.named_options import with_named_options

@@ -1,4 +1,4 @@
-"""``mrflight maintain``: compaction, vacuum and checkpoints of a Delta table."""
+"""``mrflight maintain``: compaction, vacuum and checkpoints of a lakehouse table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from mrflight.system.standard_streams import print_answer
 from mrflight.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport
+    from mrflight.sinks.commit.maintenance_report import MaintenanceReport
+    from mrflight.sinks.delta.maintenance import MaintenanceOptions
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    table_argument.add_arguments(parser, "folder or URL of a Delta table")
+    table_argument.add_arguments(
+        parser, "folder or URL of a Delta table, or with --catalog the name of another one"
+    )
+    table_argument.add_catalog(parser)
     parser.add_argument(
         "--target-size",
         default="128 MiB",
@@ -30,8 +34,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--retain",
         metavar="TIME",
-        help="delete files that were removed longer ago than this; by default the retention of the "
-        "table, which is 7 days if it sets none",
+        help="delete files that were removed longer ago than this, and let older snapshots expire; "
+        "by default the retention of the table, which is 7 days if it sets none (5 for Iceberg)",
     )
     parser.add_argument(
         "--force",
@@ -39,7 +43,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="allow a --retain shorter than that of the table; readers of older versions then fail",
     )
     parser.add_argument("--no-compact", action="store_true", help="do not compact files")
-    parser.add_argument("--no-vacuum", action="store_true", help="do not delete files")
+    parser.add_argument(
+        "--no-vacuum", action="store_true", help="do not delete files, nor let snapshots expire"
+    )
     parser.add_argument("--no-checkpoint", action="store_true", help="do not write a checkpoint")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -47,12 +53,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "maintain",
-    "compact small files of a Delta table, delete removed ones, write a checkpoint",
-    "Maintain a Delta table: compact small files into larger ones, delete files that its log has "
-    "removed some time ago, and write a checkpoint of the log.",
+    "compact small files of a table, delete removed ones, write a checkpoint",
+    "Maintain a table: compact small files into larger ones, and delete files that its log has "
+    "removed some time ago. A Delta table gets a checkpoint of its log. Of Iceberg and DuckLake "
+    "tables old snapshots expire.",
     (
         "%(prog)s out/clicks --dry-run",
         '%(prog)s s3://bucket/clicks --target-size "256 MiB" --retain "30 days"',
+        "%(prog)s sales.clicks --catalog sqlite:///catalog.db",
+        "%(prog)s sales.clicks --catalog ducklake:sqlite:///lake.sqlite",
     ),
     _add_arguments,
 )
@@ -79,8 +88,26 @@ def _maintain(options: argparse.Namespace) -> MaintenanceReport:
     from mrflight.sinks.delta.maintenance import maintain
 
     steps = _maintenance_options(options)
+    if options.catalog is not None:
+        return _maintain_in_catalog(options, steps)
     table = table_argument.requested_table(options)
     return maintain(table, steps, dry_run=options.dry_run)
+
+
+def _maintain_in_catalog(
+    options: argparse.Namespace, steps: MaintenanceOptions
+) -> MaintenanceReport:
+    from pathlib import Path
+
+    storage, dry_run = table_argument.requested_storage(options), options.dry_run
+    if (url := table_argument.ducklake_url(options.catalog)) is not None:
+        from mrflight.sinks.ducklake import maintenance as of_lake
+
+        return of_lake.maintain(options.table, url, storage, steps, dry_run=dry_run)
+    from mrflight.sinks.iceberg.maintenance import maintain, named_table
+
+    table = named_table(options.table, options.catalog, Path.cwd(), storage)
+    return maintain(table, steps, dry_run=dry_run)
 
 
 def _maintenance_options(options: argparse.Namespace) -> MaintenanceOptions:

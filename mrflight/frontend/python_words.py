@@ -14,8 +14,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.keyword_options import FILE_KEYS
-from mrflight.config.spec import InputSpec, OutputSection, ReduceSection, ShuffleSection
+from mrflight.config.output_section import OutputSection
+from mrflight.config.reduce_section import ReduceSection
+from mrflight.config.spec import ShuffleSection
 
 _METHODS = {
     "aggregate": "agg",

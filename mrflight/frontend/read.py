@@ -9,8 +9,8 @@ from datetime import datetime
 from os import PathLike
 from typing import Protocol, Unpack
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.keyword_options import Names, ReadOptions
-from mrflight.config.spec import InputSpec
 from mrflight.errors import JobFileError
 from mrflight.frontend.clear_errors import clear_errors
 from mrflight.frontend.dataset import Dataset
@@ -73,13 +73,23 @@ def scan_table(
     filter: Expression | None = None,
     version: int | None = None,
     timestamp: datetime | None = None,
+    catalog: str | None = None,
+    catalog_options: Mapping[str, str] | None = None,
+    fresh: bool = False,
 ) -> Dataset:
     """Return the rows of a table that a job wrote as a dataset, which reads them when it runs.
 
     The arguments are those of `read_table`; ``options`` become the dataset's storage settings.
     """
     rows = read(
-        table, columns=columns if filter is None else None, version=version, timestamp=timestamp
+        table,
+        format=None if catalog is None else "iceberg",
+        columns=columns if filter is None else None,
+        version=version,
+        timestamp=timestamp,
+        catalog=catalog,
+        catalog_options=catalog_options or {},
+        fresh=fresh,
     )
     if filter is not None:
         rows = rows.filter(filter) if columns is None else rows.filter(filter).select(columns)

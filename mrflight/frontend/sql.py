@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mrflight import driver
+from mrflight.config.output_section import NO_OUTPUT
 from mrflight.config.overrides import parse_override, set_key
-from mrflight.config.spec import NO_OUTPUT, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.events.recorder import Recorder
 from mrflight.result import JobResult
@@ -54,6 +55,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=MODULE:FUNCTION",
         help="call a function of Python by this name in the query; its module is in the current "
         "folder or installed; may be repeated",
+    )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="read the rows of live streams, too, that the Delta tables do not have yet",
     )
     parser.add_argument("--out", metavar="TABLE", help="write the result to this Delta table")
     parser.add_argument(
@@ -137,6 +143,8 @@ def _spec(options: argparse.Namespace) -> JobSpec:
     text, paths = named_paths(_text(options), name_of_files, inputs)
     for each in paths:
         inputs[each.name] = {"path": each.path} | ({"format": each.format} if each.format else {})
+    if options.fresh:
+        inputs = {name: {**each, "fresh": True} for name, each in inputs.items()}
     job = {"name": "sql", "sql": text, "functions": functions}
     document: dict[str, Any] = {"job": job, "inputs": inputs}
     document["output"] = {"table": options.out or "-", "mode": options.mode}

@@ -13,6 +13,9 @@ from mrflight.errors import InputError, JobFileError
 if TYPE_CHECKING:
     from mrflight.storage import Location
 
+_DUCKLAKE = "ducklake:"
+"""What a URI of ``--catalog`` begins with that is the catalog of a DuckLake."""
+
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the table, described by ``what``, and the options of its store."""
@@ -25,6 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
         help="an option of its store, as in [storage] of a job file; may be repeated; secrets are "
         "taken from the environment only",
     )
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    """Add the catalog that a table is in, whose name TABLE then is."""
+    parser.add_argument(
+        "--catalog",
+        metavar="URI",
+        help="the catalog of an Iceberg table, or ducklake: and that of a DuckLake table, which "
+        "TABLE then is the name of: namespace.name; env:NAME takes the URI from the environment, "
+        "for one with a password",
+    )
+
+
+def ducklake_url(catalog: str) -> str | None:
+    """Return the URL of the catalog of a DuckLake; None for the catalog of Iceberg tables."""
+    return catalog.removeprefix(_DUCKLAKE) if catalog.startswith(_DUCKLAKE) else None
 
 
 def requested_table(options: argparse.Namespace) -> Location:
@@ -46,6 +65,17 @@ def requested_table(options: argparse.Namespace) -> Location:
     check_commits(storage, options.table, os.environ, "--storage ")
     hopsfs.prepare(storage, [options.table], Path.cwd())
     return locate(options.table, Path.cwd(), storage)
+
+
+def requested_storage(options: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the store of a table whose catalog knows where it is.
+
+    Those of buckets are taken from the environment as well. Raises JobFileError.
+    """
+    from mrflight.storage.environment import with_environment
+
+    given = dict(_option(text) for text in options.storage)
+    return with_environment(given, ["s3://"], os.environ)
 
 
 def _option(text: str) -> tuple[str, str]:

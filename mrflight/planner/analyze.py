@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.config.functions import FunctionRef
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.memory import MemoryPlan
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.settings import standing_cluster
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.job_plan import JobPlan, plan_job
 from mrflight.planner.partition_count import EXPECTED_TO_FIT, QueryDivision, divide_query
@@ -45,8 +47,9 @@ def analyze(
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
     app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
-    output = locate(spec.output.table, folder, spec.storage)
-    _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)
+    if not spec.output.in_catalog:
+        output = locate(spec.output.table, folder, spec.storage)
+        _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)
     sink = open_sink(spec.output, folder, spec.storage, job_id, app_id)
     if not sink.was_committed() and (schema := plan.last.result_schema) is not None:
         sink.check_rows(schema)
@@ -194,12 +197,33 @@ def _open_inputs(stage: Stage, folder: Path) -> dict[str, Source]:
 
 
 def _open_input(stage: Stage, name: str, section: InputSpec, folder: Path) -> Source:
-    source = open_source(name, section, folder, stage.spec.storage, SPLIT_BYTES)
+    if section.log is not None:
+        from mrflight.sources.log_source import LogInput, open_log  # for few jobs
+
+        place = LogInput.of(name, stage.spec.cluster, folder)
+        offsets = next(iter(section.batch.ranges.values())) if section.batch else None
+        return open_log(name, section, place, SPLIT_BYTES, offsets)
+    source = _open_plain(stage, name, section, folder)
     if section.bad_rows == "fail":
         return source
     path = section.bad_rows_folder
     written = None if path is None else locate(path, folder, stage.spec.storage)
-    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written))
+    keeps_rows = section.batch is not None
+    return replace(source, bad_rows=BadRowPolicy(stage.name_of_input(name), written, keeps_rows))
+
+
+def _open_plain(stage: Stage, name: str, section: InputSpec, folder: Path) -> Source:
+    def open_files(each: InputSpec) -> Source:
+        return open_source(name, each, folder, stage.spec.storage, SPLIT_BYTES)
+
+    if not section.fresh:
+        return open_files(section)
+    from mrflight.sources.fresh_source import open_fresh  # for few jobs
+
+    roots = [locate(path, folder, stage.spec.storage) for path in section.paths]
+    return open_fresh(
+        name, section, roots, standing_cluster(stage.spec.cluster, folder), open_files
+    )
 
 
 def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:
@@ -215,6 +239,9 @@ def _scanned(source: Source, section: InputSpec) -> tuple[ScannedFile, ...]:
         key=section.key,
         version=section.version,
         timestamp=section.timestamp,
+        catalog=section.catalog,
+        warehouse=section.warehouse,
+        catalog_options=section.catalog_options,
     )
     if not (is_plain and source.are_alike and isinstance(reader, ParquetReader)):
         return ()
@@ -244,7 +271,7 @@ def _check_bad_rows_apart(spec: JobSpec, folder: Path, plan: JobPlan) -> None:
                 continue
             written = _Written(f"{stage.section}inputs.{name}.bad_rows", source.bad_rows.folder)
             _check_apart(written, folder, plan)
-            if not spec.has_output:
+            if not spec.has_output or spec.output.in_catalog:
                 continue
             output = locate(spec.output.table, folder, spec.storage)
             bad = written.location

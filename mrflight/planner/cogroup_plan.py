@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from mrflight.config.spec import JobSpec, ReduceSection
+from mrflight.config.reduce_section import ReduceSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import rows_of
 from mrflight.sources.base import Source

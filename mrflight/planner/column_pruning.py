@@ -9,7 +9,8 @@ import pyarrow as pa
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.functions import FunctionRef
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobError
 from mrflight.sources.base import Source
 from mrflight.tasks.mapper import RowMap, chained, mapped_schema, maps_of

@@ -8,15 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from mrflight.config.functions import check_function
+from mrflight.config.output_section import OutputSection
 from mrflight.config.settings import RunSettings
-from mrflight.config.spec import JobSpec, OutputSection
+from mrflight.config.spec import JobSpec
 from mrflight.ids import new_job_id
 from mrflight.planner.analyze import analyze, plan_inputs
 from mrflight.planner.explain_input import Line
 from mrflight.planner.explain_stage import StageExplanation
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.stages import Stage
-from mrflight.storage import locate
+from mrflight.sinks import output_url
 from mrflight.storage.option_checks import prepare_storage
 from mrflight.system.deadlines import Deadline
 from mrflight.units import format_bytes, format_count
@@ -49,7 +50,7 @@ def _explain(spec: JobSpec, folder: Path, settings: RunSettings) -> list[str]:
         return format_plan(spec, plan, settings)
     plan, sink = analyze(*job)
     _check_functions(plan)
-    url = locate(spec.output.table, folder, spec.storage).url
+    url = output_url(spec.output, folder, spec.storage)
     output = labelled(_output(spec.output, url))
     if sink.was_committed():
         output += labelled([("  committed", f"run {spec.job.run_id!r}; there is nothing to do")])

@@ -8,9 +8,9 @@ import msgspec
 
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.pickled_functions import shown_text
 from mrflight.config.row_steps import Compute
-from mrflight.config.spec import InputSpec
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.formats import format_of
 from mrflight.tasks.mapper import RowMap, maps_of
@@ -56,6 +56,15 @@ class InputExplanation(msgspec.Struct, frozen=True):
                 yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
             return
         assert source is not None, name
+        if section.kafka is not None:
+            offsets = sum(split.stop - split.start for split in source.splits)
+            partitions = format_count(len(source.files), "partition")
+            yield f"input {name}", f"kafka, {section.format}, {partitions}, {offsets:,} offsets"
+        elif section.log is not None:
+            rows = format_count(source.rows or 0, "row")
+            yield f"input {name}", f"event log {section.log.partition(':')[0]}, {rows}"
+            yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
+            return
         kind = section.format or _format_of(source)
         version = "" if source.version is None else f"version {source.version}"
         size = format_bytes(source.size_bytes)

@@ -11,8 +11,9 @@ from pyarrow import types
 
 from mrflight.compute.layout import canonical_schema
 from mrflight.config.functions import FunctionRef
+from mrflight.config.reduce_section import ReduceSection
 from mrflight.config.sort_key import SortKey
-from mrflight.config.spec import JobSpec, ReduceSection
+from mrflight.config.spec import JobSpec
 from mrflight.planner.explain_input import InputExplanation, Line, shorten
 from mrflight.planner.job_plan import Sources
 from mrflight.planner.partition_count import (

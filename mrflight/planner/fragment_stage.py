@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mrflight.config.functions import FunctionRef
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources.base import Source
 from mrflight.tasks.broadcast_join import StreamReader
 from mrflight.tasks.file_groups import FileGroups, GroupSplit

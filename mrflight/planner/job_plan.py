@@ -46,7 +46,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def runs_directly(self) -> bool:
-        """True if one task makes the whole result, and nothing is shuffled."""
+        """True if nothing is shuffled: the tasks that read the input write the result."""
         return len(self.stages) == 1 and self.last.runs_directly
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 
 ONLY_SIDE: Mapping[int, bool] = MappingProxyType({0: False})
 """The sliceable sides of a stage with one side, whose slices have no outer remainder."""

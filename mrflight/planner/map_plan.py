@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from mrflight.compute.layout import canonical_schema
 from mrflight.compute.schemas import describe_difference
 from mrflight.config.functions import FunctionRef
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.memory import MemoryPlan
+from mrflight.config.reduce_section import ReduceSection
 from mrflight.config.sort_key import ascending, columns_of, parse_sort_keys
-from mrflight.config.spec import InputSpec, JobSpec, ReduceSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.planner.column_pruning import keep_columns
 from mrflight.planner.keys import key_of, rows_of

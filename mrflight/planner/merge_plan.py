@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mrflight.config.spec import JobSpec, OutputSection
+from mrflight.config.output_section import OutputSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def _check_section(output: OutputSection) -> None:
     keys = output.keys
     if output.format != "delta":
         raise JobFileError(
-            f"output.mode: cannot merge into a folder of {output.format} files; set format = "
-            "'delta', or another mode"
+            f"output.mode: cannot merge into {_kind(output)}; set format = 'delta', or another mode"
         )
     if not keys:
         raise JobFileError(
@@ -74,6 +74,12 @@ def _check_section(output: OutputSection) -> None:
         raise JobFileError(
             "output.delete_when must not be empty; write a predicate, or leave it out"
         )
+
+
+def _kind(output: OutputSection) -> str:
+    if output.in_catalog:
+        return f"a table of format {output.format}"
+    return f"a folder of {output.format} files"
 
 
 def _shuffle_key(spec: JobSpec, by_input: Mapping[str, list[str]]) -> tuple[str, ...]:

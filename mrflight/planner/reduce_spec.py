@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.functions import FunctionRef
+from mrflight.config.reduce_section import ReduceSection
 from mrflight.config.sort_key import SortKey, ascending, parse_sort_keys
-from mrflight.config.spec import JobSpec, ReduceSection
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.planner.keys import key_of
 from mrflight.tasks.reducer import ReduceSpec

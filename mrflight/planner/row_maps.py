@@ -16,7 +16,13 @@ from mrflight.tasks.mapper import RowMap, chained, mapped_schema
 
 def plan_map(spec: JobSpec, source: Source, folder: str) -> RowMap | None:
     """Return what maps the rows of an input; UserFunctionError if a function's name is invalid."""
-    name, section = source.name, spec.inputs[source.name]
+    maps = input_maps(spec, source.name, folder)
+    return chained([*maps, *_arguments(spec, source, chained(maps))])
+
+
+def input_maps(spec: JobSpec, name: str, folder: str) -> list[FunctionRef | SqlMap]:
+    """Return what maps the rows of an input by the settings of its section alone."""
+    section = spec.inputs[name]
     maps: list[FunctionRef | SqlMap] = [*keyed_maps(name, section)]
     if section.map is not None:
         maps.append(FunctionRef.parse(section.map, f"inputs.{name}.map", folder))
@@ -25,7 +31,7 @@ def plan_map(spec: JobSpec, source: Source, folder: str) -> RowMap | None:
             maps.append(each)
         else:
             maps.append(FunctionRef.parse(each.function, each.call, folder))
-    return chained([*maps, *_arguments(spec, source, chained(maps))])
+    return maps
 
 
 def _arguments(spec: JobSpec, source: Source, row_map: RowMap | None) -> list[SqlMap]:

@@ -21,8 +21,9 @@ from mrflight.compute.sql.physical.scan_bounds import ScanColumn
 from mrflight.compute.sql.physical.scans import narrowed, reading, with_groups
 from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.value_ranges import has_bounds
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import NO_OUTPUT
 from mrflight.config.sort_key import SortKey, columns_of
-from mrflight.config.spec import NO_OUTPUT, InputSpec
 from mrflight.planner.fragment_stage import FILES, FragmentStage
 from mrflight.planner.scanned_files import ScannedFiles
 from mrflight.planner.stages import Stage

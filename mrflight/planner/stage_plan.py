@@ -83,6 +83,8 @@ class StagePlan(msgspec.Struct, frozen=True):
     job does not set the number of partitions."""
     filtered_by: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The sides of which rows are sent only with keys that another side has, which is before it."""
+    is_map_only: bool = False
+    """True if each map writes part files of its own, because nothing brings rows together."""
 
     @property
     def partitions(self) -> int:
@@ -100,10 +102,12 @@ class StagePlan(msgspec.Struct, frozen=True):
 
     @property
     def runs_directly(self) -> bool:
-        """True if one task can map and reduce all rows, because there is one map and one partition.
+        """True if nothing has to be shuffled: there is one map and one partition, or only maps.
 
         A user's partitioner is called, and a sample is taken, only for a shuffle.
         """
+        if self.is_map_only:
+            return True
         if self.partitions > 1 or self.stream is not None or self.cogroup is not None:
             return False
         maps = self.map_tasks
@@ -223,6 +227,7 @@ def plan_stage(
         context.compression,
         is_adaptive,
         fragment.filtered_by if fragment is not None else {},
+        is_map_only=fragment is None and cogroup is None and spec.is_map_only,
     )
 
 

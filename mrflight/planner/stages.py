@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import (
-    NO_OUTPUT,
-    InputSpec,
-    JobSpec,
-    ReduceSection,
-    ShuffleSection,
-    StageSpec,
-)
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import NO_OUTPUT
+from mrflight.config.reduce_section import ReduceSection
+from mrflight.config.spec import JobSpec, ShuffleSection, StageSpec
 from mrflight.errors import JobError, JobFileError
 from mrflight.events.kinds import QueryStage
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources.base import Source
 
 _COLUMN_BYTES = 4

@@ -12,8 +12,9 @@ from glob import iglob
 from itertools import islice
 from pathlib import Path
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.pickled_functions import split_pickled
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.spec import JobSpec
 from mrflight.sources.formats import format_of
 from mrflight.sources.packing import ONE_MAP_BYTES, OPEN_BYTES
 
@@ -31,6 +32,8 @@ def is_likely_direct(spec: JobSpec, folder: Path) -> bool:
 
     This does not open the input. If it is wrong, the servers start once the job is planned.
     """
+    if spec.stream is not None:
+        return spec.is_map_only
     sections = list(spec.all_inputs)
     if len(sections) != 1 or not spec.has_output or spec.shuffle.partitions not in ("auto", 1):
         return False
@@ -80,11 +83,11 @@ def driver_modules(spec: JobSpec) -> list[str]:
 
 def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
     """Return the modules that the workers need; ``is_direct``: without a shuffle."""
-    inputs = [format for section in spec.all_inputs for format in _formats_of(section)]
+    inputs = [module for section in spec.all_inputs for module in _readers_of(section)]
     modules = [
         "mrflight.runtime.worker",
         *(f"mrflight.tasks.{name}" for name in (_DIRECT_TASKS if is_direct else _TASKS)),
-        *(f"mrflight.sources.{format}_source" for format in dict.fromkeys(inputs)),
+        *(f"mrflight.sources.{module}" for module in dict.fromkeys(inputs)),
         "mrflight.sources.packed_reader",
     ]
     if spec.has_output:
@@ -97,6 +100,8 @@ def worker_modules(spec: JobSpec, *, is_direct: bool = False) -> list[str]:
             modules.append("pyarrow.acero")  # `pyarrow.Table.group_by` needs it
     if any(split_pickled(text) for text in _functions(spec)):
         modules.append("cloudpickle")
+    if spec.feeds_tail:
+        modules.append("mrflight.tasks.tail_feed")
     if len(spec.all_inputs) > 1:  # they may be joined where one of them is read
         modules.append("mrflight.tasks.broadcast_join")
     if any(reduce is not None and reduce.sql for reduce in spec.all_reduces):
@@ -125,11 +130,14 @@ def _only_sums(spec: JobSpec) -> bool:
 
 
 def _sink(spec: JobSpec) -> str:
-    return "delta" if spec.output.format == "delta" else "folder"
+    return (
+        spec.output.format if spec.output.format in ("delta", "iceberg", "ducklake") else "folder"
+    )
 
 
 def _encoder(spec: JobSpec) -> str:
-    return "parquet_encoder" if spec.output.format in ("delta", "parquet") else "encoders"
+    is_parquet = spec.output.format in ("delta", "parquet", "iceberg", "ducklake")
+    return "parquet_encoder" if is_parquet else "encoders"
 
 
 def _functions(spec: JobSpec) -> Iterator[str]:
@@ -143,11 +151,14 @@ def _functions(spec: JobSpec) -> Iterator[str]:
     yield from spec.query_functions
 
 
-def _formats_of(section: InputSpec) -> Iterator[str]:
-    """Yield the formats of an input, as far as its paths tell."""
-    if section.format is not None:
-        yield section.format
-    elif section.frame is not None:
-        yield "arrow"  # see `mrflight.sources.frame_source`
+def _readers_of(section: InputSpec) -> Iterator[str]:
+    """Yield the modules that read an input, as far as its paths tell."""
+    if section.kafka is not None:
+        yield "kafka.kafka_reader"
+        yield f"kafka.formats.{section.format}_format"
+    elif section.format is not None:
+        yield f"{section.format}_source"
+    elif section.frame is not None or section.log is not None:
+        yield "arrow_source"  # see `mrflight.sources.frame_source`
     else:
-        yield from filter(None, map(format_of, section.paths))
+        yield from (f"{format}_source" for format in filter(None, map(format_of, section.paths)))

@@ -55,6 +55,7 @@ def _open_local(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             folder.parent_watch.path,
             settings.heartbeat_timeout_s,
             options.events.driver.show_output if options.events.driver.is_drawn else None,
+            long_calls=1 if options.spec.feeds_tail else 0,
         )
     )
     executor.prepare(1 if options.is_direct else settings.workers)

@@ -155,7 +155,7 @@ class SupervisedCluster(ABC, Generic[S]):
         self._supervisors.append(Supervisor([metadata], self._replace, self._events.driver))
         self._probe = LivenessProbe(
             Endpoint(self.metadata, self.identity),
-            self._data_servers,
+            self.data_servers,
             self._silence_s,
             self._end_silent,
             self._starting_late,
@@ -208,7 +208,7 @@ class SupervisedCluster(ABC, Generic[S]):
             raise JobFailedError(f"{_describe(server)} cannot be started")
         return self._ready(other, deadline)
 
-    def _data_servers(self) -> list[str]:
+    def data_servers(self) -> list[str]:
         """Return the locations of the data servers that seem to live."""
         with self._changing:
             return [server.location for server in self._servers if server.kind == "data"]

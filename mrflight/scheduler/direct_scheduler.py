@@ -1,4 +1,4 @@
-"""Runs a job whose rows are mapped and reduced by one task, without a shuffle."""
+"""Runs a job whose rows are mapped, reduced and written by the same tasks, without a shuffle."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ MAP_AND_REDUCE = "map and reduce"
 
 
 class DirectScheduler:
-    """Runs a job of one map and one partition, as `StageScheduler` runs those with shuffles."""
+    """Runs a job without a shuffle, as `StageScheduler` runs those with shuffles."""
 
     def __init__(self, plan: JobPlan, context: JobContext) -> None:
         self._plan = plan
         self._context = context
 
     def write(self, part_writer: PartWriter) -> list[ReduceResult]:
-        """Map and reduce all rows in one task, which leaves part files; return its result."""
-        (map_task,) = self._plan.last.map_tasks
+        """Run the tasks, which leave part files; return their results."""
+        map_tasks = self._plan.last.map_tasks
         context, runner = self._context, self._context.runner
         context.metrics.timer.begin("map")
         # The map's combiner, the reduce and the part files have together all memory of a worker.
-        task = DirectTask(
-            self._plan.job_id,
-            map_task,
-            context.task_memory,
-            part_writer,
-            overlaps=runner.workers > 1,
-        )
+        tasks = [
+            DirectTask(
+                self._plan.job_id,
+                map_task,
+                context.task_memory,
+                part_writer,
+                overlaps=runner.workers > len(map_tasks),
+            )
+            for map_task in map_tasks
+        ]
         spec = TaskSetSpec(
-            [task],
+            tasks,
             lambda task, attempt: runner.submit(run_direct, task, attempt),
             work=_work,
-            size_bytes=map_task.split.size_bytes,
+            size_bytes=sum(map_task.split.size_bytes for map_task in map_tasks),
         )
-        (result,) = runner.run(MAP_AND_REDUCE, spec, _describe)
+        results = runner.run(MAP_AND_REDUCE, spec, _describe)
         counts = MapCounts(context.metrics, context.bad_row_files)
-        counts.add([map_task], [result.map], size_bytes=0)
-        return [result.reduce]
+        counts.add(map_tasks, [result.map for result in results], size_bytes=0)
+        return [result.reduce for result in results]
 
 
 def _work(task: DirectTask, result: DirectResult) -> Work:
@@ -54,5 +57,6 @@ def _work(task: DirectTask, result: DirectResult) -> Work:
 
 
 def _describe(results: Sequence[DirectResult]) -> str:
-    (result,) = results
-    return f"{format_count(result.map.rows_in, 'row')} read, {result.reduce.rows_out:,} written"
+    read = sum(result.map.rows_in for result in results)
+    written = sum(result.reduce.rows_out for result in results)
+    return f"{format_count(read, 'row')} read, {written:,} written"

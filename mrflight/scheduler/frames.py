@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.planner.job_plan import JobPlan
 from mrflight.planner.stage_plan import SPLIT_BYTES
 from mrflight.planner.stages import with_key_prefix

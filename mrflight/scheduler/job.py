@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
 from mrflight.config.spec import JobSpec
 from mrflight.events.kinds import Committed
@@ -21,16 +18,13 @@ from mrflight.result import JobResult
 from mrflight.scheduler.job_events import job_planned
 from mrflight.scheduler.job_run import JobRun, open_job
 from mrflight.scheduler.metrics import JobMetrics
-from mrflight.scheduler.task_set import TaskSetSpec
-from mrflight.storage import locate
 from mrflight.system.memory_sampler import MemorySampler
 from mrflight.system.signals import Interrupts
 from mrflight.units import format_count
 
 if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
     from mrflight.planner.job_plan import JobPlan
-    from mrflight.sinks.commit.base import Sink, SinkTask, SinkTasks
-    from mrflight.sinks.commit.commit_lease import CommitLock
+    from mrflight.sinks.commit.base import Sink
     from mrflight.tasks.part_files import ReduceResult
 
 
@@ -76,7 +70,6 @@ class _CommittedJob:
         self._progress = job.events.driver
         self._interrupts = job.interrupts
         self._deadline = job.deadline
-        self._runner = job.runner
         self._memory = job.settings.memory
 
     def run(self) -> None:
@@ -105,18 +98,18 @@ class _CommittedJob:
     def _analyze(self) -> tuple[JobPlan, Sink]:
         """Look at the inputs and the output, and plan the job."""
         from mrflight.planner.analyze import analyze
+        from mrflight.sinks import output_url
 
         job = self._job
-        output = locate(self._spec.output.table, job.folder, self._spec.storage)
-        self._metrics.table = output.url
-        workers = self._runner.workers
+        self._metrics.table = output_url(self._spec.output, job.folder, self._spec.storage)
+        workers = job.runner.workers
         plan, sink = self._deadline.run(
             partial(analyze, self._spec, job.folder, self._metrics.job_id, workers, self._memory),
             "the inputs and the output were analyzed, with nothing committed",
         )
         self._metrics.partitions = plan.last.partitions
         self._metrics.input_versions = plan.input_versions
-        self._events.record(job_planned(plan, output.url))
+        self._events.record(job_planned(plan, self._metrics.table))
         return plan, sink
 
     def _warn_of_other_writers(self, sink: Sink) -> None:
@@ -130,27 +123,16 @@ class _CommittedJob:
             )
 
     def _commit(self, sink: Sink, reduced: list[ReduceResult]) -> int | None:
-        from mrflight.scheduler.direct_scheduler import MAP_AND_REDUCE
-        from mrflight.sinks.commit.base import Commit
+        from mrflight.scheduler.job_commit import JobCommit
 
-        parts = tuple(part for result in reduced for part in result.parts)
-        writers = self._runner.started["reduce"] + self._runner.started[MAP_AND_REDUCE]
-        has_stale_files = writers > len(reduced)
-        commit = Commit(
-            parts,
-            reduced[0].schema,
-            self._deadline,
-            has_stale_files,
-            self._sink_tasks(),
-            self._lock() if sink.needs_lock else None,
-        )
-        sink.setup(commit)
+        commit = JobCommit(self._job, reduced)
+        commit.setup(sink)
         self._progress.begin("commit", 1)
         bad_rows = self._job.bad_row_files
         self._deadline.run(bad_rows.commit_begins, "the files of bad rows were counted")
         self._interrupts.commit_begins()
         try:
-            version = sink.commit(replace(commit, tasks=self._sink_tasks(is_within_commit=True)))
+            version = commit.run(sink)
         except BaseException:
             if sink.outcome_unknown:
                 bad_rows.keep(is_undecided=True)
@@ -160,29 +142,7 @@ class _CommittedJob:
         self._interrupts.job_ends()
         self._interrupts.clean_up(sink.cleanup)
         self._progress.advance()
-        files = sum(not part.is_key_file for part in parts)
-        written = format_count(files, "file")
+        written = format_count(commit.files, "file")
         self._progress.end(written + ("" if version is None else f", version {version}"))
-        self._events.record(Committed(files=files, version=version))
+        self._events.record(Committed(files=commit.files, version=version))
         return version
-
-    def _lock(self) -> CommitLock:
-        from mrflight.sinks.commit.commit_lease import CommitLock
-
-        client = self._job.client
-        timeouts = self._deadline.clamp(client.timeouts)
-        return CommitLock(self._job.metadata, client.with_timeouts(timeouts))
-
-    def _sink_tasks(self, *, is_within_commit: bool = False) -> SinkTasks:
-        """Return what runs the tasks of a sink; ``is_within_commit``: without own progress."""
-        from mrflight.sinks.commit.base import SinkTasks
-
-        runner = self._runner
-
-        def run(tasks: Sequence[SinkTask], note: Callable[[list[Any]], str]) -> list[Any]:
-            spec = TaskSetSpec(tasks, lambda task, attempt: runner.submit(task.run, attempt))
-            if is_within_commit:
-                return runner.run_quietly("rewrite", spec)
-            return runner.run("rewrite", spec, note)
-
-        return SinkTasks(run, runner.workers, self._memory.rewriter, self._memory.encoder)

@@ -7,10 +7,11 @@ by `mrflight.scheduler.job_rows`, which gives them to the caller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -48,6 +49,8 @@ if TYPE_CHECKING:  # these need Arrow, which is loaded while the servers start
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SLOW_KERNEL = (
     "mrflight runs without its native kernel, so that maps take two to three times as long: "
@@ -146,8 +149,10 @@ class JobRun:
             speculates=self.settings.speculates,
             job=metrics.job_id,
         )
+        self._options = options
         self._runtime = runtime
         self._scratch = options.scratch
+        self._is_batch = False
 
     @property
     def metadata(self) -> str:
@@ -159,6 +164,25 @@ class JobRun:
         """How the job talks to the servers of ``metadata``."""
         options = self.settings.client
         return replace(options, identity=self.cluster.identity) if self.cluster else options
+
+    def next_batch(self, spec: JobSpec, metrics: JobMetrics, events: Recorder) -> JobRun:
+        """Return the run of a batch of a stream, which leaves the processes of this run to others.
+
+        ``spec`` is that of the stream with the input of the batch.
+        """
+        batch = JobRun(replace(self._options, spec=spec, events=events), self._runtime, metrics)
+        batch._is_batch = True
+        return batch
+
+    def submit_long(
+        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """Run a function in a worker beside the tasks; if that is lost, WorkerLostError ends it."""
+        return self._runtime.executor.submit(function, *args, **kwargs)
+
+    def stop_long(self, future: Future[R]) -> None:
+        """End such a call."""
+        self._runtime.executor.stop(future)
 
     def begin_reading(self, stack: ExitStack, plan: JobPlan) -> StageScheduler:
         """Wait until the stages can run, whose result the data servers will hold.
@@ -198,7 +222,8 @@ class JobRun:
         self._log_plan(plan)
         self.bad_row_files = BadRowFiles(plan.bad_row_policies, self.metrics.job_id)
         stack.callback(self.interrupts.clean_up, self.bad_row_files.clean_up)
-        stack.callback(self._runtime.executor.close)  # once no worker writes any more
+        if not self._is_batch:
+            stack.callback(self._runtime.executor.close)  # once no worker writes any more
         shuffles = stack.enter_context(self._shuffles())
         stack.callback(self._end)
         self.deadline.run(self.bad_row_files.begin, "the folders of bad rows were written")
@@ -241,6 +266,8 @@ class JobRun:
     def _end(self) -> None:
         """Stop the timer and bound the clean-up: a store that timed out may still not answer."""
         self.metrics.timer.stop()
+        if self._is_batch:
+            return  # the stream goes on, and can be interrupted
         self.interrupts.job_ends()
         if self.deadline.expired():
             self.interrupts.bound_clean_up()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from mrflight.scheduler.bad_row_files import BadRowFiles
 from mrflight.scheduler.metrics import JobMetrics
+from mrflight.sources.bad_rows import BadRow
 from mrflight.tasks.map_task import MapResult, MapTask
 from mrflight.tasks.part_files import ReduceResult
 
@@ -25,6 +26,7 @@ class MapCounts:
         """Add the maps of an input, which sent ``size_bytes`` to a shuffle."""
         self.add_read(results)
         self._bytes_shuffled += size_bytes
+        self._metrics.input_bytes = sum(result.input_bytes for result in results)
         self._metrics.bytes_shuffled = self._bytes_shuffled
         self._add_bad_rows(tasks, results)
 
@@ -38,9 +40,12 @@ class MapCounts:
         """Count what the maps skipped. An input that is read again has the same bad rows again."""
         counts: Counter[str] = Counter()
         files: defaultdict[str, list[str]] = defaultdict(list)
+        kept: defaultdict[str, list[BadRow]] = defaultdict(list)
         for task, result in zip(tasks, results, strict=True):
             if task.bad_rows is not None:
                 counts[task.bad_rows.input] += result.bad_rows
                 files[task.bad_rows.input] += filter(None, [result.bad_rows_file])
+                kept[task.bad_rows.input] += result.kept_bad_rows
         self._metrics.bad_rows |= counts
+        self._metrics.kept_bad_rows |= kept
         self._bad_row_files.counted |= files

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mrflight.result import Attempts, JobProfile, JobResult, MergeCounts, StageSeconds
+
+if TYPE_CHECKING:
+    from mrflight.sources.bad_rows import BadRow
 
 
 class PhaseTimer:
@@ -59,6 +63,10 @@ class JobMetrics:
     """``rows_in`` and ``bytes_shuffled`` are 0 until the first maps are done."""
     bad_rows: dict[str, int] = field(default_factory=dict)
     """The skipped rows of inputs that skip bad rows and whose maps are done."""
+    input_bytes: int = 0
+    """The bytes of the events that were read of a stream."""
+    kept_bad_rows: dict[str, list[BadRow]] = field(default_factory=dict)
+    """The rows themselves, of inputs whose bad rows the driver is to have."""
     rows_out: int = 0
     version: int | None = None
     """The version that was committed. ``rows_out`` is 0 until the commit."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -65,21 +66,27 @@ class OrphanFiles(msgspec.Struct, frozen=True):
         return sum(file.size_bytes for file in self.files)
 
 
-def find_orphan_files(table: Location, before: datetime) -> OrphanFiles:
+def find_orphan_files(
+    table: Location, before: datetime, named_files: Callable[[], set[str]] | None = None
+) -> OrphanFiles:
     """Return the orphan files that were last changed ``before`` then, as were their jobs started.
 
-    Raises OutputError if ``table`` is neither a Delta table, nor a folder with a manifest, nor a
-    folder in which only jobs wrote, and if it cannot be read completely.
+    ``named_files`` returns the names of the files that a table in a catalog needs. It is called
+    once the files are listed. Raises OutputError if ``table`` is neither a Delta table, nor a
+    folder with a manifest, nor a folder in which only jobs wrote, and if it cannot be read
+    completely.
     """
     try:
-        return _find(table, before)
+        return _find(table, before, named_files or partial(_named_files, table))
     except OSError as error:
         raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
 
 
-def _find(table: Location, before: datetime) -> OrphanFiles:
+def _find(
+    table: Location, before: datetime, named_files: Callable[[], set[str] | None]
+) -> OrphanFiles:
     found = table.walk()
-    named = _named_files(table)
+    named = named_files()
     if named is None:
         _check_only_job_files(table, found)
     orphans, newer = [], 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources.filtered_columns import before_filter, filtered_columns
 
@@ -43,10 +43,28 @@ def open_source(
         from mrflight.sources.frame_source import open_frame
 
         return open_frame(name, spec)
-    from mrflight.sources.discovery import find_input
-
     _check_sample(name, spec)
     _check_bad_rows(name, spec)
+    if spec.kafka is not None:
+        from mrflight.sources.kafka.kafka_source import open_available, open_batch
+
+        opened = open_available if spec.batch is None else open_batch
+        return _select_filtered(opened(name, before_filter(spec), base), name, spec)
+    if spec.format == "ducklake":
+        from mrflight.sources.ducklake_source import open_ducklake
+
+        _check_only_for_files(name, spec)
+        source = open_ducklake(name, before_filter(spec), base, options, split_bytes)
+        return _as_selected(source, spec)
+    if spec.format == "iceberg":
+        from mrflight.sources.iceberg_source import open_iceberg
+
+        _check_only_for_files(name, spec)
+        source = open_iceberg(name, before_filter(spec), base, options, split_bytes)
+        return _as_selected(source, spec)
+    from mrflight.sources.discovery import find_input
+
+    _check_no_catalog(name, spec)
     needed = _needed_folders(name, spec, base, options)
     found = find_input(name, before_filter(spec), base, options, needed)
     if spec.version is not None or spec.timestamp is not None:
@@ -61,18 +79,31 @@ def open_source(
         )
     if spec.schema == "union":
         source = _leave_out_unneeded(source, found, spec)
-    if source.reader.schema is not None:
-        source = source.select(filtered_columns(name, spec, source.reader.schema))
-    from mrflight.sources.packed_reader import read_packs
-    from mrflight.sources.schema_check import check_column_types
+    return _as_selected(source, spec)
 
-    if source.reader.schema is not None:
-        check_column_types(source.reader.schema, f"inputs.{name}")
+
+def _as_selected(source: Source, spec: InputSpec) -> Source:
+    """Return the source with the columns that are read, and the sample, small files packed."""
+    source = _select_filtered(source, source.name, spec)
+    from mrflight.sources.packed_reader import read_packs
+
     if spec.sample < 1:
         from mrflight.sources.sampling import take_sample
 
         source = take_sample(source, spec.sample)
     return read_packs(source)
+
+
+def _select_filtered(source: Source, name: str, spec: InputSpec) -> Source:
+    """Return the source with the columns that the input gives or that its filter needs."""
+    if source.reader.schema is None:
+        return source
+    from mrflight.sources.schema_check import check_column_types
+
+    source = source.select(filtered_columns(name, spec, source.reader.schema))
+    if source.reader.schema is not None:
+        check_column_types(source.reader.schema, f"inputs.{name}")
+    return source
 
 
 def _needed_folders(
@@ -185,6 +216,25 @@ def _check_sections(found: FoundInput) -> None:
                 f"{found.key(format)} is only for {format} files, and {found.place} has the "
                 f"format {found.format}; remove the section"
             )
+
+
+def _check_only_for_files(name: str, spec: InputSpec) -> None:
+    """Raise JobFileError for settings of a table in a catalog that only files have."""
+    unset = InputSpec()
+    for key in ("types", "csv", "json", "bad_rows", "schema", "hive"):
+        if getattr(spec, key) != getattr(unset, key):
+            raise JobFileError(
+                f"inputs.{name}.{key} is only for files, and a table in a catalog has columns of "
+                "its own; leave it out"
+            )
+
+
+def _check_no_catalog(name: str, spec: InputSpec) -> None:
+    if spec.catalog is not None or spec.warehouse is not None or spec.catalog_options:
+        raise JobFileError(
+            f"inputs.{name}.catalog is only for Iceberg and DuckLake tables; set "
+            f"inputs.{name}.format to 'iceberg' or 'ducklake', or leave it out"
+        )
 
 
 def _check_columns(name: str, spec: InputSpec) -> None:

@@ -15,7 +15,9 @@ class BadRowPolicy(msgspec.Struct, frozen=True):
     input: str
     """The name of the input, after that of its stage: ``visits`` or ``joined.visits``."""
     folder: Location | None = None
-    """Where they are written; None if they are only counted."""
+    """Where they are written; None if they are not."""
+    keeps_rows: bool = False
+    """True if they are returned to the driver, as those of a stream are."""
 
 
 class BadRow(msgspec.Struct, frozen=True):
@@ -27,6 +29,11 @@ class BadRow(msgspec.Struct, frozen=True):
     reason: str
     text: str
     """What the file has, without the line end. Bytes that are no text are escaped."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes it takes in memory."""
+        return 200 + len(self.reason) + len(self.text)
 
 
 class BadRowLog:

@@ -179,12 +179,12 @@ def _infer_schema(
     if batch is None:
         return pa.schema([(c, expected.types.get(c, pa.null())) for c in expected.include])
     inferred = {
-        c: _inferred_type(batch.column(c)) for c in expected.include if c not in expected.types
+        c: inferred_type(batch.column(c)) for c in expected.include if c not in expected.types
     }
     return pa.schema([(c, inferred.get(c) or expected.types[c]) for c in expected.include])
 
 
-def _inferred_type(column: pa.Array) -> pa.DataType:
+def inferred_type(column: pa.Array) -> pa.DataType:
     """Return the type to read a column with, for the type that pyarrow inferred.
 
     Timestamps become microseconds if their values fit: whole seconds and most fractions do, and

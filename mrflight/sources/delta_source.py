@@ -111,16 +111,16 @@ def open_delta(found: FoundInput, split_bytes: int) -> Source:
     return whole.without_row_groups(skipped)
 
 
-def read_version(found: FoundInput) -> VersionToRead:
+def read_version(found: FoundInput, loaded: DeltaTable | None = None) -> VersionToRead:
     """Load from the log the version that the input sets, by default the newest one.
 
-    Raises the errors of `open_delta`.
+    ``loaded`` is this version if it is loaded already. Raises the errors of `open_delta`.
     """
     root, deltalake = found.root, import_deltalake()
     if not root.store.is_disk and (why := why_unreachable(root)) is not None:
         raise InputError(f"{found.key('path')}: {root.url}: {why}; rename it")
     try:
-        table = open_version(found)
+        table = open_version(found) if loaded is None else loaded
         _check_readable(table, root)
         schema = pa.schema(table.schema().to_arrow())
         actions = pa.table(table.get_add_actions(flatten=False))

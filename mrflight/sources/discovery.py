@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import InputFormat, InputSpec
+from mrflight.config.formats import InputFormat
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.formats import format_of
 from mrflight.sources.found_input import FoundInput, InputFile
@@ -252,7 +253,7 @@ def _common_format(
 ) -> InputFormat:
     """Return the format of all files, which are in the store of ``root``."""
     if spec.format is not None:
-        return spec.format
+        return cast(InputFormat, spec.format)  # `check_input_keys` refuses those of messages
     paths: dict[InputFormat | None, str] = {}
     for file in files:
         paths.setdefault(format_of(file.path), file.path)

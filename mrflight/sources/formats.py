@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrflight.config.spec import InputFormat
+from mrflight.config.formats import InputFormat
 
 _FORMATS: dict[str, InputFormat] = {
     ".csv": "csv",

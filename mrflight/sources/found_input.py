@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from mrflight.config.spec import InputFormat, InputSpec
+from mrflight.config.formats import InputFormat
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.hive_partitions import PartitionColumns, PartitionTexts
 from mrflight.storage import Location

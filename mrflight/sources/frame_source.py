@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.compute.schemas import describe_difference
 from mrflight.config.input_frame import InputFrame
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFailedError, MrflightError
 from mrflight.sources.arrow_source import slices
 from mrflight.sources.base import Reader, Source, Split

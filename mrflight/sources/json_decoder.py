@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from typing import Literal
 
@@ -15,6 +16,10 @@ from mrflight.sources.text_encoding import TextEncoding, text_encoding
 from mrflight.sources.timestamp_formats import parse_timestamps
 
 _MAX_BLOCK_BYTES = (1 << 31) - 1  # pyarrow splits its input into blocks; a chunk is one block
+
+_BEGINS_WITH_NULL = re.compile(rb"(?:%b)?[ \t\r\n]*n" % BOM_UTF8)
+"""pyarrow (26) ends the process if the first value that it reads is no object, but null."""
+_NULL_LINE = re.compile(rb"\n[ \t\r]*n")
 
 OtherFields = Literal["error", "ignore", "infer"]
 
@@ -52,10 +57,15 @@ class JsonDecoder:
         convert, NotOneObjectError, and UnicodeDecodeError.
         """
         chunk = chunk.in_utf8(self._encoding)
+        if _BEGINS_WITH_NULL.match(chunk.buffer):
+            raise NotOneObjectError("a line is null, not an object")
         table = pj.read_json(pa.BufferReader(chunk.buffer), self._read, self._parse)
         # pyarrow accepts objects that span lines, unless a chunk ends within one.
         if not has_lines(chunk, table.num_rows) and _count_objects(chunk) != table.num_rows:
             raise NotOneObjectError("a line is not one object")
+        # A line that is null is a row of nulls to pyarrow, and few texts have such rows.
+        if all(each.null_count for each in table.columns) and _NULL_LINE.search(chunk.buffer):
+            raise NotOneObjectError("a line is null, not an object")
         if table.num_rows == 0:
             return empty_batch(self._schema)
         table.validate(full=True)  # also checks for UTF-8, which pyarrow.json does not

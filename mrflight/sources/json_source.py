@@ -149,17 +149,15 @@ def _infer_schema(
         except pa.ArrowNotImplementedError as error:
             types = {field.name: field.type for field in typed}
             raise unsupported_type(types, found.name, error) from error
-    fields = [
-        f if f.name in typed.names else (f.name, _inferred_type(f.type)) for f in batch.schema
-    ]
+    fields = [f if f.name in typed.names else (f.name, inferred_type(f.type)) for f in batch.schema]
     schema = pa.schema(fields)
     # pyarrow puts the fields of the explicit schema first.
-    order = [name for name in _first_names(chunk, text.encoding) if name in schema.names]
+    order = [name for name in first_names(chunk, text.encoding) if name in schema.names]
     rest = [name for name in schema.names if name not in order]
     return InferredSchema(location.url, pa.schema([schema.field(n) for n in (*order, *rest)]))
 
 
-def _first_names(chunk: Chunk, encoding: TextEncoding) -> list[str]:
+def first_names(chunk: Chunk, encoding: TextEncoding) -> list[str]:
     """Return the names of the first object's fields."""
     decode = json.JSONDecoder().raw_decode
     for line in chunk.lines():
@@ -188,7 +186,7 @@ def _line_with_fields(line: bytes, names: list[str], encoding: TextEncoding) -> 
     return json.dumps({name: value[name] for name in names if name in value}).encode() + b"\n"
 
 
-def _inferred_type(type: pa.DataType) -> pa.DataType:
+def inferred_type(type: pa.DataType) -> pa.DataType:
     """Return the type that pyarrow inferred, but strings for timestamps.
 
     pyarrow drops the time zone of a timestamp that it infers.

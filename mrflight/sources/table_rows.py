@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,22 +20,25 @@ from pyarrow import fs
 
 from mrflight.compute.sql.input_maps import filter_map
 from mrflight.compute.sql.map import SqlMap
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobError
 from mrflight.sources import open_source
 from mrflight.sources.base import Split, split_runs
 from mrflight.sources.delta_source import ActiveFile, check_size, read_version
 from mrflight.sources.delta_version import check_not_vacuumed, check_requested_version
-from mrflight.sources.filtered_columns import before_filter, filtered_columns
+from mrflight.sources.filtered_columns import before_filter, table_columns, with_columns
 from mrflight.sources.found_input import FoundInput
 from mrflight.sources.packing import pack
 from mrflight.sources.parquet_source import open_row_groups, row_group_sizes
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.sources.schema_check import cast_batch, with_constants
 from mrflight.storage import Location, locate
-from mrflight.storage.delta import data_file
+from mrflight.storage.delta import data_file, is_table
 from mrflight.storage.failures import read_failure
 from mrflight.storage.store import FileVersion
+
+if TYPE_CHECKING:
+    from mrflight.sources.fresh_rows import FreshRead, FreshVersion
 
 _NAME = "table"
 """The name of the table among inputs, of which messages say nothing."""
@@ -50,14 +53,39 @@ files at once held 150 MiB more of lineitem's six million rows, and getting that
 system took a third as long as the decoding."""
 
 
+def read_fresh_rows(
+    spec: InputSpec, options: Mapping[str, str], base: Path, wanted: FreshRead
+) -> pa.Table:
+    """Return the rows of a Delta table, and those that its live streams have beyond it.
+
+    The metadata of the schema have the token of the read: see `mrflight.sources.fresh_token`.
+    """
+    from mrflight.sources.fresh_rows import read_fresh  # loads Flight
+    from mrflight.sources.fresh_token import TOKEN_KEY
+
+    (path,) = spec.paths
+    root = locate(path, base, options)
+    if not is_table(root):
+        raise InputError(f"{root.url} is not a Delta table, and only those have fresh rows")
+    found = read_fresh(root, wanted)
+    with _in_words_of_the_caller():
+        pinned = replace(spec, version=found.version)
+        rows = _read_delta(FoundInput(_NAME, pinned, "delta", root, ()), found)
+    metadata = {**(rows.schema.metadata or {}), TOKEN_KEY: str(found.token).encode()}
+    return rows.replace_schema_metadata(metadata)
+
+
 def read_rows(spec: InputSpec, options: Mapping[str, str], base: Path) -> pa.Table:
     """Return the rows of a table, file after file; reads several files at the same time.
 
-    ``spec`` has the ``path`` of a Delta table, or of other files, and may have ``columns``, a
-    ``filter``, and a ``version`` or ``timestamp``, by which messages name them.
+    ``spec`` has the ``path`` of a Delta table, of other files, or of a table in a catalog. It may
+    have ``columns``, a ``filter``, and a ``version`` or ``timestamp``, by which messages name them.
     """
     if spec.columns is not None and not spec.columns:
         raise InputError("columns must not be empty; leave it out to read all")
+    if spec.in_catalog:
+        with _in_words_of_the_caller():
+            return _read_files(spec, options, base)
     (path,) = spec.paths
     root = locate(path, base, options)
     try:
@@ -114,24 +142,36 @@ class _Kept(NamedTuple):
         return list(self.sql_map.stream(iter(batches)))
 
 
-def _read_delta(found: FoundInput) -> pa.Table:
-    """Return the rows of a version; reads row groups in parallel."""
+def _read_delta(found: FoundInput, fresh: FreshVersion | None = None) -> pa.Table:
+    """Return the rows of a version, and fresh ones behind; reads row groups in parallel."""
     check_requested_version(found, datetime.now(UTC))
-    version = read_version(replace(found, spec=before_filter(found.spec)))
-    names = filtered_columns(_NAME, found.spec, version.schema)
+    loaded = None if fresh is None else fresh.table
+    keys = [] if fresh is None else fresh.merge_keys
+    spec = with_columns(before_filter(found.spec), keys)
+    version = read_version(replace(found, spec=spec), loaded)
+    names = table_columns(_NAME, found.spec, version.schema)
     schema = pa.schema([version.schema.field(name) for name in names])
     kept = _Kept.of(found.spec, schema)
+    stored = pa.schema([each for each in version.schema if each.name in {*names, *keys}])
+    if not keys:
+        stored = schema
+    layers = None if fresh is None else fresh.layers(stored)
 
     def read(run: _Run) -> list[pa.RecordBatch]:
-        return kept.rows(_read(run, schema))
+        rows = _read(run, stored)
+        if not keys or layers is None:
+            return kept.rows(rows)
+        return kept.rows(layers.remaining(batch).select(names) for batch in rows)
 
     try:
         with ThreadPoolExecutor(_cores(), "read") as readers:
-            runs = readers.map(partial(_runs, root=found.root, columns=names), version.files)
+            runs = readers.map(partial(_runs, root=found.root, columns=stored.names), version.files)
             batches = list(chain.from_iterable(readers.map(read, chain.from_iterable(runs))))
     except InputError as error:
         check_not_vacuumed(found, version.number, error)
         raise
+    if layers is not None:
+        batches += kept.rows(batch.select(names) for batch in layers.rows())
     return pa.Table.from_batches(batches, kept.schema)
 
 

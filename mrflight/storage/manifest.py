@@ -11,7 +11,7 @@ import base64
 import msgspec
 import pyarrow as pa
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from mrflight.system.json_decoders import json_decoder
 
 

@@ -47,7 +47,7 @@ def prepare_storage(spec: JobSpec, folder: Path) -> None:
     paths = spec.paths
     check_options(spec.storage, paths)
     check_endpoint(spec.storage, paths, os.environ)
-    if spec.has_output:
+    if spec.has_output and not spec.output.in_catalog:
         check_commits(spec.storage, spec.output.table, os.environ)
     _check_reaches_workers(spec, paths)
     hopsfs.prepare(spec.storage, paths, folder)

@@ -182,7 +182,9 @@ class SignalInterrupts(Interrupts):
     def message(self) -> str:
         """The message for the user about a job that was interrupted."""
         if not self._is_committing:
-            return "interrupted"
+            return (
+                "interrupted before the commit: nothing of the job is in its output; run it again"
+            )
         return (
             "interrupted in the commit; look at the table before running the job again (with a "
             "job.run_id it commits once in any case)"

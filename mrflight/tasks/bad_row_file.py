@@ -1,4 +1,4 @@
-"""Writes the bad rows that one attempt of a map skips to a file."""
+"""Writes the bad rows that one attempt of a map skips to a file, or keeps them for the driver."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Self, TypeVar
 import msgspec
 import pyarrow as pa
 
+from mrflight.errors import InputError
 from mrflight.sinks.parts.open_files import translate_write_errors
 from mrflight.sources.bad_rows import BadRow, BadRowLog, BadRowPolicy
 from mrflight.storage.bad_rows_name import bad_rows_name
+from mrflight.units import format_bytes
 
 T = TypeVar("T")
 
 _BUFFER_BYTES = 256 << 10
+
+MAX_KEPT_BYTES = 64 << 20
+"""A task returns at most so many bytes of bad rows to the driver, which holds all of a batch."""
 
 
 class AttemptLog(BadRowLog):
@@ -30,7 +35,11 @@ class AttemptLog(BadRowLog):
     ) -> None:
         super().__init__()
         folder = policy.folder if policy is not None else None
-        self.needs_rows = folder is not None
+        self._keeps_rows = policy is not None and policy.keeps_rows
+        self.needs_rows = folder is not None or self._keeps_rows
+        self.kept: list[BadRow] = []
+        """The rows that are returned to the driver."""
+        self._kept_bytes = 0
         self._name = bad_rows_name(map_id, attempt, shuffle_id)
         self._location = None if folder is None else folder.child(self._name)
         self._stream: pa.NativeFile | None = None
@@ -43,12 +52,24 @@ class AttemptLog(BadRowLog):
 
     def add(self, count: int, describe: Callable[[], Iterable[BadRow]]) -> None:
         super().add(count, describe)
+        if self._keeps_rows:
+            self._keep(describe())
         if self._location is None:
             return
         for row in describe():
             self._waiting += msgspec.json.encode(row) + b"\n"
             if len(self._waiting) >= _BUFFER_BYTES:
                 self._flush()
+
+    def _keep(self, rows: Iterable[BadRow]) -> None:
+        for row in rows:
+            self._kept_bytes += row.size_bytes
+            if self._kept_bytes > MAX_KEPT_BYTES:
+                raise InputError(
+                    f"{row.file}: more than {format_bytes(MAX_KEPT_BYTES)} of bad rows in one "
+                    f"task, the last at {row.line}: {row.reason}; is the format right?"
+                )
+            self.kept.append(row)
 
     def finish_after(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items, and end the file before the end of the iteration is known."""

@@ -1,6 +1,7 @@
-"""Runs the only map of a job and the reduce of its only partition in one task.
+"""Runs a map and the reduce of its rows in one task, which writes part files.
 
-Nothing goes through a shuffle, so that such a job needs no servers and one worker.
+Nothing goes through a shuffle, so that such a job needs no servers. It has one map and one
+partition, or its maps are all that it does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ larger than they look."""
 class DirectTask(msgspec.Struct, frozen=True):
     """Maps a split, reduces its rows, and writes part files.
 
-    These are the rows that the map would send through a shuffle of one partition.
+    These are the rows that the map would send through a shuffle of one partition, which has the
+    number of the map.
     """
 
     job_id: str
@@ -60,7 +62,7 @@ def run_direct(task: DirectTask, attempt: int) -> DirectResult:
         results = _reduced(task, mapped)
         reduced = write_parts(
             task.part_writer,
-            [PartId(0, attempt)],
+            [PartId(task.map.map_id, attempt)],
             prefetch(results) if task.overlaps else results,
         )
         return DirectResult(mapped.result(), reduced)
@@ -69,7 +71,7 @@ def run_direct(task: DirectTask, attempt: int) -> DirectResult:
 def _reduced(task: DirectTask, mapped: _CanonicalRows) -> Generator[FileRows]:
     """Yield the result of all rows that were mapped, and first a batch without rows."""
     schema, batches = mapped.rows()
-    schema, results = task.map.reduce_spec.apply(0, schema, batches, task.task_memory)
+    schema, results = task.map.reduce_spec.apply(task.map.map_id, schema, batches, task.task_memory)
     yield FileRows(0, empty_batch(schema))
     for batch in results:
         yield FileRows(0, batch)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.events.attempt_counts import COUNTS
-from mrflight.sources.bad_rows import BadRowPolicy
+from mrflight.sources.bad_rows import BadRow, BadRowPolicy
 from mrflight.sources.base import Reader, Split
 from mrflight.tasks.bad_row_file import AttemptLog
 from mrflight.tasks.mapper import Mapper, RowMap
@@ -79,6 +79,10 @@ class MapResult(msgspec.Struct, frozen=True):
     """The keys of the rows that were sent, if a runtime filter notes them."""
     shared_rows: int = 0
     """The rows that were read of files that all maps of the stage read."""
+    input_bytes: int = 0
+    """The bytes of the events that were read of a stream."""
+    kept_bad_rows: tuple[BadRow, ...] = ()
+    """The bad rows themselves, if the driver is to have them."""
 
 
 class MappedRows:
@@ -126,6 +130,8 @@ class MappedRows:
             self._bad_rows.file,
             self._noted.filter() if self._noted is not None else None,
             COUNTS.shared_rows,
+            COUNTS.input_bytes,
+            tuple(self._bad_rows.kept),
         )
 
 

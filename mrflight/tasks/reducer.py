@@ -215,7 +215,7 @@ class ReduceSpec(SharedPayload, msgspec.Struct, frozen=True):
         if self._has_duplicates:
             yield from self.unique.results(partition, tables, rows_bytes, scratch)
             return
-        from mrflight.tasks.operators.merge_dedup import check_no_nulls
+        from mrflight.compute.deduplication import check_no_nulls
 
         for table in tables:
             check_no_nulls(table, self.unique.keys)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.outputs import FORMATS, Output
 
 

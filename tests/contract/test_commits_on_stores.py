@@ -11,7 +11,7 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.job_files import relative_path

@@ -17,6 +17,7 @@ from mrflight.compute.sql.engine import new_session
 from mrflight.compute.sql.physical import plan_fields as of
 from mrflight.compute.sql.physical.hash_keys import column_of, hash_keys, with_computed
 from mrflight.compute.sql.physical.matched_keys import exchanges_by, is_having, join_keys
+from mrflight.compute.sql.physical.mends import mended_series
 from mrflight.compute.sql.physical.nodes import Node, expected_rows
 from mrflight.compute.sql.physical.ordering import (
     OrderKey,
@@ -267,6 +268,31 @@ def test_a_stand_in_has_columns_and_rows_without_having_them(
 def test_the_schema_of_a_part_with_many_rows(session: SessionContext, probe: PlanProbe) -> None:
     root = _node(session, "select value v from generate_series(1, 30000)")
     assert probe.schema(root.encoded).names == ["v"]
+
+
+_TIMES = "arrow_cast('2026-01-0{}', 'Timestamp(Nanosecond, {})')"
+
+
+@pytest.mark.parametrize(
+    ("series", "rows"),
+    [
+        ("range(20000)", 20_000),
+        ("generate_series(1, 3)", 3),
+        ("range(date '2026-01-01', date '2026-01-04', interval '1 day')", 3),
+        *(
+            (f"range({_TIMES.format(1, zone)}, {_TIMES.format(5, zone)}, interval '1 day')", 4)
+            for zone in ("None", 'Some("UTC")')
+        ),
+    ],
+)
+def test_a_series_without_columns_has_rows(session: SessionContext, series: str, rows: int) -> None:
+    *_, leaf = _node(session, f"select 1 from {series}").walk()
+    mended = mended_series(leaf.encoded)
+    found = _rows(session, mended)
+    assert (found.num_rows, found.num_columns) == (rows, 0)
+    *_, whole = _decoded(session, mended).walk()
+    *_, planned = _node(session, f"select * from {series}").walk()
+    assert whole.encoded == planned.encoded == mended_series(planned.encoded)
 
 
 def test_columns_of_a_scan_are_renamed(session: SessionContext, numbers: Path) -> None:

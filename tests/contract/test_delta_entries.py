@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.base import Commit

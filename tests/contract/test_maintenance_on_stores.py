@@ -11,13 +11,15 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import InputError
 from mrflight.frontend import cli
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import relative_path
-from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport, maintain
+from mrflight.sinks.commit.maintenance_report import MaintenanceReport
+from mrflight.sinks.delta.maintenance import MaintenanceOptions, maintain
 from mrflight.sinks.delta.vacuum import Retention
 from mrflight.sources import open_source
 from mrflight.storage import Location, locate

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.outputs import NEW, SCHEMA, Output, table_of, written
 
 
@@ -37,7 +37,7 @@ from pathlib import Path
 import pyarrow as pa
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.storage.part_name import PartId
 rows = pa.ipc.open_stream({str(stream)!r}).read_all()
 for mode in ("error", "append", "overwrite"):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.open_files import PartLimits

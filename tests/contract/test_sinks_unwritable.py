@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from mrflight.errors import JobFailedError, OutputError
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts import open_files

@@ -55,6 +55,10 @@ UNORDERED = (
     "select b.v from big a cross join mid b",
     "select (select min(s) from few) from big a full join few b on a.v = b.id",
     "select f, count(f) from (select a.f from mid a, mid b where b.f is null) group by rollup (f)",
+    # Series, whose rows are counted or repeated without their column.
+    "select count(*) from range(20000)",
+    "select 1 from generate_series(date '2026-01-01', date '2026-02-01', interval '1 day')",
+    "select id from few cross join range(3) union all select x from range(5) t(x)",
     # Joins of texts from different kinds of files.
     "select (select sum(few.d) from few where few.s = q.s) from (select upper(s) s from big) q",
     # Joins that keep rows of the side that is sent to all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ class TestSmallExperiments:
         ("module", "options", "files"),
         [
             ("kernel", ["--rows", 5000, "--batch-rows", 1500, "--rounds", 1], ["kernel.json"]),
+            ("decoding", ["--events", 1000, "--rounds", 1], ["decoding.json", "decoding.md"]),
             (
                 "shuffle_rate",
                 ["--rows", 50_000, "--rounds", 1, "--partitions", "3"],
@@ -50,6 +52,11 @@ class TestSmallExperiments:
                 ["small_files.json", "small_files.md"],
             ),
             ("start", ["--rounds", 1], ["start.json", "start.md"]),
+            (
+                "pushed_events",
+                ["--seconds", 0.2, "--producers", 4, "--processes", 2],
+                ["pushed_events.json", "pushed_events.md"],
+            ),
             (
                 "events",
                 [
@@ -120,3 +127,41 @@ class TestSmallExperiments:
         data = ["--data", tmp_path / "data"] if module in WITH_DATA else []
         python("-m", f"experiments.{module}", *options, *out, *data)
         assert set(files) <= contents(tmp_path / "out").keys()
+
+
+class TestStreams:
+    """Those that read topics, whose servers a machine may lack: each once, on a few events."""
+
+    def test_a_topic_is_read_in_every_way(self, needs_kafka: None, tmp_path: Path) -> None:
+        page = python(
+            "-m", "experiments.ingest", "--events", 3000, "--rounds", 1, "--out", tmp_path
+        )
+        assert [f"| {way} |" in page for way in ("json", "arrow", "plain")] == [True] * 3
+        figures = json.loads((tmp_path / "ingest.json").read_text())["figures"]
+        assert {way: len(runs) for way, runs in figures.items()} == dict.fromkeys(figures, 1)
+
+    def test_systems_write_a_stream(
+        self,
+        needs_kafka: None,
+        needs_postgres: None,
+        needs_iceberg: None,
+        needs_duckdb: Path,
+        needs_ducklake: Path,
+        tmp_path: Path,
+    ) -> None:
+        """After three writes that do not count there is one more batch in the topic."""
+        systems = ["ducklake-inlined", "iceberg-duckdb", "mrflight-log", "mrflight-delta"]
+        words = ["--systems", ",".join(systems), "--events", 4000, "--seconds", 1, "--rounds", 1]
+        page = python("-m", "experiments.streams", *words, "--out", tmp_path)
+        tables = [line for line in page.splitlines() if line.startswith("**Table ")]
+        assert [line[8:11] for line in tables] == [f"5.{n}" for n in range(1, 7)] + ["6.1"]
+        drawn = {path.name.split("-")[2] for path in tmp_path.glob("figure-5-*.svg")}
+        assert drawn == {str(number) for number in range(1, 13)}
+        outcomes = json.loads((tmp_path / "streams.json").read_text())["outcomes"]
+        events = {(each["system"], each["batch"]): each["events"] for each in outcomes}
+        assert events.keys() == {(name, batch) for batch in (1, 1000) for name in systems}
+        assert min(events.values()) > 0
+        for each in outcomes:
+            assert each["events"] == each["batch"] * each["writes_s"]["count"], each["system"]
+        assert {events[name, 1000] for name in systems if name != "mrflight-delta"} == {1000}
+        assert str(tmp_path) not in (tmp_path / "streams.json").read_text()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.hostile_servers import Servers, logging_servers, unharmed
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.driver import drive
 from tests.support.gated_job import (
     KILLED_BY_A_LONG_FILE,

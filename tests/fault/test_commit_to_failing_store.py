@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.driver import drive
 from tests.support.gated_job import (
     SCHEMA,

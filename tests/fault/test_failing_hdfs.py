@@ -16,7 +16,7 @@ import hdfs_native
 import pytest
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from mrflight.errors import CommitError, DeadlineExceededError, JobFailedError
 from mrflight.sinks.commit import commit_guard
 from mrflight.sinks.commit.base import Commit, Sink

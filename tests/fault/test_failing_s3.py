@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, InputError, JobFailedError
+from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage import Location, locate, s3
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket, restarted, running_minio
+from tests.support import outputs
 from tests.support.commits import commit_and_cleanup
 from tests.support.failing_reads import (
     FILES,
@@ -25,6 +29,7 @@ from tests.support.failing_reads import (
 )
 from tests.support.failing_reads import opened as opened_input
 from tests.support.lossy_proxy import Loss, LossyProxy, lossy_proxy
+from tests.support.outputs import NEW, written
 from tests.support.stepped_jobs import (
     LARGE_ROWS,
     SCHEMA,
@@ -118,6 +123,35 @@ def test_a_server_that_is_killed_as_a_part_is_written(needs_minio: None) -> None
             for job in ("again", "and-again"):
                 run(table, "csv", job, 5, "monday")
             assert rows_of(table) == [-1, 5]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"table": "URL/table"},
+        {"table": "a.b", "format": "iceberg", "catalog": "sqlite:///lake.db", "warehouse": "URL"},
+        {"table": "a.b", "format": "ducklake", "catalog": "sqlite:///lake.db", "data_path": "URL"},
+    ],
+    ids=["delta", "iceberg", "ducklake"],
+)
+def test_a_server_that_is_killed_before_a_commit_is_an_outage(
+    request: pytest.FixtureRequest, needs_minio: None, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    if keys.get("format") == "ducklake":
+        request.getfixturevalue("ducklake_python")
+    with running_minio() as minio, minio.bucket() as bucket:
+        given = {name: value.replace("URL", bucket.url) for name, value in keys.items()}
+        spec = OutputSection(mode="append", **given)
+        sink = open_sink(spec, tmp_path, bucket.options, "job", None)
+        parts = tuple(written(sink, NEW, outputs.SCHEMA))
+        minio.server.kill()
+        with pytest.raises(CommitError, match=bucket.name) as raised:
+            sink.commit(Commit(parts, outputs.SCHEMA))
+        assert raised.value.retryable
+        assert not sink.outcome_unknown
+        minio.server.start_again()
+        minio.await_ready()
+        commit_and_cleanup(sink, Commit(parts, outputs.SCHEMA))
 
 
 def test_a_server_that_is_killed_is_told_by_who_reads(needs_minio: None) -> None:

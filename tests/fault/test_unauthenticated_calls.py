@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from mrflight.servers.data import DataServer
-from mrflight.servers.guard import Guard
+from mrflight.servers.guard import MAX_STREAMS, Guard
 from mrflight.servers.idle_streams import IdleStreams, StreamRules
 from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
@@ -20,6 +21,7 @@ from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
 from pyarrow import flight
 
+from mrflight.errors import TooManyStreamsError
 from mrflight.security.access import Access
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
@@ -27,7 +29,9 @@ from mrflight.security.job_tokens import write_private
 from mrflight.security.principal import Role
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.system.scratch import ScratchFolder
+from tests.support.faults import await_that
 from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
 
 UNKNOWN = {
@@ -59,11 +63,14 @@ def counting(server: type[flight.FlightServerBase], reached: Counter[str]) -> ty
 class Target:
     """A server that knows one caller, and how often its handlers were called."""
 
-    def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, kind: str, folder: Path, stack: ExitStack, streams: int = MAX_STREAMS
+    ) -> None:
         self.reached: Counter[str] = Counter()
         self.token = new_bearer_token()
         write_private(folder / "access.toml", access_entry("all", [*Role], self.token))
-        at = Listening("grpc+tcp://127.0.0.1:0", Guard(Access(folder / "access.toml")))
+        self.guard = Guard(Access(folder / "access.toml"), streams=streams)
+        at = Listening("grpc+tcp://127.0.0.1:0", self.guard)
         if kind == "metadata":
             registry = Registry(time.monotonic, 60.0)
             self.server = counting(MetadataServer, self.reached)(at, registry)
@@ -118,6 +125,26 @@ def test_with_the_token_handlers_are_reached(target: Target) -> None:
     for name, kind in METHODS.items():
         target.call(f"/{SERVICE}/{name}", kind, headers)
     assert {"do_action", "list_actions", "do_get"} <= target.reached.keys()
+
+
+def test_a_caller_has_only_so_many_streams_at_once(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        target = Target("data", tmp_path, stack, streams=1)
+        location = f"grpc+tcp://127.0.0.1:{target.server.port}"
+        client = stack.enter_context(flight.FlightClient(location))
+        header = (b"authorization", f"Bearer {target.token}".encode())
+        caller = flight.FlightCallOptions(timeout=20, headers=[header])
+        path = flight.FlightDescriptor.for_path("tail", "clicks", "1")
+        writer, _ = client.do_put(path, pa.schema([("a", pa.int64())]), caller)
+        await_that(lambda: target.guard._streams, "the put has begun")
+        with (
+            pytest.raises(TooManyStreamsError, match="has 1 stream at the same time, the most"),
+            from_flight(location, "read"),
+        ):
+            client.do_get(flight.Ticket(b"clicks/0"), caller).read_all()
+        with pytest.raises(flight.FlightServerError, match="the tail 'clicks' is not on"):
+            writer.close()
+        await_that(lambda: not target.guard._streams, "the put has ended")
 
 
 def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> None:

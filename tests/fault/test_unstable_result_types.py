@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.driver import drive, write_job
 from tests.support.leftovers import nothing_left_over, tree
 from tests.support.outputs import READERS, Output

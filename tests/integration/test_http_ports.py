@@ -278,3 +278,21 @@ def test_a_wrong_http_port_is_refused_with_the_reason(options: list[str], messag
     assert done.returncode == 2
     assert message in done.stderr
     assert TOKEN not in done.stderr
+
+
+def test_appends_to_event_logs_are_counted(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "metadata.log", "metadata") as (_, metadata, _),
+        serving(
+            tmp_path / "data.log", "data", "--metadata", metadata, "--log-dir", str(tmp_path / "d")
+        ) as (_, _, port),
+        mrflight.connect(metadata) as client,
+    ):
+        client.create_log("counted")
+        for number in range(5):
+            client.append("counted", batch(number))
+        rows = client.log_state("counted").high
+        totals = ("appends", "rows", "syncs")
+        assert [port.value(f"mrflight_log_{each}_total") for each in totals] == [5, rows, 5]
+        size_bytes = sum(each.stat().st_size for each in (tmp_path / "d").glob("counted*/*"))
+        assert port.value("mrflight_log_stored_bytes") == size_bytes

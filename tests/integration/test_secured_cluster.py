@@ -11,11 +11,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
-import psutil
 import pyarrow as pa
 import pytest
 import tomlkit
@@ -24,12 +23,14 @@ from msgspec.structs import replace
 
 import mrflight
 from mrflight.config.identity import Identity
-from mrflight.errors import AccessDeniedError, ServerUnavailableError, ShuffleNotFoundError
+from mrflight.errors import (
+    AccessDeniedError,
+    EventLogNotFoundError,
+    ServerUnavailableError,
+    ShuffleNotFoundError,
+)
 from mrflight.ids import MapAttempt, new_token
 from mrflight.security.authority import issue, new_authority
-from mrflight.security.hashed_tokens import access_entry, new_bearer_token
-from mrflight.security.job_tokens import write_private
-from mrflight.security.principal import Role
 from mrflight.shuffle.client.block_sender import BlockSender
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.client.shuffle import Shuffle
@@ -42,73 +43,26 @@ from tests.support.cluster import server_process
 from tests.support.driver import drive
 from tests.support.faults import await_that
 from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
+from tests.support.secured_cluster import Secured, secured_cluster
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 
 
-@dataclass(frozen=True)
-class Secured:
-    """A cluster, and the identities of its callers by their names."""
-
-    metadata: str
-    folder: Path
-    callers: dict[str, Identity]
-    processes: list[psutil.Process]
-
-    def connect(self, caller: str) -> mrflight.Cluster:
-        return mrflight.connect(self.metadata, identity=self.callers[caller])
-
-    def shuffle(self, name: str) -> Shuffle:
-        """Create a shuffle with rows, as the job."""
-        with self.connect("job") as cluster:
-            shuffle = cluster.create_shuffle(name, partitions=2)
-            with shuffle.writer(0, key=["k"]) as out:
-                out.write(ROWS)
-        return shuffle
+def shuffle_of_job(secured: Secured, name: str) -> Shuffle:
+    """Create a shuffle with rows, as the job."""
+    with secured.connect("job") as cluster:
+        shuffle = cluster.create_shuffle(name, partitions=2)
+        with shuffle.writer(0, key=["k"]) as out:
+            out.write(ROWS)
+    return shuffle
 
 
 @pytest.fixture(scope="module", params=["certificates", "tokens"])
 def secured(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    authority = new_authority("test", 1)
-    (folder / "ca.pem").write_bytes(authority.certificate_pem)
-    entries = []
-    callers = {"nobody": Identity(str(folder / "ca.pem"))}
-    for name in (*Role, "stranger"):
-        issued = issue(authority, name, ["127.0.0.1"], days=1)
-        (folder / f"{name}.pem").write_bytes(issued.certificate_pem)
-        write_private(folder / f"{name}.key", issued.key_pem.decode())
-        token = new_bearer_token()
-        write_private(folder / f"{name}.token", token)
-        files = [str(folder / f"{name}.{kind}") for kind in ("pem", "key")]
-        if request.param == "certificates":
-            entry = f'[[principals]]\nname = "{name}"\nroles = ["{name}"]\n'
-            callers[name] = Identity(str(folder / "ca.pem"), *files)
-        else:
-            entry = access_entry(name, [Role(name)] if name in [*Role] else [], token)
-            callers[name] = Identity(
-                str(folder / "ca.pem"), token=f"file:{folder / f'{name}.token'}"
-            )
-        entries += [] if name == "stranger" else [entry]
-    write_private(folder / "access.toml", "\n".join(entries))
-    options = ["--tls-ca", "ca.pem", "--tls-certificate", "server.pem", "--tls-key", "server.key"]
-    options = [str(folder / each) if "." in each else each for each in options]
-    options += ["--access", str(folder / "access.toml"), "--port", "0"]
-    options += ["--verify-client"] if request.param == "certificates" else []
-    options += [] if request.param == "certificates" else ["--token", callers["server"].token]
-    with ExitStack() as stack:
-        started, line = stack.enter_context(server_process("metadata", *options))
-        processes = [psutil.Process(started.pid)]
-        metadata = line.split()[-1]
-        for _ in range(2):
-            started, line = stack.enter_context(
-                server_process("data", "--metadata", metadata, *options)
-            )
-            processes.append(psutil.Process(started.pid))
-            assert line.split()[-1].startswith("grpc+tls://")
-        yield Secured(metadata, folder, callers, processes)
+    with secured_cluster(tmp_path_factory.mktemp("secured"), request.param) as started:
+        yield started
 
 
 def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
@@ -131,7 +85,7 @@ def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
 
 
 def test_who_may_do_what(secured: Secured) -> None:
-    shuffle = secured.shuffle("roles")
+    shuffle = shuffle_of_job(secured, "roles")
     with secured.connect("reader") as client:
         found = client.open_shuffle("roles", shuffle.token)
         rows = [batch for partition in range(2) for batch in found.reader(partition)]
@@ -147,7 +101,7 @@ def test_who_may_do_what(secured: Secured) -> None:
 
 
 def test_without_its_token_nobody_reaches_a_shuffle(secured: Secured) -> None:
-    shuffle = secured.shuffle("secret")
+    shuffle = shuffle_of_job(secured, "secret")
     for caller in ("job", "reader"):
         with secured.connect(caller) as client:
             refused(lambda: client.open_shuffle("secret"), "token of the shuffle")
@@ -327,3 +281,22 @@ def test_a_certificate_that_ends_soon_is_warned_of(tmp_path: Path) -> None:
                 await_that(lambda log=log: "ends on" in log.read_text(), "a warning")  # type: ignore[misc]
         warned[days] = "ends on" in log.read_text()
     assert warned == {13: True, 20: False}
+
+
+def test_event_logs_have_roles_and_a_token(secured: Secured) -> None:
+    with secured.connect("job") as client:
+        key = str(client.create_log("secret", replicas=2).key)
+        assert client.append(key, ROWS).stop == ROWS.num_rows
+        refused(lambda: client.append("secret", ROWS), "token of the shuffle")
+        refused(lambda: client.log_state("secret"), "token of the shuffle")
+        with pytest.raises(EventLogNotFoundError):
+            client.append(f"secret:{new_token()}", ROWS)
+    with secured.connect("reader") as client:
+        assert sum(part.rows.num_rows for part in client.read_log(key)) == ROWS.num_rows
+        for deed in (client.drop_log, client.create_log, lambda log: client.trim(log, 1)):
+            refused(partial(deed, key), "reader")
+        refused(lambda: client.append(key, ROWS), "reader")
+    with secured.connect("job") as client:
+        assert client.log_state(key).high == ROWS.num_rows
+        client.drop_log(key)
+    assert not list(secured.folder.glob("logs*/secret*"))

@@ -14,7 +14,18 @@ import pytest
 
 from tests.services.built import CACHE
 
-SERVICES = ("minio", "hdfs", "hopsfs", "spark", "validators")
+SERVICES = (
+    "minio",
+    "hdfs",
+    "hopsfs",
+    "kafka",
+    "duckdb",
+    "iceberg",
+    "ducklake",
+    "postgres",
+    "spark",
+    "validators",
+)
 NEEDS = {
     **{f"needs_{service}": service for service in SERVICES},
     **{program: program for program in ("chromium", "promtool")},
@@ -23,6 +34,11 @@ NEEDS = {
 
 PLACES = {"s3": "minio", "hdfs": "hdfs"}
 """The parameters of the fixture `place`, which finds its server only when it runs."""
+
+LAKES = {"postgres": "postgres", "rest": "iceberg", "s3": "minio"}
+"""The parameters of the fixture `lake`."""
+DUCKLAKES = {"postgres": "postgres", "s3": "minio"}
+"""The parameters of the fixture `ducklake`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +65,10 @@ def services_of(items: Iterable[pytest.Item]) -> list[str]:
         spec = getattr(item, "callspec", None)
         if spec is not None and spec.params.get("place") in PLACES:
             needed.add(PLACES[spec.params["place"]])
+        if spec is not None and spec.params.get("lake") in LAKES:
+            needed.add(LAKES[spec.params["lake"]])
+        if spec is not None and spec.params.get("ducklake") in DUCKLAKES:
+            needed.add(DUCKLAKES[spec.params["ducklake"]])
     return sorted(needed)
 
 

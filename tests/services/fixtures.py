@@ -14,15 +14,23 @@ import pytest
 from tests.services.built import (
     NotBuiltError,
     debian_program,
+    duckdb_python,
+    ducklake_python,
     hdfs_class_path,
     hopsfs_python,
+    iceberg_class_path,
+    kafka_class_path,
     minio_program,
+    postgres_folder,
     spark_python,
     validators,
 )
 from tests.services.hdfs import Hdfs, running_hdfs
+from tests.services.iceberg_rest import IcebergRest, running_iceberg_rest
+from tests.services.kafka import Kafka, running_kafka
 from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
 from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
+from tests.services.postgres import Postgres, running_postgres
 
 
 @pytest.fixture(scope="session")
@@ -115,9 +123,83 @@ def name_node(needs_hopsfs: None, hdfs: Hdfs) -> Iterator[NameNodeProxy]:
 
 
 @pytest.fixture(scope="session")
+def needs_kafka() -> None:
+    """Skip the test if Apache Kafka is not installed; fail it in CI."""
+    pytest.importorskip("confluent_kafka", reason="install mrflight[kafka]")
+    try:
+        kafka_class_path()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(needs_kafka: None) -> Iterator[Kafka]:
+    """For tests that leave it running, each with topics of its own."""
+    with running_kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_kafka(needs_kafka: None) -> Iterator[Kafka]:
+    """For one test, which may kill it and start it again."""
+    with running_kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
 def needs_spark() -> Path:
     """Return the Python that has PySpark; skip the test without it, and fail it in CI."""
     try:
         return spark_python()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def needs_duckdb() -> Path:
+    """Return the Python that has DuckDB's extension for Iceberg; skip the test without it."""
+    try:
+        return duckdb_python()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def needs_postgres() -> None:
+    """Skip the test if PostgreSQL is not installed; fail it in CI."""
+    try:
+        postgres_folder()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def postgres(needs_postgres: None) -> Iterator[Postgres]:
+    """For tests that leave it running, each with a database of its own."""
+    with running_postgres() as postgres:
+        yield postgres
+
+
+@pytest.fixture(scope="session")
+def needs_iceberg() -> None:
+    """Skip the test if Iceberg's REST catalog is not installed; fail it in CI."""
+    try:
+        iceberg_class_path()
+    except NotBuiltError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(needs_iceberg: None) -> Iterator[IcebergRest]:
+    """For tests that leave it running, each with a namespace of its own."""
+    with running_iceberg_rest() as catalog:
+        yield catalog
+
+
+@pytest.fixture(scope="session")
+def needs_ducklake() -> Path:
+    """Return the Python whose DuckDB has the ducklake extension; skip the test without it."""
+    try:
+        return ducklake_python()
     except NotBuiltError as error:
         pytest.skip(str(error))

@@ -53,6 +53,10 @@ class Minio:
             "aws_allow_http": "true",
         }
 
+    def await_ready(self) -> None:
+        """Wait until it answers."""
+        _await(self.port, self.server)
+
     @contextmanager
     def bucket(self) -> Iterator[Bucket]:
         """Make a new bucket, and remove it with its objects at the end."""

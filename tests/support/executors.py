@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def local_executor(workers: int, stopped_timeout_s: float = 10.0) -> Iterator[LocalExecutor]:
+def local_executor(
+    workers: int, stopped_timeout_s: float = 10.0, *, long_calls: int = 0
+) -> Iterator[LocalExecutor]:
     """An executor with a fork server of its own; both end with the block.
 
     Its workers can import what is in `tests`.
@@ -27,7 +29,11 @@ def local_executor(workers: int, stopped_timeout_s: float = 10.0) -> Iterator[Lo
             ForkServer() as fork_server,
             SocketFolder() as folder,
             LocalExecutor(
-                workers, fork_server, folder.parent_watch.path, stopped_timeout_s
+                workers,
+                fork_server,
+                folder.parent_watch.path,
+                stopped_timeout_s,
+                long_calls=long_calls,
             ) as executor,
         ):
             yield executor

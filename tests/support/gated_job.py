@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.config.spec import OutputFormat
+from mrflight.config.formats import OutputFormat
 from tests.support.clean_command import run_clean
 from tests.support.driver import DRIVER, DriverRun, driver_command, write_job
 from tests.support.manifests import manifests, newest_manifest, runs_of

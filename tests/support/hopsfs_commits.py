@@ -38,7 +38,7 @@ def outcome(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 def commit(
     table: str, metadata: str, job: str, mode: str = "append", run_id: str | None = None
 ) -> int | None:
-    from mrflight.config.spec import OutputSection
+    from mrflight.config.output_section import OutputSection
     from mrflight.sinks.commit.base import Commit
     from mrflight.sinks.commit.commit_lease import CommitLock
     from mrflight.sinks.delta.sink import DeltaSink

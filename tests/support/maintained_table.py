@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from mrflight.sinks.delta.maintenance import MaintenanceOptions, MaintenanceReport
+from mrflight.sinks.commit.maintenance_report import MaintenanceReport
+from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.maintenance import maintain as maintain_at
 from mrflight.storage import locate
 

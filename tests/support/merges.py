@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 
 from mrflight.compute import kernel
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, Sink, SinkTasks
 from mrflight.sinks.parts.base import PartFile

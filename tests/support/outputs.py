@@ -17,14 +17,17 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from mrflight.config.spec import OutputFormat, OutputSection
+from mrflight.config.formats import CATALOG_FORMATS, OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId
 from tests.support.commits import commit_and_cleanup
 
-FORMATS = get_args(OutputFormat)
+FORMATS = [format for format in get_args(OutputFormat) if format not in CATALOG_FORMATS]
+"""The formats whose table is a folder. For the others see `tests.support.lakes` and
+`tests.support.ducklakes`."""
 PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]
 MODES = ("error", "append", "overwrite")
 Mode = Literal["error", "append", "overwrite"]

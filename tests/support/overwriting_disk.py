@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError
 from mrflight.shuffle.wire.lease_protocol import RecordedVersion, VersionRecord
 from mrflight.sinks.commit.base import Commit

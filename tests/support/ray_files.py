@@ -4,9 +4,11 @@ from __future__ import annotations
 
 RUN = [
     "contract/test_credentials.py",
+    "contract/test_iceberg_inputs.py",
     "contract/test_jobs_on_stores.py",
     "contract/test_merge_jobs.py",
     "fault/test_draining_data_server.py",
+    "fault/test_iceberg_commits.py",
     "fault/test_unstable_result_types.py",
     "fault/test_damaged_skewed_partition.py",
     "fault/test_lost_skewed_partition.py",
@@ -64,8 +66,17 @@ FORKED = "Ray's processes are not forked"
 PRINTS = "what functions print is in Ray's logs"
 WEIGHS = "is about the memory of local processes; those of Ray weigh more"
 
+STREAM = "is about brokers, tables and offsets, and the loop around batches, which are jobs"
+
 LEFT_OUT = {
+    "integration/test_fresh_changes.py": STREAM,
+    "integration/test_fresh_logs.py": STREAM,
+    "integration/test_fresh_reads.py": STREAM,
+    "integration/test_fresh_reads_on_clusters.py": STREAM,
+    "integration/test_kafka_jobs.py": STREAM,
+    "integration/test_log_inputs.py": "is about the servers of a standing cluster",
     "integration/test_secured_cluster.py": "is about the servers of a standing cluster",
+    "fault/test_ducklake_commits.py": "ends processes that are not on Ray",
     "contract/test_hopsfs_client.py": "has a Python of its own, without Ray",
     "contract/test_hopsfs_tls.py": "has a Python of its own, without Ray",
     "fault/test_killed_fork_server.py": FORKED,

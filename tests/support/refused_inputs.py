@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import JobError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source

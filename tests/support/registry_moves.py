@@ -55,13 +55,13 @@ class MoveRules(RegistryModel):
         call = (shuffle.name, moves, move.origin, move.epoch, move.version)
         if (len(shuffle.sources), version) != (move.epoch, move.version):
             with pytest.raises(PlacementChangedError):
-                self.registry.move_partitions(*call)
+                self.registry.moves.record(*call)
         elif not self.can_take(move):
             with pytest.raises(ProtocolError):
-                self.registry.move_partitions(*call)
+                self.registry.moves.record(*call)
         else:
             assert not any(self.counts(shuffle, block) for block in duplicates)
-            self.registry.move_partitions(*call)
+            self.registry.moves.record(*call)
             shuffle.moved_in = version + 1
             assert health(self.registry, shuffle.name) == (version + 1, lost)
 

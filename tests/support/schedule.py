@@ -5,8 +5,9 @@ as its tests share fixtures; files that ask for the same HDFS or Ray go to the s
 takes seconds to start. Tests of `tests/fault` share nothing and wait most of their time, so they
 are divided one by one, and begin spread over the run: beside files that compute they cost little.
 What takes longest begins first. `tests/durations.json`, which is committed, has the seconds of each
-file, and ``--write-durations`` replaces them by those of a run. A run ends with a list of the files
-that took twice as long as there, which is how a slower test is seen.
+file, and ``--write-durations`` replaces them by those of a run; ``--add-durations`` leaves them as
+they are, and adds those of new files. A run ends with a list of the files that took twice as long
+as there, which is how a slower test is seen.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 HERE = Path(__file__).parents[1]
 DURATIONS = HERE / "durations.json"
-SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "ray_head": "ray"}
+SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "kafka": "kafka", "ray_head": "ray"}
 """Fixtures of servers that a session has once, with the groups of their tests."""
 SLOWER = 2.0
 MIN_SLOWER_S = 10.0
@@ -34,6 +36,11 @@ _seconds: dict[str, float] = defaultdict(float)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-durations", action="store_true", help="write tests/durations.json by this run"
+    )
+    parser.addoption(
+        "--add-durations",
+        action="store_true",
+        help="write the files of this run that tests/durations.json does not have",
     )
 
 
@@ -107,8 +114,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("slower than they were")
         for line in slower:
             terminalreporter.write_line(line)
+    if terminalreporter.config.getoption("--add-durations"):
+        _write_durations(new_durations(_seconds, expected) | expected)
     if terminalreporter.config.getoption("--write-durations"):
         _write_durations(expected | {file: round(s, 1) for file, s in _seconds.items()})
+
+
+def new_durations(took: Mapping[str, float], expected: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of files that have none, on a machine as fast as that of the others.
+
+    A busy machine takes a multiple of the time for all of them: the median of those that are known.
+    """
+    known = [took[file] / expected[file] for file in took if expected.get(file, 0.0) >= 1.0]
+    slower = median(known) if known else 1.0
+    return {file: round(s / slower, 1) for file, s in took.items() if file not in expected}
 
 
 def _group_of(item: pytest.Item) -> str | None:

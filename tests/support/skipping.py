@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.sources import open_source
 from mrflight.sources.bad_rows import BadRow, BadRowLog
 from mrflight.sources.base import Source

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source, Split

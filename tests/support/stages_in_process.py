@@ -20,7 +20,8 @@ import pyarrow as pa
 from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_canonical
 from mrflight.compute.sql.physical.limits import Limits
 from mrflight.config.job_file import decode_job
-from mrflight.config.spec import NO_OUTPUT, JobSpec, OutputSection
+from mrflight.config.output_section import NO_OUTPUT, OutputSection
+from mrflight.config.spec import JobSpec
 from mrflight.planner import sql_plan
 from mrflight.planner.analyze import plan_inputs, plan_result
 from mrflight.planner.cogroup_plan import StreamedSide

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mrflight.config.spec import InputSpec, OutputFormat, OutputSection
+from mrflight.config.formats import OutputFormat
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files

@@ -16,7 +16,12 @@ import pytest
 import mrflight
 from mrflight import driver, errors
 from mrflight.config import spec, text_options
+from mrflight.config.cluster_section import ClusterSection, TlsSection
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.job_file import decode_job
+from mrflight.config.output_section import OutputSection
+from mrflight.config.reduce_section import ReduceSection
+from mrflight.config.stream_section import StreamSection
 from mrflight.events.kinds import AnyEvent, Event, IncidentKind
 from mrflight.frontend import cli
 from mrflight.result import Finding, StageProfile
@@ -30,15 +35,16 @@ REFERENCE = DOCS / "reference"
 
 SECTIONS = {
     "[job]": spec.JobSection,
-    "[inputs.NAME]": spec.InputSpec,
+    "[inputs.NAME]": InputSpec,
     "[inputs.NAME.csv]": text_options.CsvOptions,
     "[inputs.NAME.json]": text_options.JsonOptions,
     "[shuffle]": spec.ShuffleSection,
-    "[reduce]": spec.ReduceSection,
-    "[output]": spec.OutputSection,
+    "[reduce]": ReduceSection,
+    "[output]": OutputSection,
+    "[stream]": StreamSection,
     "[stages.NAME]": spec.StageSpec,
-    "[cluster]": spec.ClusterSection,
-    "[cluster.tls]": spec.TlsSection,
+    "[cluster]": ClusterSection,
+    "[cluster.tls]": TlsSection,
 }
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -77,7 +83,9 @@ def test_every_key_of_the_job_file_is_in_its_reference(section: str) -> None:
     fields = {field.name for field in msgspec.structs.fields(SECTIONS[section])}
     if section == "[inputs.NAME]":
         fields -= {"csv", "json"}  # they have sections of their own
-        fields.remove("frame")  # only jobs in Python have it
+        fields -= {"frame", "batch"}  # only jobs in Python, and batches of streams, have them
+    if section == "[output]":
+        fields.remove("unstored")  # only the changes of a database have it
     if section == "[cluster]":
         fields.remove("tls")
     assert set(keys_in(section)) == fields
@@ -126,7 +134,8 @@ COMMANDS = [
         "maintain",
     ),
     *("certificates init", "certificates issue", "certificates token"),
-    *("page", "doctor", "completion"),
+    *("page", "doctor", "completion", "ingest"),
+    *(f"ingest {verb}" for verb in ("status", "offsets", "verify", "replay-rejected")),
 ]
 
 
@@ -311,7 +320,7 @@ def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
 def test_the_options_of_commands_on_all_pages_exist() -> None:
     """Look up the options of each ``mrflight`` command in a code block in the reference."""
     command = re.compile(
-        r"\bmrflight (run|sql|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
+        r"\bmrflight (run|sql|ingest|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
         r"|certificates (?:init|issue|token)) ?"
     )
     for page in DOCS.rglob("*.md"):

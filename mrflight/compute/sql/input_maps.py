@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mrflight.compute.sql.map import SqlMap
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.row_steps import (
     Call,
     ExpressionStep,
@@ -13,7 +14,6 @@ from mrflight.config.row_steps import (
     RowStep,
     Select,
 )
-from mrflight.config.spec import InputSpec
 
 
 def keyed_maps(name: str, section: InputSpec) -> list[SqlMap]:

@@ -75,7 +75,19 @@ class TrialProcess:
             **self._job.sample_keys(trial.amount.fraction, sampled),
             **self._job.fixed_keys(),
             **settings_by_key(trial.setting, self._job.facts),
-            "output.table": str(output),
+            **self._output_keys(output),
+        }
+
+    def _output_keys(self, output: Path) -> Mapping[str, object]:
+        """Return the keys of an output in a new folder, for a table in a catalog with a new one."""
+        if not self._job.spec.output.in_catalog:
+            return {"output.table": str(output)}
+        output.mkdir()
+        return {
+            "output.table": "trial.output",
+            "output.catalog": f"sqlite:///{output}/catalog.db",
+            "output.warehouse": str(output),
+            "output.catalog_options": {},
         }
 
 

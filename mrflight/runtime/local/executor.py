@@ -52,12 +52,16 @@ class LocalExecutor(Closeable):
         parent_lock: Path,
         stopped_timeout_s: float = 10.0,
         show_output: Callable[[str], None] | None = None,
+        *,
+        long_calls: int = 0,
     ) -> None:
         """``show_output`` is called with each line that a worker prints, from another thread.
 
-        Without it, workers write to stderr themselves.
+        Without it, workers write to stderr themselves. ``long_calls`` may run all the time, in
+        workers that do not count as such.
         """
         self.workers = workers
+        self._max_workers = workers + long_calls
         self._fork_server = fork_server
         self._stopped_timeout_s = stopped_timeout_s
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -86,7 +90,7 @@ class LocalExecutor(Closeable):
             if self._closing.is_set():
                 raise WorkerLostError("the workers have been ended; they run nothing any more")
             self._open_calls += 1
-            if len(self._workers) < min(self._open_calls, self.workers):
+            if len(self._workers) < min(self._open_calls, self._max_workers):
                 self._add_worker()
         self._calls.put(call)
         return future

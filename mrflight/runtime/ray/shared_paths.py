@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from mrflight.config.spec import InputSpec, JobSpec
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError, MrflightError
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.messages import Connected, Node
@@ -210,8 +211,13 @@ def _written(spec: JobSpec) -> Iterator[tuple[str, str]]:
     for key, each in _inputs(spec):
         if each.bad_rows_folder is not None:
             yield f"{key}.bad_rows", each.bad_rows_folder
-    if spec.has_output:
-        yield "output.table", spec.output.table
+    if not spec.has_output:
+        return
+    output = spec.output
+    if not output.in_catalog:
+        yield "output.table", output.table
+    elif (folder := output.warehouse or output.data_path) is not None:
+        yield f"output.{'warehouse' if output.warehouse else 'data_path'}", folder
 
 
 def _inputs(spec: JobSpec) -> Iterator[tuple[str, InputSpec]]:

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 from msgspec.structs import replace
 
+from mrflight.config.cluster_section import ClusterSection
 from mrflight.config.settings import Machines, RunSettings
-from mrflight.config.spec import ClusterSection
 from mrflight.errors import JobFailedError, JobFileError
 from mrflight.runtime.job_runtime import (
     JobRuntime,

@@ -157,9 +157,10 @@ class MetadataClient:
             for map_id, attempt, writer, since, until in answer.commits
         ]
 
-    def register_server(self, location: str, incarnation: str = "") -> None:
+    def register_server(self, location: str, incarnation: str = "", log_store: str = "") -> None:
         """Register a data server; what another process held at this location is lost."""
-        self.ask(MetadataAction.REGISTER_SERVER, ServerLocation(location, incarnation), Done)
+        request = ServerLocation(location, incarnation, log_store)
+        self.ask(MetadataAction.REGISTER_SERVER, request, Done)
 
     def drain_server(self, location: str) -> None:
         """Place no new partitions on a data server."""

@@ -16,6 +16,9 @@ from mrflight.shuffle.metadata.events import (
     CommitLeaseEnded,
     CommitLeaseGranted,
     CountsRestored,
+    LogCreated,
+    LogDropped,
+    LogPlaced,
     MapCommitted,
     PartitionsPlaced,
     ServerDraining,
@@ -26,6 +29,7 @@ from mrflight.shuffle.metadata.events import (
     VersionForgotten,
     VersionRecorded,
 )
+from mrflight.shuffle.metadata.log_state import EventLogState
 from mrflight.shuffle.metadata.placement import place_partitions
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.cluster_status import NOTHING_HELD, StoreUse
@@ -41,6 +45,8 @@ class ServerState:
     stored_bytes: int = 0
     use: StoreUse = NOTHING_HELD
     is_draining: bool = False
+    log_store: str = ""
+    """The id of its folder of event logs; empty if it keeps none."""
 
 
 @dataclass
@@ -111,13 +117,17 @@ class ClusterState:
     shuffles: dict[str, ShuffleState] = field(default_factory=dict)
     """The shuffles by id, in the order in which they were created."""
     tables: TableStates = field(default_factory=TableStates)
+    logs: dict[str, EventLogState] = field(default_factory=dict)
+    """The event logs by name."""
 
     def apply(self, event: AnyEvent, now_s: float) -> None:
         """Apply an event; what it creates is as fresh as ``now_s``."""
         match event:
             case ServerJoined():
                 self._forget(event.location)
-                self.servers[event.location] = ServerState(event.incarnation, now_s)
+                self.servers[event.location] = ServerState(
+                    event.incarnation, now_s, log_store=event.log_store
+                )
             case ServerDraining():
                 self.servers[event.location].is_draining = True
             case ServerGone():
@@ -134,6 +144,12 @@ class ClusterState:
                 self.shuffles[event.id].apply_placed(event)
             case CommitLeaseGranted() | CommitLeaseEnded() | VersionRecorded() | VersionForgotten():
                 self.tables.apply(event, now_s)
+            case LogCreated():
+                self.logs[event.name] = EventLogState.create(event)
+            case LogPlaced():
+                self.logs[event.name].apply(event)
+            case LogDropped():
+                del self.logs[event.name]
 
     def _forget(self, location: str) -> None:
         """Remove a server, so that another process can join at its location without its blocks."""
@@ -161,6 +177,14 @@ class ClusterState:
         """Return whether `shuffle` finds one; the id may be any string."""
         state = self.shuffles.get(shuffle_id)
         return state is not None and token in ("", state.token)
+
+    def log_stores(self, *, only_available: bool = False) -> dict[str, str]:
+        """Return the locations of the servers that keep event logs, by the ids of their folders."""
+        return {
+            server.log_store: location
+            for location, server in self.servers.items()
+            if server.log_store and not (only_available and server.is_draining)
+        }
 
     def choose_locations(
         self, state: ShuffleState, count: int, avoided: Collection[str]

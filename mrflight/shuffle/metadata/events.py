@@ -28,6 +28,8 @@ class ServerJoined(Event, frozen=True):
 
     location: str
     incarnation: str
+    log_store: str = ""
+    """The id of its folder of event logs; empty if it keeps none."""
 
 
 class ServerDraining(Event, frozen=True):
@@ -140,6 +142,30 @@ class VersionForgotten(Event, frozen=True):
     version: int
 
 
+class LogCreated(Event, frozen=True):
+    """An event log was created on the servers that have these folders; the first one owns it."""
+
+    name: str
+    token: str
+    replicas: int
+    members: list[str]
+
+
+class LogPlaced(Event, frozen=True):
+    """An event log has another owner, or other members: those that have every row of it."""
+
+    name: str
+    epoch: int
+    owner: str
+    members: list[str]
+
+
+class LogDropped(Event, frozen=True):
+    """An event log was dropped."""
+
+    name: str
+
+
 AnyEvent = (
     ServerJoined
     | ServerDraining
@@ -153,6 +179,9 @@ AnyEvent = (
     | CommitLeaseEnded
     | VersionRecorded
     | VersionForgotten
+    | LogCreated
+    | LogPlaced
+    | LogDropped
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -28,6 +28,9 @@ from mrflight.shuffle.metadata.events import (
     CommitLeaseGranted,
     Counts,
     CountsRestored,
+    LogCreated,
+    LogDropped,
+    LogPlaced,
     MapCommitted,
     PartitionsPlaced,
     ServerDraining,
@@ -176,6 +179,14 @@ class _Changes:
                 self._record_version(event)
             case VersionForgotten():
                 self._delete_version(event.table, event.version)
+            case LogCreated():
+                self._insert(f"log {event.name}", event)
+            case LogPlaced():
+                self._delete(f"log place {event.name}")
+                self._insert(f"log place {event.name}", event)
+            case LogDropped():
+                self._delete(f"log {event.name}")
+                self._delete(f"log place {event.name}")
             case CountsRestored():
                 sums = decode_counts(event.rows), decode_counts(event.size_bytes)
                 self._put_sums(event.id, *sums)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.events import AnyEvent, ServerGone, ShuffleDropped
+from mrflight.shuffle.metadata.log_state import plan_loss
 from mrflight.shuffle.metadata.reassignment import Loss, plan_reassignment, plan_recovery
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.cluster_status import LostServer
@@ -71,9 +72,19 @@ class JournaledCluster:
         # rest.
         for shuffle in self._state.shuffles.values():
             self.recover(shuffle, Loss(location, is_leaving=True))
+        self._move_logs(location)
         self.apply(ServerGone(location))
         self.lost.append(LostServer(self._removed, location, reason))
         self._removed += 1
+
+    def _move_logs(self, location: str) -> None:
+        """Give the event logs of a lost server to those of their members that are alive."""
+        stores = self._state.log_stores()
+        lost = next((store for store, at in stores.items() if at == location), "")
+        live = stores.keys() - {lost}
+        for state in self._state.logs.values() if lost else ():
+            if (event := plan_loss(state, lost, live)) is not None:
+                self.apply(event)
 
     def recover(self, shuffle: ShuffleState, loss: Loss) -> bool:
         """Give partitions that are lost other locations; return whether anything was to be done."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from mrflight.errors import ProtocolError, ShuffleExistsError
-from mrflight.ids import MAX_PARTITIONS, MapAttempt, check_attempt, check_shuffle_id
+from mrflight.ids import MapAttempt, check_attempt
 from mrflight.shuffle.metadata.cluster_overview import ClusterOverview
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.commit_leases import CommitLeases
@@ -32,23 +34,16 @@ from mrflight.shuffle.metadata.events import (
     ShuffleDropped,
 )
 from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
+from mrflight.shuffle.metadata.partition_moves import PartitionMoves
 from mrflight.shuffle.metadata.placement import IndexedPlacement, place_partitions
-from mrflight.shuffle.metadata.reassignment import (
-    Loss,
-    choose_targets,
-    find_sole_replicas,
-    plan_move,
-)
-from mrflight.shuffle.wire.cluster_status import (
-    NOTHING_HELD,
-    StoreUse,
-)
+from mrflight.shuffle.metadata.reassignment import Loss
+from mrflight.shuffle.metadata.shuffle_rules import check_new_shuffle
+from mrflight.shuffle.wire.cluster_status import NOTHING_HELD, StoreUse
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
 from mrflight.shuffle.wire.protocol import CommitMap, ShuffleDescription, ShuffleHealth
 
-MAX_SHUFFLE_LEASE_S = 24 * 3600.0
-"""Jobs renew leases of a minute every few seconds. A client that is gone for a day does not come
-back, and a longer lease would keep the memory of its shuffle from others."""
+if TYPE_CHECKING:
+    from mrflight.shuffle.metadata.event_logs import EventLogs
 
 
 class Registry:
@@ -73,6 +68,15 @@ class Registry:
         self._cluster = JournaledCluster(self._state, clock, record)
         self.tables = CommitLeases(self._state.tables, self._cluster, self._lock, clock)
         self.overview = ClusterOverview(self._state, self._cluster, self._lock, self._expire)
+        self.moves = PartitionMoves(self._state, self._cluster, self._lock, self._expire)
+
+    @cached_property
+    def logs(self) -> EventLogs:
+        """The event logs, which few clusters have."""
+        from mrflight.shuffle.metadata.event_logs import EventLogs
+
+        lease_s = self._server_timeout_s
+        return EventLogs(self._state, self._cluster, self._lock, self._expire, lease_s)
 
     def resume(self, events: Iterable[AnyEvent]) -> None:
         """Replay the recorded events of another registry; servers and leases are fresh again."""
@@ -81,10 +85,11 @@ class Registry:
 
     # Servers
 
-    def register_server(self, location: str, incarnation: str = "") -> None:
+    def register_server(self, location: str, incarnation: str = "", log_store: str = "") -> None:
         """Add a data server, so that partitions are placed on it.
 
-        If another process was registered at this location, what that one held is lost.
+        If another process was registered at this location, or with this folder of event logs, what
+        that one held is lost.
         """
         with self._lock:
             known = self._state.servers.get(location)
@@ -93,7 +98,10 @@ class Registry:
                 return
             if known is not None:
                 self._cluster.remove_server(location, "another process was started there")
-            self._cluster.apply(ServerJoined(location, incarnation))
+            former = self._state.log_stores().get(log_store)
+            if former is not None:
+                self._cluster.remove_server(former, f"its --log-dir is that of {location} now")
+            self._cluster.apply(ServerJoined(location, incarnation, log_store))
 
     def drain_server(self, location: str) -> None:
         """Place no new partitions on a data server that is about to stop."""
@@ -165,7 +173,7 @@ class Registry:
         same shuffle. The shuffle is dropped after ``lease_s`` without a request for its `health`.
         ``job`` is the name of its job, for the `overview`.
         """
-        _check_shuffle(shuffle_id, partitions, replicas, lease_s)
+        check_new_shuffle(shuffle_id, partitions, replicas, lease_s)
         with self._lock:
             self._expire()
             known = self._state.shuffles.get(shuffle_id)
@@ -193,13 +201,7 @@ class Registry:
             self._expire()
             state = self._state.shuffle(shuffle_id, token)
             self._cluster.place_unplaced(state)
-            placement = state.placement
-            missing = None if map_id is None else state.missing_partitions(map_id)
-            if missing is not None and len(missing) == len(placement):
-                missing = None
-            return ShuffleDescription(
-                state.id, *placement.indexed, placement.version, missing, state.token
-            )
+            return state.description(map_id)
 
     def drop_shuffle(self, shuffle_id: str, token: str = "") -> list[str]:
         """Drop a shuffle; return the locations of the servers that must drop it as well."""
@@ -214,13 +216,7 @@ class Registry:
             self._expire()
             state = self._state.shuffle(shuffle_id, token)
             state.renewed_s = self._clock()
-            return ShuffleHealth(
-                state.placement.version,
-                state.lost_maps(),
-                int(state.log.size_bytes.sum()),
-                list(state.placement.lost_at),
-                len(state.log.latest),
-            )
+            return state.health()
 
     # Maps
 
@@ -293,47 +289,6 @@ class Registry:
             state = self._state.shuffle(shuffle_id, token)
             return self._cluster.recover(state, loss)
 
-    def plan_move(self, shuffle_id: str, origin: str) -> tuple[list[int], list[str]]:
-        """Return the partitions that only ``origin`` holds, and a target for each.
-
-        There are no targets if there is no other server.
-        """
-        with self._lock:
-            self._expire()
-            state = self._state.shuffle(shuffle_id)
-            partitions = find_sole_replicas(state, origin, self._state.servers)
-            load = self._state.available_load({*state.placement.avoided, origin})
-            return partitions, choose_targets(state, partitions, load)
-
-    def move_partitions(
-        self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
-    ) -> None:
-        """Move partitions that were copied from ``origin``, as of ``epoch`` and ``version``.
-
-        ``moves`` has the new location of each. Raises PlacementChangedError if the shuffle has
-        changed since.
-        """
-        with self._lock:
-            state = self._state.shuffle(shuffle_id)
-            available = self._state.available_servers(state.placement.avoided)
-            self._cluster.apply(plan_move(state, moves, origin, available, epoch, version))
-
     def _expire(self) -> None:
         """Remove what has timed out; the caller holds the lock."""
         self._cluster.expire(self._server_timeout_s, self._pending_heartbeats)
-
-
-def _check_shuffle(shuffle_id: str, partitions: int, replicas: int, lease_s: float | None) -> None:
-    """Raise ProtocolError if a shuffle cannot be created like this."""
-    check_shuffle_id(shuffle_id)
-    if not 1 <= partitions <= MAX_PARTITIONS:
-        raise ProtocolError(
-            f"a shuffle must have 1 to {MAX_PARTITIONS} partitions, not {partitions}"
-        )
-    if replicas < 1:
-        raise ProtocolError(f"a partition must have at least 1 replica, not {replicas}")
-    if lease_s is not None and not 0 < lease_s <= MAX_SHUFFLE_LEASE_S:
-        raise ProtocolError(
-            f"the lease of a shuffle must be above 0 and up to {MAX_SHUFFLE_LEASE_S:g} s, "
-            f"not {lease_s:g} s"
-        )

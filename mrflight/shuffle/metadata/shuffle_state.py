@@ -27,7 +27,7 @@ from mrflight.shuffle.metadata.events import (
 )
 from mrflight.shuffle.metadata.placement import Placement
 from mrflight.shuffle.wire.partition_info import MapCommit, PartitionInfo
-from mrflight.shuffle.wire.protocol import CommitMap
+from mrflight.shuffle.wire.protocol import CommitMap, ShuffleDescription, ShuffleHealth
 
 
 @dataclass
@@ -143,4 +143,23 @@ class ShuffleState:
             int(self.log.rows[partition]),
             int(self.log.size_bytes[partition]),
             int(self.placement.generations[partition]),
+        )
+
+    def description(self, map_id: int | None) -> ShuffleDescription:
+        """Return where a map is written; without a ``map_id``, a map that was never committed."""
+        missing = None if map_id is None else self.missing_partitions(map_id)
+        if missing is not None and len(missing) == len(self.placement):
+            missing = None
+        return ShuffleDescription(
+            self.id, *self.placement.indexed, self.placement.version, missing, self.token
+        )
+
+    def health(self) -> ShuffleHealth:
+        """Return what is lost, and how much is stored."""
+        return ShuffleHealth(
+            self.placement.version,
+            self.lost_maps(),
+            int(self.log.size_bytes.sum()),
+            list(self.placement.lost_at),
+            len(self.log.latest),
         )

@@ -173,6 +173,11 @@ class BlockStore(Closeable):
         """Remove the files of a shuffle; this takes as long as the disk does."""
         self._spiller.remove_files(forgotten)
 
+    def count_other_bytes(self, size: int) -> None:
+        """Count bytes against the budget that are not those of blocks; a negative size frees."""
+        with self._changed:
+            self._budget.give_back(-size)
+
     def close(self) -> None:
         """Stop spilling; puts that wait for memory, now or later, raise an error instead."""
         with self._changed:

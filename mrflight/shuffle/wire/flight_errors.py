@@ -196,9 +196,15 @@ def _error_in(error: Exception) -> MrflightError | None:
         body = json_decoder(_WireError).decode(extra)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    kind = _BY_WIRE_NAME.get(body.error) or getattr(errors, body.error, None)
-    if isinstance(kind, type) and issubclass(kind, MrflightError):
-        carried = kind(body.message)
+    carried = error_named(body.error, body.message)
+    if carried is not None:
         carried.location = body.location
-        return carried
+    return carried
+
+
+def error_named(name: str, message: str) -> MrflightError | None:
+    """Return our error with a name of the wire contract; None if there is none."""
+    kind = _BY_WIRE_NAME.get(name) or getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, MrflightError):
+        return kind(message)
     return None

@@ -24,6 +24,9 @@ _MAX_REASON = 400  # characters; gRPC refuses answers whose headers have more th
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Location = Annotated[str, msgspec.Meta(max_length=512)]
 """Any host and port, or path of a unix socket, is shorter than this."""
+StoreId = Annotated[str, msgspec.Meta(max_length=64, pattern=r"\A[A-Za-z0-9]*\Z")]
+"""The id of a data server's folder of event logs, which stays when its process and location change.
+"""
 JobName = Annotated[
     str, msgspec.Meta(max_length=MAX_JOB_NAME, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")
 ]
@@ -51,6 +54,10 @@ class MetadataAction(StrEnum):
     RELEASE_COMMITS = "release_commits"
     CORRECT_VERSIONS = "correct_versions"
     RECORD_VERSION = "record_version"
+    CREATE_LOG = "create_log"
+    DESCRIBE_LOG = "describe_log"
+    DROP_LOG = "drop_log"
+    CHANGE_LOG_MEMBERS = "change_log_members"
     KEEPALIVE = "pulse"
     """An action of every server that does nothing but answer."""
 
@@ -62,6 +69,10 @@ class DataAction(StrEnum):
     DISCARD_ATTEMPT = "discard_attempt"
     STATS = "stats"
     SHARED_MEMORY = "shared_memory"
+    LOG_STATE = "log_state"
+    TRIM_LOG = "trim_log"
+    PIN_LOG = "pin_log"
+    DROP_LOG = "drop_log"
     KEEPALIVE = "pulse"
 
 
@@ -239,6 +250,8 @@ class ServerLocation(Message, frozen=True):
 
     location: Location
     incarnation: str = ""
+    log_store: StoreId = ""
+    """The id of its folder of event logs; empty if it keeps none."""
 
 
 class DiscardAttempt(Message, frozen=True):

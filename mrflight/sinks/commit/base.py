@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import pyarrow as pa
 
+from mrflight.errors import OutputError
 from mrflight.result import MergeCounts
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.parts.base import PartFile, PartWriter
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
@@ -66,6 +68,8 @@ class Commit(msgspec.Struct, frozen=True):
     tasks: SinkTasks = LOCAL_TASKS
     lock: CommitLock | None = None
     """The lock that a sink with `needs_lock` acquires."""
+    offsets: StreamOffsets | None = None
+    """The offsets that the commit of a stream's batch moves on, by compare and swap."""
 
 
 class Sink(ABC):
@@ -99,6 +103,40 @@ class Sink(ABC):
         Most sinks do nothing. Raises as `commit` does, with nothing committed.
         """
         return
+
+    def recorded_offsets(self, stream: str) -> dict[str, int]:
+        """Return the next offsets that the output has recorded for a stream, by partition.
+
+        They are those of the newest version. Raises OutputError if this output cannot record any,
+        and CommitError if it cannot be read.
+        """
+        raise OutputError(
+            "output.format: a stream needs a table that records its offsets with its rows; use "
+            "delta, iceberg or ducklake"
+        )
+
+    def stored_schema(self) -> pa.Schema | None:
+        """Return the columns that the table had when this opened; None if there was none."""
+        return None
+
+    def compact_small_files(self, min_files: int) -> int:
+        """Rewrite small files as larger ones if there are so many; return how many there were.
+
+        For the upkeep of a stream's table between two commits. Raises OutputError and CommitError,
+        with nothing changed. Does nothing to tables that mrflight cannot compact.
+        """
+        return 0
+
+    def remove_old_files(self) -> None:
+        """Delete files that no version within the table's retention needs; raises the same."""
+        return
+
+    def following(self, job_id: str) -> Sink | None:
+        """Return the sink of a stream's next batch to the same output; None to open it again.
+
+        Its part files may be written before this one has committed, but it commits after this one.
+        """
+        return None
 
     def merge_counts(self) -> MergeCounts | None:
         """Return what a committed merge has changed; None without one, or if another job did it."""

@@ -10,18 +10,24 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mrflight.errors import OutputError
+from mrflight.errors import CommitError, OutputError
 from mrflight.storage import Location
 from mrflight.storage.delta import LOG
+from mrflight.storage.failures import reason
 from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
 from mrflight.storage.part_name import is_part_of_job, is_part_of_run, job_of_part
+from mrflight.system.deadlines import Deadline
 
 if TYPE_CHECKING:
     from pyarrow import fs
+
+_LOOKED_UP = 4
+"""Up to so many files are looked up one by one: each is a request, and so is a listing."""
 
 _ENTRY_NAME = re.compile(r"\d{20}\.json")
 
@@ -64,6 +70,34 @@ class JobFiles(msgspec.Struct, frozen=True):
             for info in found
             if info.is_file and self._is_own(self.table.store.final_name(info.base_name), run_hash)
         }
+
+    def missing(self, paths: Collection[str]) -> set[str]:
+        """Return which of these part files of the job do not exist.
+
+        Few are looked up one by one, because a table of a stream may have thousands of files.
+        """
+        if len(paths) > _LOOKED_UP:
+            return set(paths) - self.paths()
+        return {path for path in paths if not self.table.child(path).info().is_file}
+
+    def check_exist(self, paths: Collection[str], deadline: Deadline) -> None:
+        """Raise CommitError if one of these part files is gone, or if the store does not answer.
+
+        A log or a snapshot that named a file that is gone would break the table.
+        """
+        url = self.table.url
+        try:
+            gone = deadline.run(partial(self.missing, paths), f"the files in {url} were listed")
+        except OSError as error:
+            raise CommitError(
+                f"{url}: the store does not say whether the files of this job are there, so that "
+                f"nothing was committed: {reason(error)}"
+            ) from error
+        if gone:
+            raise CommitError(
+                f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
+                "something like it, run at the same time?"
+            )
 
     def _is_own(self, name: str, run_hash: str) -> bool:
         return self.is_own(name, self.job_id) or is_part_of_run(name, run_hash)

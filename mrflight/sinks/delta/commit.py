@@ -1,4 +1,4 @@
-"""The commit of a job's part files as one version of a Delta table, once per application id.
+"""The commit of a job's part files as one version of a Delta table, once per identity.
 
 Every commit is made with deltalake's own retries off. With retries, two runs that create the same
 table both succeed, the second as version 1 with its own schema. A commit that loses the race for
@@ -53,7 +53,7 @@ NTZ_FEATURE = "timestampNtz"
 
 
 class CommittedVersion(NamedTuple):
-    """The version in which an application id is committed."""
+    """The version in which a job is committed."""
 
     number: int
     paths: set[str] | None
@@ -70,7 +70,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
     """The changes to other files of the table if the mode is merge."""
 
     def run(self) -> CommittedVersion:
-        """Commit, and return the version of ``app_id``, which another run may have committed.
+        """Commit, and return the version, which another run of the job may have committed.
 
         Raises OutputError if the table has changed so that it does not accept the parts, or if
         this user may not commit to it. Raises CommitError if the store fails, if other writers
@@ -105,7 +105,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         return self.output.location.url
 
     def _look_first(self) -> tuple[DeltaTable | None, int | None]:
-        """Return the table as it is now, and the version that ``app_id`` has committed.
+        """Return the table as it is now, and the version that the job has committed.
 
         No commit was tried yet, so a wait that is cut off leaves nothing committed.
         """
@@ -124,14 +124,14 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             table = self.output.snapshot.initial_table()
             if table is not None:
                 return table, None
-        return self.output.snapshot.refresh()
+        return self.output.refresh()
 
     def _look_after(self, failure: CommitError) -> tuple[DeltaTable | None, int | None]:
         """Return the same after a commit that failed, which may have taken effect all the same."""
         for _ in range(MAX_LOG_READS):
             try:
                 return self.commit.deadline.run(
-                    self.output.snapshot.refresh,
+                    self.output.refresh,
                     f"{self._url} was loaded to find out whether the commit took effect",
                 )
             except CommitError as error:
@@ -144,8 +144,8 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         ) from failure
 
     def _find_added(self, table: DeltaTable, done: int, before: int | None) -> CommittedVersion:
-        """Return the version ``done`` of ``app_id``, which may be our own after a failed commit."""
-        paths = table.added_paths(self.output.app_id, done)
+        """Return the version ``done``, which may be our own after a failed commit."""
+        paths = table.added_paths(self.output.identity.is_own, done)
         if before is not None and paths == self._paths():
             self._check_covered(table, before, self._version_after(table, before))
         return CommittedVersion(done, paths)
@@ -186,7 +186,9 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         schema = table.schema if table and output.mode == "append" else self._new_schema()
         new = EntryCommit(output.location, table, schema, list(output.target.partition_by))
         with self._errors():
-            content = new.encode(output.mode, self._actions(), self._properties(version))
+            content = new.encode(
+                output.mode, self._actions(), self.output.identity.properties(version)
+            )
             entry = LeasedEntry(output.location, version, content, output.job_id)
             put_entry(entry, self.commit.lock, output.guard, self.commit.deadline)
         return version
@@ -214,10 +216,10 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         return self._version_after(table, table.version)
 
     def _version_after(self, table: DeltaTable, seen: int) -> int:
-        """Return the version that committed ``app_id`` after ``seen``, mostly the next one."""
+        """Return the version that committed the job after ``seen``, mostly the next one."""
         version = seen + 1
         while (actions := table.actions(version)) is not None:
-            if any(action.get("txn", {}).get("appId") == self.output.app_id for action in actions):
+            if self.output.identity.is_own(actions):
                 return version
             version += 1
         return seen + 1  # the log is cleaned up as it is written, so this cannot be found out
@@ -247,7 +249,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             "append" if self.output.mode == "merge" else self.output.mode,
             deltalake.Schema.from_arrow(schema),
             partition_by=list(self.output.target.partition_by),
-            commit_properties=self._properties(table.version + 1),
+            commit_properties=self.output.identity.properties(table.version + 1),
         )
         with self._errors():
             self.output.guard.commit_once(write, self.commit.deadline)
@@ -259,7 +261,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             schema,
             self._actions(),
             list(self.output.target.partition_by),
-            self._properties(version),
+            self.output.identity.properties(version),
             metadata or {},
         )
         create = partial(create_table, self.output.location, write, mode)
@@ -284,15 +286,6 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if self.merge is None:
             return []
         return self.merge.removals(self.output.target.partition_by, time.time_ns() // 1_000_000)
-
-    def _properties(self, version: int) -> Any:
-        deltalake = import_deltalake()
-        now_ms = time.time_ns() // 1_000_000
-        return deltalake.CommitProperties(
-            custom_metadata={"mrflightJob": self.output.job_id},
-            max_commit_retries=0,
-            app_transactions=[deltalake.Transaction(self.output.app_id, version, now_ms)],
-        )
 
 
 def _version(table: DeltaTable | None) -> int | None:

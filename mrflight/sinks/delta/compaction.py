@@ -10,7 +10,7 @@ job.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +21,7 @@ import pyarrow as pa
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
+from mrflight.sinks.delta.commit_identity import RunIdentity
 from mrflight.sinks.delta.compaction_plan import Bin, plan_bins
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
@@ -55,9 +56,12 @@ class Compaction(msgspec.Struct, frozen=True):
     """The files that it added."""
 
 
-def plan_compaction(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
+def plan_compaction(
+    table: DeltaTable, target_bytes: int, smaller_than: int | None = None
+) -> tuple[Bin, ...]:
     """Return the files that `compact` would rewrite. Raises CommitError if the log is unreadable.
 
+    Files of ``smaller_than`` bytes and more stay as they are, by default those of ``target_bytes``.
     Files outside the table's folder are left out, and so are files that a transaction would not
     remove from the log, because their writer encoded their paths differently than deltalake. Raises
     OutputError if the installed deltalake has no such transactions.
@@ -70,7 +74,9 @@ def plan_compaction(table: DeltaTable, target_bytes: int) -> tuple[Bin, ...]:
     with delta_errors(f"the Delta table {table.location.url} cannot be read"):
         files = active_files(table.handle)
         kept = removable_paths([file.path for file in files])
-    return plan_bins((file for file in files if file.path in kept), target_bytes)
+    limit = target_bytes if smaller_than is None else smaller_than
+    small = (file for file in files if file.path in kept and file.size_bytes < limit)
+    return plan_bins(small, target_bytes)
 
 
 def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compaction | None:
@@ -81,7 +87,11 @@ def compact(table: DeltaTable, target_bytes: int, job_id: str) -> Compaction | N
     and CommitError if the store fails or other writers were faster each time. After a failure or
     an interrupt the new files are removed, unless the log cannot be read and may name them.
     """
-    bins = plan_compaction(table, target_bytes)
+    return compact_bins(table, plan_compaction(table, target_bytes), job_id)
+
+
+def compact_bins(table: DeltaTable, bins: Sequence[Bin], job_id: str) -> Compaction | None:
+    """Do as `compact` with the files that were planned."""
     return _Compactor(table, job_id).run(bins) if bins else None
 
 
@@ -91,7 +101,7 @@ class _Compactor:
     def __init__(self, table: DeltaTable, job_id: str) -> None:
         location = table.location
         self._location, self._job_id = location, job_id
-        self._app_id = f"mrflight-{job_id}"
+        self._identity = RunIdentity(f"mrflight-{job_id}", job_id)
         self._schema, self._partition_by = table.schema, table.partition_by
         self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
         self._guard = CommitGuard(location.url)
@@ -110,7 +120,7 @@ class _Compactor:
             return self._commit(rewritten)
         finally:
             # The log is asked even after an error, which may have come right after the commit.
-            delete_uncommitted(self._job_files, self._app_id, self._guard)
+            delete_uncommitted(self._job_files, self._identity, self._guard)
 
     def _rewrite(self, number: int, bin: Bin) -> _RewrittenBin:
         parts = self._writer.write(PartId(number, 0), self._schema, self._rows(bin))
@@ -151,7 +161,7 @@ class _Compactor:
                     "compacted; nothing was changed, run the compaction again"
                 )
             if failure is not None:
-                if (done := table.find_commit(self._app_id)) is not None:
+                if (done := self._identity.find(table)) is not None:
                     return _to_compaction(done, rewritten)  # the commit took effect all the same
                 if table.version == before:
                     raise failure  # no other writer was faster, so the store has failed
@@ -192,7 +202,7 @@ class _Compactor:
                 custom_metadata={"mrflightJob": self._job_id, "mrflightMaintain": "compact"},
                 max_commit_retries=0,
                 app_transactions=[
-                    deltalake.Transaction(self._app_id, table.version + 1, now_ms),
+                    deltalake.Transaction(self._identity.app_id, table.version + 1, now_ms),
                 ],
             ),
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
+from mrflight.sinks.parts.file_runs import file_runs
 from mrflight.sources.delta_source import ActiveFile
 
 
@@ -39,18 +40,6 @@ def plan_bins(files: Iterable[ActiveFile], target_bytes: int) -> tuple[Bin, ...]
     return tuple(
         Bin(tuple(run))
         for neighbours in by_values.values()
-        for run in _runs(neighbours, target_bytes)
+        for run in file_runs(neighbours, target_bytes)
         if len(run) > 1
     )
-
-
-def _runs(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[ActiveFile]]:
-    run: list[ActiveFile] = []
-    held_bytes = 0
-    for file in files:
-        if run and held_bytes + file.size_bytes > target_bytes:
-            yield run
-            run, held_bytes = [], 0
-        run.append(file)
-        held_bytes += file.size_bytes
-    yield run

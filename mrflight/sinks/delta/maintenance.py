@@ -6,13 +6,17 @@ import msgspec
 
 from mrflight.errors import OutputError
 from mrflight.ids import new_job_id
+from mrflight.sinks.commit.maintenance_report import (
+    CompactionReport,
+    MaintenanceReport,
+    VacuumReport,
+)
 from mrflight.sinks.delta.compaction import compact, plan_compaction
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.vacuum import TABLE_RETENTION, Retention, find_removed_files, vacuum
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, why_unreachable
 from mrflight.system.signals import run_interruptibly
-from mrflight.units import format_bytes, format_count
 
 TARGET_BYTES = 128 << 20
 
@@ -26,59 +30,6 @@ class MaintenanceOptions(msgspec.Struct, frozen=True):
     """How long a vacuum keeps removed files; None for no vacuum."""
     checkpoints: bool = True
     """Whether a checkpoint is written."""
-
-
-class CompactionReport(msgspec.Struct, frozen=True):
-    """The files that were compacted, or would be in a dry run."""
-
-    files: int
-    size_bytes: int
-    into_files: int
-    into_bytes: int | None
-    """The size of the new files; None in a dry run."""
-
-
-class VacuumReport(msgspec.Struct, frozen=True):
-    """The files that were deleted, or would be in a dry run."""
-
-    files: int
-    size_bytes: int
-
-
-class MaintenanceReport(msgspec.Struct, frozen=True):
-    """The result of `maintain`, or of its dry run; None for a step that was not requested."""
-
-    table: str
-    dry_run: bool
-    version: int
-    """The version of the table at the end."""
-    compaction: CompactionReport | None
-    vacuum: VacuumReport | None
-    checkpoint: int | None
-    """The version of the table that has a checkpoint now, or would get one."""
-
-    def summary(self) -> str:
-        """Return a line for each step, and one for the table."""
-        would = "would be " if self.dry_run else ""
-        lines = []
-        if (files := self.compaction) is not None:
-            done = "nothing to do"
-            if files.files:
-                size = "" if files.into_bytes is None else f", {format_bytes(files.into_bytes)}"
-                done = (
-                    f"{format_count(files.files, 'file')}, {format_bytes(files.size_bytes)}, "
-                    f"{would}written as {files.into_files}{size}"
-                )
-            lines.append(f"compact     {done}")
-        if (gone := self.vacuum) is not None:
-            done = "nothing to do"
-            if gone.files:
-                count, size = format_count(gone.files, "file"), format_bytes(gone.size_bytes)
-                done = f"{count}, {size}, {would}deleted"
-            lines.append(f"vacuum      {done}")
-        if self.checkpoint is not None:
-            lines.append(f"checkpoint  of version {self.checkpoint} {would}written")
-        return "\n".join([*lines, f"{self.table}, version {self.version}"])
 
 
 def maintain(

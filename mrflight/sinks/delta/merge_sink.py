@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from dataclasses import replace
+
+from msgspec import structs
 
 from mrflight.compute.sql.predicate import Predicate
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.result import MergeCounts
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.delta.commit import DeltaCommit
@@ -35,6 +37,7 @@ class MergeSink(DeltaSink):
             tuple(spec.keys),
             spec.order_by,
             None if predicate is None else Predicate(predicate, "output.delete_when"),
+            () if spec.unstored is None else spec.unstored.names,
         )
         self._merge: Merge | None = None
         self._counts: MergeCounts | None = None
@@ -43,23 +46,32 @@ class MergeSink(DeltaSink):
     def part_writer(self) -> MergeWriter:
         return self._merge_writer
 
+    def following(self, job_id: str) -> DeltaSink:
+        sink = super().following(job_id)
+        assert isinstance(sink, MergeSink)
+        sink._merge_writer = replace(self._merge_writer, rows=sink._part_writer)
+        sink._merge = sink._counts = None
+        return sink
+
     def setup(self, commit: Commit) -> None:
         """Rewrite files of the table as it is now; `commit` repeats this for what changes later."""
+        self._identify(commit)
         table, committed = commit.deadline.run(
-            self._output.snapshot.refresh,
+            self._output.refresh,
             f"the Delta table {self._output.location.url} was loaded, with nothing committed",
         )
         if table is not None and committed is None:
             self._merge_of(commit).prepare(table, commit.tasks)
 
     def commit(self, commit: Commit) -> int:
-        self._check_parts(commit)
+        self._identify(commit)
+        self._job_files.check_exist([part.path for part in commit.parts], commit.deadline)
         merge = self._merge_of(commit)
         parts = tuple(part for part in commit.parts if not part.is_key_file)
         schema = self._merge_writer.select_columns(commit.schema)
         if parts:
             schema = common_schema(parts, null_fits=False)
-        added = replace(commit, parts=parts, schema=schema)
+        added = structs.replace(commit, parts=parts, schema=schema)
         version = self._run(DeltaCommit(self._output, added, merge))
         ours = {part.path for part in (*parts, *merge.added)}
         if version.paths == ours:  # otherwise another run was faster

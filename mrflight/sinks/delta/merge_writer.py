@@ -42,21 +42,24 @@ class MergeWriter(PartWriter):
     keys: tuple[str, ...]
     order_by: str | None = None
     delete_when: Predicate | None = None
+    unstored: tuple[str, ...] = ()
+    """Further columns that a table gets only if it has them."""
 
     def select_columns(self, schema: pa.Schema) -> pa.Schema:
         """Return those columns of the rows that are written to the table.
 
-        An existing table gets the columns of ``order_by`` and ``delete_when`` only if it has them.
-        A new table does not get columns that only ``delete_when`` names. Raises what
-        `Predicate.check` raises.
+        An existing table gets the columns of ``order_by``, ``delete_when`` and ``unstored`` only if
+        it has them. A new table does not get columns that only ``delete_when`` names, and those of
+        ``unstored``. Raises what `Predicate.check` raises.
         """
         named = () if self.delete_when is None else _columns(self.delete_when, schema)
         ordered = () if self.order_by is None else (self.order_by,)
         table = self.rows.schema
         if table.existing is not None:
-            dropped = {*named, *ordered} - set(table.existing.names)
+            dropped = {*named, *ordered, *self.unstored} - set(table.existing.names)
         else:
             dropped = {*named} - {*table.partition_by, *ordered}
+            dropped |= {*self.unstored} - {*table.partition_by}
         kept = [field for field in schema if field.name in self.keys or field.name not in dropped]
         return pa.schema(kept)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.conflicts import describe_change_since
 from mrflight.sinks.delta.schema_evolution import missing_columns
 from mrflight.sinks.delta.table import DeltaTable
@@ -26,14 +27,22 @@ class DeltaOutput(msgspec.Struct, frozen=True):
     mode: str
     target: TableSchema
     """The requirements of the table on the rows when the job began."""
-    app_id: str
-    """The application id of the commit's transaction, which is committed once."""
+    identity: CommitIdentity
+    """What tells the job's commit, which is made once, from others."""
     job_id: str
     guard: CommitGuard
     snapshot: TableSnapshot
 
+    def refresh(self) -> tuple[DeltaTable | None, int | None]:
+        """Return the table as it is now, and the version in which the job is committed.
+
+        Raises CommitError if the table cannot be read.
+        """
+        return self.snapshot.refresh(self.identity)
+
     def check(self, table: DeltaTable | None, result: pa.Schema) -> None:
         """Raise if rows of ``result`` cannot be committed to ``table`` and a retry cannot help."""
+        self.identity.check(table)
         if table is None:
             return
         if self.mode == "error":

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mrflight.sinks.delta.key_index import KeyIndex
+from mrflight.compute.key_index import KeyIndex
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.key_bounds import KeyBounds, union_all
 from mrflight.sinks.parts.part_writer import FilePartWriter

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from copy import copy
+
+import pyarrow as pa
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputSection
-from mrflight.errors import CommitError, OutputError
+from mrflight.config.output_section import OutputSection
+from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.commit.job_files import (
@@ -15,8 +19,10 @@ from mrflight.sinks.commit.job_files import (
     relative_path,
 )
 from mrflight.sinks.delta.commit import CommittedVersion, DeltaCommit
+from mrflight.sinks.delta.commit_identity import RunIdentity, StreamIdentity
 from mrflight.sinks.delta.entry_commit import writes_own_entries
 from mrflight.sinks.delta.output import DeltaOutput
+from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.rollback import delete_uncommitted
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
@@ -46,8 +52,7 @@ class DeltaSink(Sink):
         self._committed: int | None = None
         if table is not None and app_id is not None:  # a new id cannot be committed yet
             self._committed = table.find_commit(app_id)
-        app_id = app_id or f"mrflight-{job_id}"
-        snapshot = TableSnapshot(location, app_id)
+        snapshot = TableSnapshot(location)
         if self._committed is None:  # a job with nothing to do needs no permission for it
             if table is not None:
                 _check_mode(table, spec)
@@ -59,7 +64,7 @@ class DeltaSink(Sink):
             location,
             spec.mode,
             _target_schema(location, spec, table),
-            app_id,
+            RunIdentity(app_id or _unnamed(job_id), job_id),
             job_id,
             CommitGuard(location.url),
             snapshot,
@@ -74,6 +79,7 @@ class DeltaSink(Sink):
         self._job_files = JobFiles.of(location, job_id, bool(spec.partition_by))
         self._has_stale_files = True
         self._new_version: CommittedVersion | None = None
+        self._recorded: RecordedOffsets | None = None
 
     @property
     def part_writer(self) -> PartWriter:
@@ -89,38 +95,86 @@ class DeltaSink(Sink):
     def outcome_unknown(self) -> bool:
         return self._output.guard.outcome_unknown
 
+    def stored_schema(self) -> pa.Schema | None:
+        return self._output.target.existing
+
+    def compact_small_files(self, min_files: int) -> int:
+        from mrflight.sinks.delta.upkeep import compact_small_files
+
+        return compact_small_files(self._output.location, min_files)
+
+    def remove_old_files(self) -> None:
+        from mrflight.sinks.delta.upkeep import remove_old_files
+
+        remove_old_files(self._output.location)
+
+    def recorded_offsets(self, stream: str) -> dict[str, int]:
+        table, _ = self._output.refresh()
+        if self._recorded is None:
+            self._recorded = RecordedOffsets(stream)
+        return {} if table is None else self._recorded.at(table)
+
+    def following(self, job_id: str) -> DeltaSink:
+        sink = copy(self)
+        sink._output = replace(
+            self._output,
+            identity=RunIdentity(_unnamed(job_id), job_id),
+            job_id=job_id,
+            guard=CommitGuard(self._output.location.url),
+        )
+        sink._part_writer = dataclasses.replace(self._part_writer, job_id=job_id)
+        sink._job_files = replace(self._job_files, job_id=job_id)
+        sink._has_stale_files = True
+        sink._new_version = None
+        return sink
+
+    @property
+    def _is_stream(self) -> bool:
+        return isinstance(self._output.identity, StreamIdentity)
+
+    def _identify(self, commit: Commit) -> None:
+        """Let the commit be that of a stream's batch if it has offsets."""
+        if commit.offsets is None:
+            return
+        if self._recorded is None:
+            self._recorded = RecordedOffsets(commit.offsets.stream)
+        seen = self._output.snapshot.seen_version
+        identity = StreamIdentity(
+            self._output.job_id, commit.offsets, self._recorded, -1 if seen is None else seen
+        )
+        self._output = replace(self._output, identity=identity)
+
     def commit(self, commit: Commit) -> int:
+        self._identify(commit)
         if commit.parts:
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
-        self._check_parts(commit)
+        self._job_files.check_exist([part.path for part in commit.parts], commit.deadline)
         return self._run(DeltaCommit(self._output, commit)).number
 
     def _run(self, transaction: DeltaCommit) -> CommittedVersion:
         self._new_version = transaction.run()
         self._has_stale_files = transaction.commit.has_stale_files
+        if transaction.commit.offsets is not None:
+            self._output.snapshot.follow(self._new_version.number)
         return self._new_version
 
     def cleanup(self) -> None:
         paths = None if self._new_version is None else self._new_version.paths
-        # A disk is always listed, for its folders. On other stores a listing is a request.
-        if paths is not None and (self._has_stale_files or self._output.location.store.is_disk):
+        # A disk is always listed, for its folders. On other stores a listing is a request, and a
+        # stream's table has more and more files.
+        is_listed = self._output.location.store.is_disk and not self._is_stream
+        if paths is not None and (self._has_stale_files or is_listed):
             self._job_files.delete_except(paths)
-
-    def _check_parts(self, commit: Commit) -> None:
-        """Raise CommitError if a part is gone; a log that named it would break the table."""
-        url = self._output.location.url
-        found = commit.deadline.run(self._job_files.paths, f"the files in {url} were listed")
-        gone = {part.path for part in commit.parts} - found
-        if gone:
-            raise CommitError(
-                f"{url}: {min(gone)} is gone, which this job wrote; did mrflight clean, or "
-                "something like it, run at the same time?"
-            )
 
     def abort(self) -> None:
         """See `Sink.abort`. If the log cannot be read, all files stay: they may be committed."""
         if self._new_version is None:
-            delete_uncommitted(self._job_files, self._output.app_id, self._output.guard)
+            delete_uncommitted(self._job_files, self._output.identity, self._output.guard)
+
+
+def _unnamed(job_id: str) -> str:
+    """Return the application id of a job without a ``run_id``."""
+    return f"mrflight-{job_id}"
 
 
 def _load_table(location: Location) -> DeltaTable | None:

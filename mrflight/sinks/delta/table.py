@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from mrflight.errors import OutputError
+from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from mrflight.storage import Location
 from mrflight.storage.delta import (
@@ -115,10 +115,12 @@ class DeltaTable:
                     return int(transaction["version"])
         return None
 
-    def added_paths(self, app_id: str, committed: int) -> set[str] | None:
-        """Return the files that ``app_id`` added; None if the log is gone.
+    def added_paths(
+        self, is_own: Callable[[list[dict[str, Any]]], bool], committed: int
+    ) -> set[str] | None:
+        """Return the files that a commit added; None if the log is gone.
 
-        ``committed`` is what `find_commit` returned.
+        ``is_own`` tells its entry from others, and ``committed`` is what `find_commit` returned.
         """
         paths: set[str] = set()
         # The number may be lower than the version that has the files: see `DeltaCommit._overwrite`.
@@ -126,7 +128,7 @@ class DeltaTable:
             actions = self.actions(version)
             if actions is None:
                 return None
-            if any(action.get("txn", {}).get("appId") == app_id for action in actions):
+            if is_own(actions):
                 paths |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
         return paths
 
@@ -141,6 +143,16 @@ class DeltaTable:
             return run_interruptibly(read)
         except (OSError, ValueError):  # cleaned up, or compacted
             return None
+
+    def logged_actions(self, version: int) -> list[dict[str, Any]]:
+        """Return the actions of one log entry; raise CommitError if it is gone."""
+        actions = self.actions(version)
+        if actions is None:
+            raise CommitError(
+                f"{self.location.url}: the log entry of version {version} cannot be read any more, "
+                "so that it is not known what other writers have done"
+            )
+        return actions
 
     def check_writable(self, mode: str) -> None:
         """Raise OutputError for a table with rules that mrflight would break."""

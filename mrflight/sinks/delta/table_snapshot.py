@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, entry_name
@@ -19,9 +20,8 @@ from mrflight.system.signals import run_interruptibly
 class TableSnapshot:
     """A job's view of its table, and of its own commit to it."""
 
-    def __init__(self, location: Location, app_id: str) -> None:
+    def __init__(self, location: Location) -> None:
         self._location = location
-        self._app_id = app_id
         self._table: DeltaTable | None = None
         self._version: int | None = None
         self._entry: FileVersion | None = None
@@ -32,7 +32,7 @@ class TableSnapshot:
         return self._version
 
     def begin(self, table: DeltaTable) -> None:
-        """Start from ``table``, to which ``app_id`` has committed nothing yet.
+        """Start from ``table``, to which the job has committed nothing yet.
 
         If a table is removed and created again, deltalake (1.6) does not notice, and takes the
         versions of the new table for versions of the old one. So the file of the newest log entry
@@ -41,17 +41,33 @@ class TableSnapshot:
         self._table, self._version = table, table.version
         self._entry = self._newest_entry()
 
-    def refresh(self) -> tuple[DeltaTable | None, int | None]:
-        """Return the table as it is now, and the version that ``app_id`` has committed.
+    def refresh(self, identity: CommitIdentity) -> tuple[DeltaTable | None, int | None]:
+        """Return the table as it is now, and the version of the commit of this identity.
 
         Raises CommitError if the table cannot be read.
         """
         if self._table is not None and self._version is not None and self._is_same():
             with suppress(Exception):  # after any error the log is read from its beginning
                 run_interruptibly(self._table.handle.update_incremental)
-                return self._table, self._table.find_commit_after(self._version, self._app_id)
+                return self._table, identity.find_after(self._table, self._version)
         table = DeltaTable.load(self._location)
-        return table, None if table is None else table.find_commit(self._app_id)
+        return table, None if table is None else identity.find(table)
+
+    def follow(self, committed: int) -> None:
+        """Go on from the version that was committed, for the next batch of a stream.
+
+        The snapshot begins anew if the table cannot be brought up to date.
+        """
+        try:
+            table = self._table
+            if table is None:
+                table = DeltaTable.load(self._location)
+            elif table.version < committed:
+                run_interruptibly(table.handle.update_incremental)
+            if table is not None:
+                self.begin(table)
+        except Exception:  # the next batch loads the table
+            self._table = self._version = self._entry = None
 
     def initial_table(self) -> DeltaTable | None:
         """Return the table as it was when the job began; None if a newer version is known.

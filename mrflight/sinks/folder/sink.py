@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import structs
 from msgspec.structs import replace
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff

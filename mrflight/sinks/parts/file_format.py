@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from mrflight.config.spec import OutputFormat, ParquetCodec
+from mrflight.config.formats import OutputFormat, ParquetCodec
 from mrflight.sinks.parts.encoders import (
     PARQUET_CHUNK,
     STREAM_CHUNK,
@@ -14,6 +14,7 @@ from mrflight.sinks.parts.encoders import (
     CsvEncoder,
     Encoder,
 )
+from mrflight.sinks.parts.field_ids import FieldIds
 
 DEFAULT_CODEC: ParquetCodec = "zstd"
 """zstd files are half as large as those of snappy and lz4, for a seventh of the time of a clicks
@@ -27,10 +28,17 @@ class FileFormat(msgspec.Struct, frozen=True):
     statistics_columns: int | None = None
     """The number of leading columns with statistics in a Delta log; None for no statistics."""
     codec: ParquetCodec = DEFAULT_CODEC
+    field_ids: FieldIds | None = None
+    """The ids of the columns of an Iceberg table."""
 
     @property
     def suffix(self) -> str:
-        return "parquet" if self.format == "delta" else self.format
+        return "parquet" if self.format in ("delta", "iceberg", "ducklake") else self.format
+
+    @property
+    def keeps_partition_columns(self) -> bool:
+        """Whether the files have the columns by which the table is partitioned."""
+        return self.format == "iceberg"
 
     @property
     def has_dictionaries(self) -> bool:
@@ -47,6 +55,10 @@ class FileFormat(msgspec.Struct, frozen=True):
         if self.suffix == "parquet":
             from mrflight.sinks.parts.parquet_encoder import ParquetEncoder
 
+            if self.field_ids is not None:
+                from mrflight.sinks.parts.iceberg_encoder import IcebergEncoder
+
+                return IcebergEncoder(stream, first, self.codec, self.field_ids)
             return ParquetEncoder(stream, first, self.statistics_columns, self.codec)
         if self.format == "csv":
             return CsvEncoder(stream, first.schema)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from mrflight.compute import arrow_compute as pc
 from mrflight.compute import kernel
 from mrflight.compute.arrays import to_arrow
-from mrflight.config.spec import ParquetCodec
+from mrflight.config.formats import ParquetCodec
 from mrflight.errors import KeyTypeError
 from mrflight.sinks.parts.dictionaries import (
     decode_schema,
@@ -63,7 +63,7 @@ class ParquetEncoder(Encoder):
             self._statistics = FileStatistics(values, statistics_columns)
         self._writer = pq.ParquetWriter(
             stream,
-            first.schema,
+            self._written_schema(first.schema),
             compression=codec,
             compression_level=ZSTD_LEVEL if codec == "zstd" else None,
             use_dictionary=dictionary_columns(first) or False,
@@ -78,6 +78,10 @@ class ParquetEncoder(Encoder):
         # those that were written from dictionaries.
         schema = base64.b64encode(values.serialize()).decode()
         self._writer.add_key_value_metadata({"ARROW:schema": schema})
+
+    def _written_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema with the metadata that the file's columns get."""
+        return schema
 
     def accepts(self, rows: pa.Table) -> bool:
         return _columns_with_nan(rows) <= self._nan_columns

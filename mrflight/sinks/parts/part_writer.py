@@ -86,7 +86,10 @@ class FilePartWriter(PartWriter):
         try:
             for rows in self._cast(batches, schema, stored):
                 for values, piece in split_by_values(
-                    rows, self.schema.partition_by, self.schema.is_delta
+                    rows,
+                    self.schema.partition_by,
+                    self.schema.is_delta,
+                    keeps_columns=self.file_format.keeps_partition_columns,
                 ):
                     files.add(values, piece)
             parts = files.finish()

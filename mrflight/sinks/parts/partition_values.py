@@ -99,9 +99,11 @@ def _folder(column: str, text: str | None) -> str:
 
 
 def split_by_values(
-    batch: pa.RecordBatch, columns: Sequence[str], is_delta: bool
+    batch: pa.RecordBatch, columns: Sequence[str], is_delta: bool, *, keeps_columns: bool = False
 ) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
-    """Yield each value of ``columns`` with its rows, in their order and without ``columns``.
+    """Yield each value of ``columns`` with its rows, in their order.
+
+    They lack ``columns``, whose values are in the name of the folder, unless ``keeps_columns``.
 
     ``batch`` has rows; without ``columns`` it is the only piece. If there are several pieces,
     each owns its memory (it is no slice), so that a small piece that is buffered does not hold
@@ -113,7 +115,7 @@ def split_by_values(
     encoded = [_encode_column(batch, column, is_delta) for column in columns]
     indices, texts = zip(*encoded, strict=True)
     codes = _combine_codes(indices, [len(names) for names in texts])
-    rows = batch.drop_columns(list(columns))
+    rows = batch if keeps_columns else batch.drop_columns(list(columns))
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))

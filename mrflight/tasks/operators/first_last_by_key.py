@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.compute import kernel
+from mrflight.compute.singleton_groups import split_singleton_groups
 from mrflight.compute.sort_codes import Rows, group_codes, sort_codes
 from mrflight.compute.sorting import check_sortable, has_order, indices
 from mrflight.config.sort_key import SortKey, ascending, columns_of
@@ -19,7 +20,6 @@ from mrflight.errors import ColumnNotFoundError
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.combiner import MapCombiner, combine_rows, combine_where_it_pays
 from mrflight.tasks.operators.grouped_aggregation import PartialAggregation
-from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 Which = Literal["first", "last"]
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mrflight.compute import kernel
+from mrflight.compute.singleton_groups import split_singleton_groups
 from mrflight.compute.types import canonical_floats
 from mrflight.config.aggregates import VARIANCES, Aggregate
 from mrflight.errors import JobError
@@ -38,7 +39,6 @@ from mrflight.tasks.operators.partial_columns import (
     ones,
     partial_columns,
 )
-from mrflight.tasks.operators.singleton_groups import split_singleton_groups
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mrflight.system.lazy_pandas import lazy_pandas
 from mrflight.compute.sorting import is_new, sort_indices
 from mrflight.config.sort_key import ascending
-from mrflight.tasks.operators.singleton_groups import split_singleton_groups
+from mrflight.compute.singleton_groups import split_singleton_groups
 
 lazy_pandas()
 rows = pa.table({"k": ["b", "c", "a", "b"], "n": [4, 3, 2, 1]})

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mrflight.config.input_spec
 import mrflight.config.spec
 from mrflight.config.job_file import decode_job, load_job
 from mrflight.config.text_options import CsvOptions
@@ -87,7 +88,8 @@ def test_a_spec_shows_no_secret(load: Load) -> None:
     assert "storage={'aws_secret_access_key': '...', 'aws_access_key_id': '...'" in shown
     assert "'aws_region': 'here'}" in shown
     assert "HUSH" not in shown
-    assert eval(repr(load(MINIMAL)), vars(mrflight.config.spec)) == load(MINIMAL)
+    names = vars(mrflight.config.input_spec) | vars(mrflight.config.spec)
+    assert eval(repr(load(MINIMAL)), names) == load(MINIMAL)
 
 
 def test_a_spec_does_not_change(load: Load) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import mrflight
 from mrflight.compute.layout import canonical_schema
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import (
     ColumnNotFoundError,
     DeadlineExceededError,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import mrflight
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.keyword_options import DeltaOptions, OutputOptions, ReadOptions
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.output_section import OutputSection
 
 ROWS = mrflight.read("visits.csv")
 
@@ -25,7 +26,8 @@ ROWS = mrflight.read("visits.csv")
         (
             lambda: mrflight.read("visits.csv", nothing=1),
             "read() got an unexpected keyword argument 'nothing'; it takes name, key, format, "
-            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp",
+            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp, fresh, "
+            "catalog, warehouse, catalog_options",
         ),
         (
             lambda: ROWS.write_delta("out", key="url"),
@@ -65,4 +67,5 @@ def test_signatures_list_each_option_with_its_default(
 
 
 def test_all_keys_of_an_output_are_options_of_a_job() -> None:
-    assert {*OutputOptions.__annotations__, "table"} == set(OutputSection.__struct_fields__)
+    keys = {*OutputOptions.__annotations__, "table"}
+    assert keys | {"unstored"} == set(OutputSection.__struct_fields__)

@@ -13,6 +13,12 @@ import pytest
 
 import mrflight
 from mrflight.frontend import cli
+from mrflight.shuffle.client.append_message import Appended
+from mrflight.shuffle.client.appender import Appender
+from mrflight.shuffle.client.cluster import Cluster
+from mrflight.shuffle.client.log_client import LogRows
+from mrflight.shuffle.wire.log_protocol import LogPlacement, LogState
+from mrflight.streams.stream_result import StreamResult
 
 NAMES = [
     "Cluster",
@@ -22,8 +28,11 @@ NAMES = [
     "MrflightError",
     "Shuffle",
     "ShuffleWriter",
+    "StreamResult",
     "col",
     "connect",
+    "fresh_token",
+    "ingest",
     "lit",
     "partition_ids",
     "read",
@@ -98,9 +107,16 @@ def test_a_public_name_is_documented(name: str) -> None:
     assert value.__doc__.strip()[0].isupper() or value.__doc__.startswith("``")
 
 
+ONLY_FOR_TYPES = {
+    each.__name__: each
+    for each in (Appended, Appender, Cluster, LogPlacement, LogRows, LogState, StreamResult)
+}
+"""What is imported where it is used, as most programs append nothing and run no stream."""
+
+
 @pytest.mark.parametrize("name", CALLABLES)
 def test_a_public_callable_is_typed(name: str) -> None:
     function = CALLABLES[name]
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, localns=ONLY_FOR_TYPES)
     parameters = set(inspect.signature(function).parameters) - {"self", "cls"}
     assert set(hints) == parameters | {"return"}

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.config.formats import InputFormat, OutputFormat
 from mrflight.config.job_file import load_job
-from mrflight.config.spec import InputFormat, JobSpec, OutputFormat
+from mrflight.config.kafka_input import KAFKA_FORMATS
+from mrflight.config.spec import JobSpec
 from mrflight.runtime.preload import (
     driver_modules,
     fork_server_modules,
@@ -38,6 +40,15 @@ def test_every_module_exists(given: str, output: str) -> None:
     modules = modules_for(spec)
     modules += driver_modules(spec)
     assert f"mrflight.sources.{given}_source" in modules
+    assert [module for module in modules if find_spec(module) is None] == []
+
+
+@pytest.mark.parametrize("given", KAFKA_FORMATS)
+def test_every_module_for_messages_exists(given: str) -> None:
+    keys = {"avro": {"schema": "s"}, "protobuf": {"schema": "s", "message": "M"}}.get(given, {})
+    inputs = {"trips": {"kafka": "a:1", "topic": "t", "format": given, **keys}}
+    modules = modules_for(job(inputs=inputs, output={"table": "out"}))
+    assert f"mrflight.sources.kafka.formats.{given}_format" in modules
     assert [module for module in modules if find_spec(module) is None] == []
 
 

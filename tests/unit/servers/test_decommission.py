@@ -18,6 +18,7 @@ from mrflight.servers.decommission import Decommission
 
 import mrflight
 from mrflight.errors import MapOutputLostError, PlacementChangedError
+from mrflight.shuffle.metadata.partition_moves import PartitionMoves
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.block import Block
@@ -41,22 +42,30 @@ HEARTBEAT_TIMEOUT_S = 1.5
 ENDS_IN_S = 15.0
 
 
-class RegistryOfOneRefusal(Registry):
+class MovesOfOneRefusal(PartitionMoves):
     """Refuses the first move, as after a commit in between; ``refused`` is then set."""
 
-    def __init__(self) -> None:
-        super().__init__(time.monotonic, HEARTBEAT_TIMEOUT_S)
+    def __init__(self, moves: PartitionMoves) -> None:
+        vars(self).update(vars(moves))
         self.refused = threading.Event()
         self.go_on = threading.Event()
 
-    def move_partitions(
+    def record(
         self, shuffle_id: str, moves: dict[int, str], origin: str, epoch: int, version: int
     ) -> None:
         if not self.refused.is_set():
             self.refused.set()
             self.go_on.wait(ENDS_IN_S)
             raise PlacementChangedError("as where a commit came in between")
-        super().move_partitions(shuffle_id, moves, origin, epoch, version)
+        super().record(shuffle_id, moves, origin, epoch, version)
+
+
+class RegistryOfOneRefusal(Registry):
+    """A registry that refuses the first move."""
+
+    def __init__(self) -> None:
+        super().__init__(time.monotonic, HEARTBEAT_TIMEOUT_S)
+        self.moves: MovesOfOneRefusal = MovesOfOneRefusal(self.moves)
 
 
 class StoreThatTellsOfReads(BlockStore):
@@ -142,10 +151,10 @@ def test_a_target_that_is_gone_after_the_copy_is_replaced(tmp_path: Path) -> Non
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
-        assert registry.refused.wait(ENDS_IN_S)
+        assert registry.moves.refused.wait(ENDS_IN_S)
         second.die()
         registry.unregister_server(second.location)
-        registry.go_on.set()
+        registry.moves.go_on.set()
         assert_ends(draining)
         assert_all_is_at(third.location, shuffle)
 
@@ -178,7 +187,7 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
         shuffle = shuffle_with_rows(metadata)
         with data_server(metadata) as (one, ready), data_server(metadata) as (two, also_ready):
             servers = {ready.split()[-1]: one, also_ready.split()[-1]: two}
-            _, (target, *_) = registry.plan_move("drained", first.location)
+            _, (target, *_) = registry.moves.plan("drained", first.location)
             still = servers.pop(target)
 
             def stop() -> None:
@@ -207,12 +216,12 @@ def test_copies_on_a_target_that_was_restarted_are_made_again(
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
-        assert registry.refused.wait(ENDS_IN_S)
+        assert registry.moves.refused.wait(ENDS_IN_S)
         version = shuffle.health().version
         second.die()
         with another_in_place_of(second, metadata, tmp_path):
             assert shuffle.health().version == version
-            registry.go_on.set()
+            registry.moves.go_on.set()
             assert_ends(draining)
             places = {location for (location,) in shuffle.placement()}
             assert places == {second.location, third.location}
@@ -253,11 +262,11 @@ def test_copies_on_a_target_that_was_declared_lost_and_is_back_are_made_again(
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
-        assert registry.refused.wait(ENDS_IN_S)
+        assert registry.moves.refused.wait(ENDS_IN_S)
         registry.unregister_server(second.location)
         wait_until(lambda: registry.incarnation(second.location) is not None)
         assert second.store.shuffles() == []
-        registry.go_on.set()
+        registry.moves.go_on.set()
         assert_ends(draining)
         places = {location for (location,) in shuffle.placement()}
         assert places == {second.location, third.location}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, InputError
 from mrflight.sources import open_source
@@ -226,6 +226,21 @@ JSON: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
         {},
         "a.json, line 1: '[{\"n\":1}]' is not a json object; write one object per line, and no "
         "list",
+    ),
+    "null in place of the first object": (
+        'null\n{"n":1}\n',
+        {"types": {"n": "int64"}},
+        "a.json, line 1: 'null' is not a json object; write one object per line, and no list",
+    ),
+    "nothing but null": (
+        b"\xef\xbb\xbf \r\n null",
+        {},
+        "a.json, line 2: ' null' is not a json object; write one object per line, and no list",
+    ),
+    "null in place of a later object": (
+        '{"n":1}\nnull\n',
+        {},
+        "a.json, line 2: 'null' is not a json object; write one object per line, and no list",
     ),
     "a field named twice": (
         '{"n":1}\n{"n":1,"n":2}\n',

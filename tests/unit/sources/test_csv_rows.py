@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.sources import open_source

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.job_file import decode_job
-from mrflight.config.spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources.csv_source import open_csv
 from mrflight.sources.discovery import find_input

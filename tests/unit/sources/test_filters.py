@@ -14,8 +14,8 @@ import pytest
 from deltalake import write_deltalake
 
 import mrflight
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.job_file import decode_job
-from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
 from mrflight.frontend.first_rows import first_rows
 from mrflight.sources import open_source

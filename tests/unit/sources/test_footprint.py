@@ -16,7 +16,7 @@ READ = """
 import resource, sys
 from pathlib import Path
 from mrflight.sources import open_source
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 
 def read(path):
     source = open_source("visits", InputSpec(path=path), Path("/"), {}, 1 << 40)

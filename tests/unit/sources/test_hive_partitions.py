@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.row_steps import Filter
-from mrflight.config.spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.errors import JobFileError
 from mrflight.sources import open_source
 from mrflight.sources.arrow_source import ArrowReader

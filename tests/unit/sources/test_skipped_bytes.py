@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError
 from mrflight.sources import open_source

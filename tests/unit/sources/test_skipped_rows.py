@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source
@@ -75,6 +75,8 @@ json_lines = st.lists(
             '{"n":4}{"n":5}',
             '{"n":1,',
             "[]",
+            "null",
+            " null",
             "x",
             "",
         ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrflight.config.spec import InputSpec
+from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError, InputError, JobFileError
 from mrflight.sources import open_source, text_encoding

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import mrflight
-from mrflight.config.spec import InputSpec, OutputSection
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import InputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

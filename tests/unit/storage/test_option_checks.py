@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 import mrflight
-from mrflight.config.spec import NO_OUTPUT
+from mrflight.config.output_section import NO_OUTPUT
 from mrflight.errors import JobFileError
 from mrflight.frontend import cli
 from mrflight.storage.option_checks import check_commits, check_endpoint, prepare_storage

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 import mrflight
-from mrflight.config.spec import NO_OUTPUT
+from mrflight.config.output_section import NO_OUTPUT
 from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, s3
 from mrflight.storage.option_checks import OBJECT_STORE, check_options, prepare_storage

@@ -143,7 +143,8 @@ class _Cutter:
 
     def _leaf(self, node: Node) -> Draft:
         if not node.is_scan:
-            return Draft(node.encoded, node.partitions, lines=(node.text,))
+            encoded = self._mends.node(node, node.encoded)
+            return Draft(encoded, node.partitions, lines=(node.text,))
         if node.scanned_file in self._tables:
             return self._table(node, "any", self._most)
         return Draft(node.encoded, node.partitions, scans=(node.encoded,), lines=(node.text,))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from mrflight.compute.sql.physical import plan_fields as of
-from mrflight.compute.sql.physical.nodes import WINDOWS, Node
+from mrflight.compute.sql.physical.nodes import SERIES, WINDOWS, Node
 from mrflight.compute.sql.physical.protobuf import (
     encode_field,
     number_of,
@@ -54,13 +54,16 @@ class Mends:
         """Return the bytes of a node, mended. Raises JobFileError if that is not possible."""
         if id(node) in self._sorts:
             return unlimited(encoded)
+        if node.kind == SERIES:
+            return mended_series(encoded)
         return mended_window(encoded) if node.kind in WINDOWS else encoded
 
     def whole(self) -> bytes:
         """Return the bytes of the plan with all of its nodes mended."""
         encoded, known = self._root.encoded, set()
         for node in self._root.walk():  # from the root on, so that what is below stays as it is
-            old = node.encoded if id(node) in self._sorts or node.kind in WINDOWS else None
+            is_mended = id(node) in self._sorts or node.kind in (SERIES, *WINDOWS)
+            old = node.encoded if is_mended else None
             if old is not None and old not in known and (new := self.node(node, old)) != old:
                 known.add(old)
                 encoded = replaced(encoded, old, new)
@@ -92,6 +95,30 @@ def unlimited(sort: bytes) -> bytes:
     """Return a sort that keeps all rows."""
     _, node = only_field(sort)
     return encode_field(of.SORT_NODE, with_number(node, of.SORT_FETCH, of.ALL_ROWS))
+
+
+def mended_series(series: bytes) -> bytes:
+    """Return a series without columns, whose rows are only counted, as one that can be run.
+
+    DataFusion 55 encodes that its column is left out, and makes it when the bytes are decoded. So
+    it is made, and a projection leaves it out.
+    """
+    kind, node = only_field(series)
+    if kind != of.SERIES_NODE or any(values_of(node, of.SERIES_SCHEMA)):
+        return series
+    column = encode_field(of.FIELD_NAME, b"value") + encode_field(of.FIELD_TYPE, _series_type(node))
+    schema = encode_field(of.SCHEMA_COLUMN, column)
+    whole = encode_field(kind, with_values(node, of.SERIES_SCHEMA, [schema]))
+    return encode_field(of.PROJECTION_NODE, encode_field(1, whole))
+
+
+def _series_type(node: bytes) -> bytes:
+    times = values_of(node, of.SERIES_TIMES)
+    if not times and not values_of(node, of.SERIES_DAYS):
+        return encode_field(of.INT64_TYPE, b"")
+    unit = encode_field(of.TIMESTAMP_UNIT, of.NANOSECONDS)
+    zones = [zone for each in times for zone in values_of(each, of.SERIES_ZONE)]
+    return encode_field(of.TIMESTAMP_TYPE, with_values(unit, of.TIMESTAMP_ZONE, zones))
 
 
 def mended_window(window: bytes) -> bytes:

@@ -20,6 +20,8 @@ _JOIN_TYPE = re.compile(r"join_type=(\w+)")
 JOINS = ("HashJoinExec", "NestedLoopJoinExec", "CrossJoinExec", "SortMergeJoinExec")
 UNIONS = ("UnionExec", "InterleaveExec")
 MERGES = ("CoalescePartitionsExec", "SortPreservingMergeExec")
+SERIES = "LazyMemoryExec"
+"""What makes the rows of ``range`` and ``generate_series``."""
 WINDOWS = ("WindowAggExec", "BoundedWindowAggExec")
 _BY_PARTITION = ("mode=FinalPartitioned", "mode=SinglePartitioned")
 _KEEP_RIGHT = ("Right", "RightAnti", "RightMark", "Full")

@@ -70,6 +70,27 @@ WINDOW_MODES: Final = (7, 8, 9)
 """``WindowAggExecNode.input_order_mode``: linear, partially sorted, or sorted, if it is bounded."""
 WINDOW_ORDER: Final = 6
 """``PhysicalWindowExprNode.order_by``: a ``PhysicalSortExprNode`` each."""
+SERIES_NODE: Final = 33
+"""``PhysicalPlanNode.generate_series``."""
+SERIES_SCHEMA: Final = 1
+"""``GenerateSeriesNode.schema``: the columns that are used, of the only one."""
+SERIES_TIMES: Final = 5
+"""``GenerateSeriesNode.timestamp_args``."""
+SERIES_ZONE: Final = 4
+"""``GenerateSeriesArgsTimestamp.tz``."""
+SERIES_DAYS: Final = 6
+"""``GenerateSeriesNode.date_args``, which are those of times without a zone as well."""
+SCHEMA_COLUMN: Final = 1
+"""``Schema.columns``: a ``Field`` each, whose name and type are the next two."""
+FIELD_NAME: Final = 1
+FIELD_TYPE: Final = 2
+INT64_TYPE: Final = 10
+"""``ArrowType.INT64``, which has no fields."""
+TIMESTAMP_TYPE: Final = 20
+"""``ArrowType.TIMESTAMP``, whose unit and zone are the next two."""
+TIMESTAMP_UNIT: Final = 1
+NANOSECONDS: Final = 3
+TIMESTAMP_ZONE: Final = 2
 ARROW_SCAN_NODE: Final = 38
 """``PhysicalPlanNode.arrow_scan``, which has nothing but the next field."""
 SCAN_CONFIG: Final = 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mrflight.compute.sql.physical import plan_fields as of
-from mrflight.compute.sql.physical.nodes import UNIONS
+from mrflight.compute.sql.physical.nodes import SERIES, UNIONS
 from mrflight.compute.sql.physical.protobuf import encode_field, replaced
 from mrflight.compute.sql.physical.scans import named, reading
 
@@ -59,11 +59,11 @@ class PlanProbe:
     def lines(self, plan: bytes, known: Sequence[str]) -> tuple[str, ...]:
         """Return a line for each operator that a task decodes; ``known`` are those of the plan.
 
-        Below unions DataFusion adds projections when it decodes a plan.
+        Below unions DataFusion adds projections when it decodes a plan, as `mended_series` does.
         """
         from datafusion import ExecutionPlan
 
-        if not any(line.startswith(UNIONS) for line in known):
+        if not any(line.startswith((*UNIONS, SERIES)) for line in known):
             return tuple(known)
         text = ExecutionPlan.from_bytes(self._session, plan).display_indent()
         lines, waiting = [], list(known)

@@ -101,6 +101,16 @@ def test_a_worker_that_ends_costs_its_own_call_only(
     assert other.result(WAIT_S) == "open"
 
 
+def test_a_long_call_has_a_worker_beside_the_others(gates: Path) -> None:
+    with local_executor(1, long_calls=1) as executor:
+        long = executor.submit(wait_at_the_gate, gates)
+        (gates / "running").read_bytes()
+        assert executor.workers == 1
+        assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
+        (gates / "gate").write_text("open")
+        assert long.result(WAIT_S) == "open"
+
+
 def test_a_stopped_worker_is_ended_even_after_a_bug_of_mrflight(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrflight.config.spec import ClusterSection
+from mrflight.config.cluster_section import ClusterSection
 from mrflight.errors import JobFileError
 from mrflight.runtime.ray.messages import Connected, Node
 from mrflight.runtime.ray.start import _check_token

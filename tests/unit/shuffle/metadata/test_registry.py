@@ -209,7 +209,7 @@ def test_dropping_a_shuffle_returns_its_servers_and_removes_all_of_it(registry: 
         lambda: registry.partitions("clicks"),
         lambda: registry.health("clicks"),
         lambda: registry.report_loss("clicks", Loss("a", avoids=True)),
-        lambda: registry.move_partitions("clicks", {0: "b"}, "a", 0, 0),
+        lambda: registry.moves.record("clicks", {0: "b"}, "a", 0, 0),
         lambda: commit(registry, FIRST, [5, 5]),
     ):
         with pytest.raises(ShuffleNotFoundError, match="'clicks'"):

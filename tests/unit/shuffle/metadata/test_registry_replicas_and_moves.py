@@ -90,7 +90,7 @@ def test_a_reported_partition_is_read_from_its_replica() -> None:
 
 def test_a_moved_partition_is_read_at_its_target(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
-    registry.move_partitions("clicks", {1: "c"}, "b", epoch=1, version=0)
+    registry.moves.record("clicks", {1: "c"}, "b", epoch=1, version=0)
     assert placement(registry) == [("a",), ("c",), ("c",)]
     assert health(registry) == (1, [])
     assert rows(registry) == [1, 2, 3]
@@ -100,7 +100,7 @@ def test_a_moved_partition_is_read_at_its_target(registry: Registry) -> None:
 
 
 def test_a_commit_to_the_former_location_of_a_partition_is_refused(registry: Registry) -> None:
-    registry.move_partitions("clicks", {1: "c"}, "b", epoch=0, version=0)
+    registry.moves.record("clicks", {1: "c"}, "b", epoch=0, version=0)
     with pytest.raises(PlacementChangedError, match="attempt 0 of map 0") as moved:
         commit(registry, FIRST, [1, 2, 3], version=0)
     assert moved.value.retryable
@@ -119,7 +119,7 @@ def test_a_move_does_not_affect_a_writer_of_other_partitions(registry: Registry)
         1,
         [0],
     )
-    registry.move_partitions("clicks", {2: "b"}, "c", epoch=1, version=1)
+    registry.moves.record("clicks", {2: "b"}, "c", epoch=1, version=1)
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert rows(registry) == [1, 2, 3]
 
@@ -127,10 +127,10 @@ def test_a_move_does_not_affect_a_writer_of_other_partitions(registry: Registry)
 def test_a_move_is_refused_if_the_shuffle_has_changed(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     with pytest.raises(PlacementChangedError):
-        registry.move_partitions("clicks", {1: "c"}, "b", epoch=0, version=0)
+        registry.moves.record("clicks", {1: "c"}, "b", epoch=0, version=0)
     registry.unregister_server("a")
     with pytest.raises(PlacementChangedError):
-        registry.move_partitions("clicks", {1: "c"}, "b", epoch=1, version=0)
+        registry.moves.record("clicks", {1: "c"}, "b", epoch=1, version=0)
     assert placement(registry) == [("b",), ("b",), ("c",)]
 
 
@@ -147,15 +147,15 @@ def test_a_move_is_refused_if_the_shuffle_has_changed(registry: Registry) -> Non
 )
 def test_an_invalid_move_is_refused(registry: Registry, moves: dict[int, str], origin: str) -> None:
     with pytest.raises(ProtocolError, match="cannot be moved from"):
-        registry.move_partitions("clicks", moves, origin, epoch=0, version=0)
+        registry.moves.record("clicks", moves, origin, epoch=0, version=0)
     assert registry.describe_shuffle("clicks").version == 0
 
 
 def test_a_replica_is_not_moved_to_a_server_that_has_one() -> None:
     registry = registry_with_clicks(replicas=2)
     with pytest.raises(ProtocolError):
-        registry.move_partitions("clicks", {0: "b"}, "a", epoch=0, version=0)
-    registry.move_partitions("clicks", {0: "c"}, "a", epoch=0, version=0)
+        registry.moves.record("clicks", {0: "b"}, "a", epoch=0, version=0)
+    registry.moves.record("clicks", {0: "c"}, "a", epoch=0, version=0)
     assert placement(registry)[0] == ("c", "b")
 
 
@@ -166,11 +166,11 @@ def test_a_partition_is_not_moved_to_a_server_with_a_stale_replica() -> None:
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("b", [0]))
     registry.drain_server("a")
-    alone, targets = registry.plan_move("clicks", "a")
+    alone, targets = registry.moves.plan("clicks", "a")
     assert (alone, targets) == ([0], ["c"])
     with pytest.raises(ProtocolError, match="partition 0 of shuffle 'clicks' cannot be moved"):
-        registry.move_partitions("clicks", {0: "b"}, "a", epoch=1, version=1)
-    registry.move_partitions("clicks", {0: "c"}, "a", epoch=1, version=1)
+        registry.moves.record("clicks", {0: "b"}, "a", epoch=1, version=1)
+    registry.moves.record("clicks", {0: "c"}, "a", epoch=1, version=1)
     assert rows(registry) == [1, 2, 3]
 
 
@@ -179,7 +179,7 @@ def test_if_all_other_servers_have_a_stale_replica_the_plan_names_one() -> None:
     registry.unregister_server("c")
     commit(registry, FIRST, [1, 2, 3])
     assert registry.report_loss("clicks", Loss("b", [0]))
-    assert registry.plan_move("clicks", "a")[1][:1] == ["b"]
+    assert registry.moves.plan("clicks", "a")[1][:1] == ["b"]
 
 
 def test_a_restarted_server_has_no_stale_replicas() -> None:
@@ -188,7 +188,7 @@ def test_a_restarted_server_has_no_stale_replicas() -> None:
     assert registry.report_loss("clicks", Loss("b", [0]))
     registry.register_server("b", "another")
     version = health(registry)[0]
-    registry.move_partitions("clicks", {0: "b"}, "a", epoch=1, version=version)
+    registry.moves.record("clicks", {0: "b"}, "a", epoch=1, version=version)
     assert rows(registry)[0] == 1
 
 
@@ -200,5 +200,5 @@ def test_nothing_is_moved_to_a_draining_server() -> None:
     for name in "ab":
         registry.drain_server(name)
     with pytest.raises(ProtocolError, match="cannot be moved"):
-        registry.move_partitions("clicks", {0: "b"}, "a", epoch=1, version=0)
+        registry.moves.record("clicks", {0: "b"}, "a", epoch=1, version=0)
     assert placement(registry) == before

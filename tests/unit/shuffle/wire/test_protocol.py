@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.cluster_status import Heartbeat
 from mrflight.shuffle.wire.lease_protocol import LeaseCommits
+from mrflight.shuffle.wire.log_protocol import CreateLog
 from mrflight.shuffle.wire.move_protocol import PlanMove
 from mrflight.shuffle.wire.protocol import (
     MAX_BODY_BYTES,
@@ -24,7 +25,7 @@ from mrflight.shuffle.wire.protocol import (
     ShuffleName,
     decode,
 )
-from mrflight.shuffle.wire.tickets import BlockStream, ChannelKey
+from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.damaged_bytes import damaged
 from tests.support.examples import some_of
 
@@ -38,14 +39,20 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint == JobName:
         return st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
-    if hint == ChannelKey:
-        return st.from_regex(r"(?:[0-9a-f]{32})?", fullmatch=True)
     if origin is typing.Annotated:
+        bounds = arguments[1]
+        if bounds.pattern:
+            longest = 10**6 if bounds.max_length is None else bounds.max_length
+            return st.from_regex(bounds.pattern).filter(lambda text: len(text) <= longest)
+        if bounds.ge is not None:
+            return st.integers(bounds.ge, bounds.le)
         return values_of(arguments[0])
     if origin is types.UnionType:
         return st.one_of(*map(values_of, arguments))
     if origin is list:
         return st.lists(values_of(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(*map(values_of, arguments), max_size=3)
     if origin is tuple:
         return st.tuples(*map(values_of, arguments))
     if isinstance(hint, type) and issubclass(hint, Message):
@@ -62,7 +69,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def test_messages_of_all_modules_are_known() -> None:
-    assert {Heartbeat, LeaseCommits, PlanMove} <= set(MESSAGES)
+    assert {CreateLog, Heartbeat, LeaseCommits, PlanMove} <= set(MESSAGES)
 
 
 def messages_of(message: type[Message]) -> st.SearchStrategy[Message]:

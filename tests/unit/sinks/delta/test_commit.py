@@ -150,7 +150,7 @@ sys.modules["deltalake"] = None
 from pathlib import Path
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 try:
     open_sink(OutputSection(table="t"), Path({str(tmp_path)!r}), {{}}, "job", None)
 except OutputError as error:

@@ -15,6 +15,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit import DeltaCommit
+from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
 from tests.support.commits import commit_and_cleanup
@@ -83,12 +84,14 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
         write(self, table, schema)
         raise CommitError("the answer was lost")
 
-    def fail_at_first(self: TableSnapshot) -> tuple[delta_table.DeltaTable | None, int | None]:
+    def fail_at_first(
+        self: TableSnapshot, identity: CommitIdentity
+    ) -> tuple[delta_table.DeltaTable | None, int | None]:
         nonlocal left
         if left:
             left -= 1
             raise CommitError("the log cannot be read")
-        return look(self)
+        return look(self, identity)
 
     monkeypatch.setattr(DeltaCommit, "_write", write_and_raise)
     monkeypatch.setattr(TableSnapshot, "refresh", fail_at_first)

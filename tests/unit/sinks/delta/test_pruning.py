@@ -26,7 +26,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.encoders import ChunkLimit

@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from mrflight.config.spec import OutputSection
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.config.spec import OutputFormat, OutputSection
+from mrflight.config.formats import OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.parts.dictionaries import unify_dictionaries
@@ -36,6 +36,7 @@ from mrflight.storage.part_name import (
     is_part_of_run,
     part_name,
 )
+from tests.support.outputs import FORMATS
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
 
@@ -154,7 +155,7 @@ def test_the_path_of_several_partition_columns() -> None:
 # Streaming
 
 
-@pytest.mark.parametrize("format", get_args(OutputFormat))
+@pytest.mark.parametrize("format", FORMATS)
 def test_rows_are_written_before_the_last_batch_has_come(
     tmp_path: Path, format: OutputFormat
 ) -> None:

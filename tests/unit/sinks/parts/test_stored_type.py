@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from mrflight.config.spec import OutputFormat, OutputSection
+from mrflight.config.formats import OutputFormat
+from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mrflight.compute.deduplication import deduplicate
 from mrflight.errors import ColumnNotFoundError, KeyTypeError, OutputError
 from mrflight.system.scratch import ScratchFolder
-from mrflight.tasks.operators.merge_dedup import MergeDedup, deduplicate
+from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
 

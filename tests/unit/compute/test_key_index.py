@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mrflight.compute import kernel
-from mrflight.sinks.delta import key_index
-from mrflight.sinks.delta.key_index import KeyIndex
+from mrflight.compute import kernel, key_index
+from mrflight.compute.key_index import KeyIndex
 
 SEED = 5
 

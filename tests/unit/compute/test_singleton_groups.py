@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrflight.tasks.operators.singleton_groups import split_singleton_groups
+from mrflight.compute.singleton_groups import split_singleton_groups
 
 
 def table(keys: list[object], chunk: int = 7) -> pa.Table:

@@ -1,0 +1,217 @@
+"""An event log on a disk: its segments, its schema, its producers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from mrflight.errors import EventLogDamagedError, EventLogWriteError, OffsetTrimmedError
+from mrflight.shuffle.log.frame import NO_SEQUENCE, Frame, FrameKind, SegmentStart, StoredBatch
+from mrflight.shuffle.log.producers import Producers
+from mrflight.shuffle.log.segment import SUFFIX, Segment, segment_name
+from mrflight.system.closeable import Closeable
+
+SEGMENT_BYTES = 64 * 2**20
+
+
+class DurableLog(Closeable):
+    """The rows ``low`` to ``high`` of one log, in a folder of their own.
+
+    One thread appends and syncs. Any thread reads, up to an offset that it was told, and trims.
+    Raises EventLogDamagedError if the folder holds rows that were acknowledged and cannot be read.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder = folder
+        self.schema: pa.Schema | None = None
+        """That of the first batch; None before it."""
+        self.producers = Producers()
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._segments: list[Segment] = []
+        self._broken = ""
+        self._new_at = -1
+        """The first offset of a segment whose name is not durable yet."""
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def low(self) -> int:
+        """The offset of the first row that is kept."""
+        with self._lock:
+            return self._segments[0].first if self._segments else 0
+
+    @property
+    def high(self) -> int:
+        """The offset of the next row that is written."""
+        return self._segments[-1].end if self._segments else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments."""
+        with self._lock:
+            return sum(segment.size for segment in self._segments)
+
+    @property
+    def needs_segment(self) -> bool:
+        """Whether the next append must begin with the start of a segment."""
+        return not self._segments or self._segments[-1].size >= self._segment_bytes
+
+    def segment_start(self, schema: pa.Schema) -> Frame:
+        """Return the frame with which the next segment begins."""
+        start = SegmentStart(schema.serialize().to_pybytes(), self.producers.all())
+        return Frame(self.high, 0, start.encode(), kind=FrameKind.SEGMENT_START)
+
+    def append(self, frames: Sequence[Frame]) -> None:
+        """Write frames; they are durable after `sync`.
+
+        Raises EventLogWriteError if they are not stored, and the log is then as it was. Raises
+        EventLogDamagedError if they do not follow the rows that there are.
+        """
+        self._check_whole()
+        self._check_order(frames)
+        is_new = frames[0].kind is FrameKind.SEGMENT_START
+        segment = self._new_segment(frames[0].offset) if is_new else self._segments[-1]
+        try:
+            segment.append(frames)
+        except EventLogWriteError:
+            if is_new:
+                segment.remove()
+            raise
+        if is_new:
+            with self._lock:
+                self._segments.append(segment)
+        self._note(frames)
+
+    def sync(self) -> None:
+        """Wait until all that was appended is on the disk.
+
+        Raises EventLogWriteError if that fails. What the disk holds is then unknown, so that
+        nothing more is written before the log is opened again.
+        """
+        self._check_whole()
+        try:
+            self._segments[-1].sync()
+            if self._segments[-1].first == self._new_at:
+                _sync_folder(self.folder)
+                _sync_folder(self.folder.parent)
+                self._new_at = -1
+        except OSError as error:
+            self._broken = str(error)
+            self._check_whole()
+
+    def read(self, start: int, stop: int) -> Iterator[Frame]:
+        """Yield the frames that hold rows from ``start`` to ``stop``.
+
+        The first and the last may hold others as well. Raises OffsetTrimmedError if the first rows
+        have been trimmed.
+        """
+        with self._lock:
+            segments = [each for each in self._segments if each.end > start and each.first < stop]
+            low = self._segments[0].first if self._segments else 0
+        if start < low and start < stop:
+            raise OffsetTrimmedError(
+                f"row {start} of the event log has been trimmed; the first that is kept is {low}"
+            )
+        for segment in segments:
+            for frame in segment.read(start):
+                if frame.offset >= stop:
+                    return
+                yield frame
+
+    def trim(self, offset: int) -> int:
+        """Delete the segments whose rows are all below ``offset``; return the first row kept."""
+        with self._lock:
+            kept = [each for each in self._segments[:-1] if each.end > offset]
+            kept += self._segments[-1:]
+            gone = [each for each in self._segments if each not in kept]
+            self._segments = kept
+        for segment in gone:
+            segment.remove()
+        return self.low
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes of all segments, as a replica appends them."""
+        for segment in list(self._segments):
+            yield from segment.chunks()
+
+    def remove(self) -> None:
+        """Delete the log."""
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+
+    def _new_segment(self, first: int) -> Segment:
+        self._new_at = first
+        try:
+            return Segment(self.folder / segment_name(first), first)
+        except OSError as error:
+            raise EventLogWriteError(
+                f"no segment can be made in {self.folder}: {error}; make room on its disk"
+            ) from error
+
+    def _check_whole(self) -> None:
+        if self._broken:
+            raise EventLogWriteError(
+                f"the event log in {self.folder} cannot be written: a sync failed with "
+                f"{self._broken}; look at the disk, and start the data server again"
+            )
+
+    def _check_order(self, frames: Sequence[Frame]) -> None:
+        at = self.high if self._segments else frames[0].offset  # a copy may begin anywhere
+        for number, frame in enumerate(frames):
+            is_start = frame.kind is FrameKind.SEGMENT_START
+            is_misplaced = is_start if number else not (is_start or self._segments)
+            if is_start:
+                SegmentStart.decode(frame.payload).arrow_schema()
+            if frame.offset != at or is_misplaced:
+                raise EventLogDamagedError(
+                    f"rows {frame.offset} of an event log were sent to follow row {at}"
+                )
+            at = frame.stop
+
+    def _note(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.kind is FrameKind.SEGMENT_START:
+                start = SegmentStart.decode(frame.payload)
+                self.schema = start.arrow_schema()
+                self.producers = Producers(start.producers)
+            elif frame.sequence != NO_SEQUENCE:
+                batch = StoredBatch(frame.sequence, frame.offset, frame.rows)
+                self.producers.add(frame.producer, batch)
+
+    def _recover(self) -> None:
+        paths = sorted(self.folder.glob(f"*{SUFFIX}"))
+        for path in paths:
+            first = int(path.stem)
+            if self._segments and first != self.high:
+                raise EventLogDamagedError(
+                    f"{self.folder} lacks rows {self.high} to {first} of its event log; put the "
+                    "missing segment back, or drop the log"
+                )
+            segment = Segment(path, first)
+            self._segments.append(segment)
+            frames = segment.recover(is_last=path == paths[-1])
+            if not frames:  # it was being made when the server ended, and holds nothing
+                self._segments.pop().remove()
+            self._note(frames)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,159 @@
+"""A segment: a file with the frames of consecutive rows of an event log."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from mrflight.errors import EventLogDamagedError, EventLogWriteError
+from mrflight.shuffle.log.frame import Frame, FrameKind, decode_frame, frames_behind, joined
+from mrflight.system.closeable import Closeable
+from mrflight.system.positioned_write import write_all
+
+SUFFIX = ".segment"
+_INDEX_EVERY_BYTES = 64 * 2**10
+_READ_BYTES = 2**20
+
+
+def segment_name(first: int) -> str:
+    """Return the file name of the segment whose first row has this offset."""
+    return f"{first:020d}{SUFFIX}"
+
+
+class Segment(Closeable):
+    """One file, which is written at its end and read from any frame. Writes are by one thread.
+
+    Readers only see what `append` was given before: they stop at ``size``.
+    """
+
+    def __init__(self, path: Path, first: int) -> None:
+        self.path = path
+        self.first = first
+        self.end = first
+        """The offset behind the last row."""
+        self.size = 0
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+
+    def append(self, frames: Sequence[Frame]) -> None:
+        """Write frames at the end; they are durable after `sync`.
+
+        Raises EventLogWriteError if the disk does not take them; the file is then as before.
+        """
+        pieces = [memoryview(piece) for frame in frames for piece in frame.encode()]
+        try:
+            write_all(self._file, self.size, pieces)
+        except OSError as error:
+            with suppress(OSError):  # recovery cuts off what is too much
+                os.ftruncate(self._file, self.size)
+            raise EventLogWriteError(
+                f"{self.path} cannot be written: {error}; make room on its disk, and append again"
+            ) from error
+        for frame in frames:
+            self._note(frame, self.size)
+
+    def sync(self) -> None:
+        """Wait until all that was written is on the disk; raises OSError."""
+        os.fdatasync(self._file)
+
+    def recover(self, *, is_last: bool) -> list[Frame]:
+        """Read a file that exists, and return its frames without their payloads.
+
+        The end of the last segment may be a group that was never acknowledged and is cut short. It
+        is cut off, and so is a last group that was damaged later: they look the same. Raises
+        EventLogDamagedError for any other damage.
+        """
+        data = memoryview(self.path.read_bytes())
+        at, frames = 0, []
+        while (frame := decode_frame(data, at)) is not None:
+            if frame.offset != self.end or (at == 0) != (frame.kind is FrameKind.SEGMENT_START):
+                raise self._damage(at, f"a frame of offset {frame.offset} follows {self.end}")
+            self._note(frame, at)
+            at += frame.size
+            is_start = frame.kind is FrameKind.SEGMENT_START
+            frames.append(frame if is_start else frame._replace(payload=b""))
+        if at < len(data):
+            later = max((frame.durable for frame in frames_behind(data, at)), default=0)
+            if not is_last or later > self.end:
+                raise self._damage(at, "rows that were acknowledged are not readable")
+            os.ftruncate(self._file, at)
+            os.fdatasync(self._file)
+        return frames
+
+    def _damage(self, at: int, problem: str) -> EventLogDamagedError:
+        return EventLogDamagedError(
+            f"{self.path} is damaged at byte {at}: {problem}; put an undamaged copy in its place, "
+            "or drop the log"
+        )
+
+    def _note(self, frame: Frame, position: int) -> None:
+        if not self._positions or position - self._positions[-1] >= _INDEX_EVERY_BYTES:
+            self._offsets.append(frame.offset)
+            self._positions.append(position)
+        self.end, self.size = frame.stop, position + frame.size
+
+    def read(self, start: int) -> Iterator[Frame]:
+        """Yield the frames of rows that end behind ``start``, up to what is written now.
+
+        It opens a file of its own, so that the segment may be deleted meanwhile.
+        """
+        size = self.size
+        found = bisect_right(self._offsets, start) - 1
+        position = self._positions[max(0, found)] if self._positions else 0
+        with self.path.open("rb", buffering=_READ_BYTES) as file:
+            file.seek(position)
+            yield from self._frames(file.read, size - position, start)
+
+    def _frames(self, read: Callable[[int], bytes], left: int, start: int) -> Iterator[Frame]:
+        data = memoryview(b"")
+        while left or len(data):
+            frame = decode_frame(data, 0)
+            if frame is None:
+                more = read(min(left, max(_READ_BYTES, len(data))))
+                if not more:
+                    raise EventLogDamagedError(
+                        f"{self.path} has a frame that cannot be read, at its offset {start} or "
+                        "after it; read from a replica, or put an undamaged copy in its place"
+                    )
+                left -= len(more)
+                data = memoryview(b"".join((data, more)))
+                continue
+            if frame.kind is FrameKind.ROWS and frame.stop > start:
+                yield frame
+            data = data[frame.size :]
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes of the file, in pieces that consist of whole frames."""
+        frames: list[Frame] = []
+        size = 0
+        for frame in self._every_frame():
+            frames.append(frame)
+            size += frame.size
+            if size >= _READ_BYTES:
+                yield joined(frames)
+                frames, size = [], 0
+        if frames:
+            yield joined(frames)
+
+    def _every_frame(self) -> Iterator[Frame]:
+        data, at = memoryview(self.path.read_bytes())[: self.size], 0
+        while at < len(data):
+            frame = decode_frame(data, at)
+            if frame is None:
+                raise self._damage(at, "a frame is not readable")
+            yield frame
+            at += frame.size
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

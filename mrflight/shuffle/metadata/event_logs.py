@@ -1,0 +1,157 @@
+"""Event logs: which data servers hold a log, and which of them owns it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from mrflight.errors import (
+    EventLogExistsError,
+    EventLogNotFoundError,
+    LogOwnerChangedError,
+    NoDataServersError,
+)
+from mrflight.ids import check_shuffle_id, new_token, same_token
+from mrflight.shuffle.metadata.cluster_state import ClusterState
+from mrflight.shuffle.metadata.events import LogCreated, LogDropped, LogPlaced
+from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
+from mrflight.shuffle.metadata.log_state import EventLogState
+from mrflight.shuffle.wire.log_protocol import (
+    ChangeLogMembers,
+    CreateLog,
+    LogMember,
+    LogName,
+    LogPlacement,
+)
+
+
+class EventLogs:
+    """The part of a `Registry` that serves event logs, with a method for each of their actions.
+
+    It uses the registry's lock, and is thread-safe. ``expire`` removes servers that are lost.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        cluster: JournaledCluster,
+        lock: threading.Lock,
+        expire: Callable[[], None],
+        lease_s: float,
+    ) -> None:
+        self._state = state
+        self._cluster = cluster
+        self._lock = lock
+        self._expire = expire
+        self._lease_s = lease_s
+
+    def create(self, request: CreateLog) -> LogPlacement:
+        """Place a new log on the servers with the fewest; the first of them owns it.
+
+        Raises EventLogExistsError and NoDataServersError. A repeated request with the same token
+        gets the same log.
+        """
+        check_shuffle_id(request.name)
+        with self._lock:
+            self._expire()
+            known = self._state.logs.get(request.name)
+            if known is not None:
+                if request.token and same_token(request.token, known.token):
+                    return self._placement(known)
+                raise EventLogExistsError(
+                    f"event log {request.name!r} exists already; append to it, drop it, or choose "
+                    "another name"
+                )
+            stores = self._spares(())
+            if len(stores) < request.replicas:
+                raise NoDataServersError(
+                    f"event log {request.name!r} needs {request.replicas} data servers that keep "
+                    f"event logs, and there are {len(stores)}; start more with 'mrflight serve "
+                    "data --metadata LOCATION --log-dir FOLDER'"
+                )
+            token = request.token or new_token()
+            members = [member.store for member in stores[: request.replicas]]
+            self._cluster.apply(LogCreated(request.name, token, request.replicas, members))
+            return self._placement(self._state.logs[request.name])
+
+    def describe(self, request: LogName) -> LogPlacement:
+        """Return where a log is; raise EventLogNotFoundError if there is none."""
+        with self._lock:
+            self._expire()
+            return self._placement(self._find(request.name, request.token))
+
+    def drop(self, request: LogName) -> LogPlacement:
+        """Drop a log; return where it was, so that its files can be deleted there."""
+        with self._lock:
+            placement = self._placement(self._find(request.name, request.token))
+            self._cluster.apply(LogDropped(request.name))
+            return placement
+
+    def change_members(self, request: ChangeLogMembers) -> LogPlacement:
+        """Take the word of a log's owner for which servers hold all of it.
+
+        Raises LogOwnerChangedError if another server owns it now.
+        """
+        with self._lock:
+            state = self._find(request.name, request.token)
+            if (request.epoch, request.owner) != (state.epoch, state.owner):
+                raise LogOwnerChangedError(
+                    f"event log {request.name!r} is at epoch {state.epoch}, and not at "
+                    f"{request.epoch}: another data server owns it now"
+                )
+            members = [each for each in state.members if each not in request.remove]
+            members += [each for each in request.add if each not in members]
+            if state.owner not in members or len(members) > state.replicas:
+                raise LogOwnerChangedError(
+                    f"event log {request.name!r} cannot have {len(members)} members; its owner "
+                    "must ask again where it is"
+                )
+            if members != state.members:
+                placed = LogPlaced(state.name, state.epoch, state.owner, members)
+                self._cluster.apply(placed)
+            return self._placement(state)
+
+    def all(self) -> list[LogPlacement]:
+        """Return every log."""
+        with self._lock:
+            self._expire()
+            return [self._placement(state) for state in self._state.logs.values()]
+
+    def _find(self, name: str, token: str) -> EventLogState:
+        state = self._state.logs.get(check_shuffle_id(name))
+        if state is None:
+            raise EventLogNotFoundError(
+                f"no event log {name!r}: it was never created, or it has been dropped; "
+                "cluster.create_log makes one"
+            )
+        if token and not same_token(token, state.token):
+            raise EventLogNotFoundError(
+                f"event log {name!r} has been dropped, and another one has its name now"
+            )
+        return state
+
+    def _placement(self, state: EventLogState) -> LogPlacement:
+        locations = self._state.log_stores()
+        members = [LogMember(store, locations.get(store, "")) for store in state.members]
+        is_short = len(members) < state.replicas
+        return LogPlacement(
+            state.name,
+            state.token,
+            state.replicas,
+            state.epoch,
+            state.owner,
+            members,
+            self._spares(state.members) if is_short else [],
+            self._lease_s,
+        )
+
+    def _spares(self, members: list[str] | tuple[str, ...]) -> list[LogMember]:
+        """Return servers that could hold one more log, the least loaded first."""
+        load = dict.fromkeys(self._state.log_stores(only_available=True), 0)
+        for state in self._state.logs.values():
+            for store in state.members:
+                if store in load:
+                    load[store] += 1
+        locations = self._state.log_stores(only_available=True)
+        free = sorted((count, store) for store, count in load.items() if store not in members)
+        return [LogMember(store, locations[store]) for _, store in free]

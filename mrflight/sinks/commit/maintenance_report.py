@@ -1,0 +1,68 @@
+"""What the maintenance of a table has done."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mrflight.units import format_bytes, format_count
+
+IDLE = "nothing to do"
+
+
+class CompactionReport(msgspec.Struct, frozen=True):
+    """The files that were compacted, or would be in a dry run."""
+
+    files: int
+    size_bytes: int
+    into_files: int
+    into_bytes: int | None
+    """The size of the new files; None in a dry run."""
+
+
+class VacuumReport(msgspec.Struct, frozen=True):
+    """The files that were deleted, or would be in a dry run."""
+
+    files: int
+    size_bytes: int | None
+    """None if it is not known."""
+
+
+class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of `maintain`, or of its dry run; None for a step that was not requested."""
+
+    table: str
+    dry_run: bool
+    version: int
+    """The version, or the snapshot, of the table at the end."""
+    compaction: CompactionReport | None
+    vacuum: VacuumReport | None
+    checkpoint: int | None
+    """The version of the table that has a checkpoint now, or would get one."""
+    expired: int | None = None
+    """The snapshots that expired, or would; None for Delta tables, which have versions."""
+
+    def summary(self) -> str:
+        """Return a line for each step, and one for the table."""
+        would = "would be " if self.dry_run else ""
+        lines = []
+        if (files := self.compaction) is not None:
+            done = IDLE
+            if files.files:
+                size = "" if files.into_bytes is None else f", {format_bytes(files.into_bytes)}"
+                done = (
+                    f"{format_count(files.files, 'file')}, {format_bytes(files.size_bytes)}, "
+                    f"{would}written as {files.into_files}{size}"
+                )
+            lines.append(f"compact     {done}")
+        if self.expired is not None:
+            count = format_count(self.expired, "snapshot")
+            lines.append(f"expire      {f'{count} {would}removed' if self.expired else IDLE}")
+        if (gone := self.vacuum) is not None:
+            done = IDLE
+            if gone.files:
+                size = "" if gone.size_bytes is None else f", {format_bytes(gone.size_bytes)}"
+                done = f"{format_count(gone.files, 'file')}{size}, {would}deleted"
+            lines.append(f"vacuum      {done}")
+        if self.checkpoint is not None:
+            lines.append(f"checkpoint  of version {self.checkpoint} {would}written")
+        return "\n".join([*lines, f"{self.table}, version {self.version}"])

@@ -1,0 +1,86 @@
+"""Expires old snapshots of a DuckLake, and deletes files that it does not need any more.
+
+Both are of the whole lake, as its snapshots are. DuckLake lists the files that it has replaced, and
+deletes no others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mrflight.errors import CommitError
+from mrflight.storage.ducklake.lake import Lake, LakeSession
+from mrflight.storage.ducklake.process import LakeError
+from mrflight.storage.ducklake.types import literal
+
+DEFAULT_RETENTION = "7 days"
+"""How long replaced files are kept if the lake's option ``delete_older_than`` says nothing."""
+
+
+class LakeExpiry(NamedTuple):
+    """How long snapshots and replaced files are kept."""
+
+    seconds: float | None = None
+    """None stands for the options of the lake; without these no snapshot expires."""
+    dry_run: bool = False
+
+
+class Expired(NamedTuple):
+    """The snapshots and files that were removed, or would be."""
+
+    snapshots: int = 0
+    files: int = 0
+
+
+def expire(lake: Lake, expiry: LakeExpiry) -> Expired:
+    """Expire snapshots, and delete the files that were replaced long enough ago.
+
+    Raises CommitError.
+    """
+    try:
+        with lake.session() as session:
+            return _expire(session, expiry)
+    except LakeError as error:
+        if error.is_missing:
+            return Expired()
+        raise CommitError(f"old files of {lake.url} were not removed: {error}") from error
+
+
+def shortest_retention_s(lake: Lake) -> float:
+    """Return how long the lake keeps replaced files; raises CommitError."""
+    try:
+        with lake.session() as session:
+            age = _options(session).get("delete_older_than", DEFAULT_RETENTION)
+            found = session.rows(f"SELECT epoch(CAST({literal(age)} AS INTERVAL))")
+            return float(found[0][0])
+    except LakeError as error:
+        raise CommitError(f"the options of {lake.url} cannot be read: {error}") from error
+
+
+def _expire(session: LakeSession, expiry: LakeExpiry) -> Expired:
+    options = _options(session)
+    given = None if expiry.seconds is None else f"{expiry.seconds} seconds"
+    snapshots_age = given or options.get("expire_older_than")
+    files_age = given or options.get("delete_older_than", DEFAULT_RETENTION)
+    dry_run = f"dry_run => {str(expiry.dry_run).lower()}"
+    snapshots = 0
+    if snapshots_age is not None:
+        gone = session.rows(
+            f"CALL ducklake_expire_snapshots('lake', {dry_run}, {_older_than(snapshots_age)})"
+        )
+        snapshots = len(gone)
+    files = session.rows(
+        f"CALL ducklake_cleanup_old_files('lake', {dry_run}, {_older_than(files_age)})"
+    )
+    return Expired(snapshots, len(files))
+
+
+def _options(session: LakeSession) -> dict[str, str]:
+    rows = session.rows(
+        f"SELECT key, value FROM {session.meta('ducklake_metadata')} WHERE scope IS NULL"
+    )
+    return {key: value for key, value in rows if value}
+
+
+def _older_than(age: str) -> str:
+    return f"older_than => now() - CAST({literal(age)} AS INTERVAL)"

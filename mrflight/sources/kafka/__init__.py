@@ -1,0 +1,1 @@
+"""Topics of Apache Kafka as inputs."""

@@ -1,0 +1,1 @@
+"""Change events of Debezium: how what is in their envelopes becomes rows."""

@@ -1,0 +1,1 @@
+"""How messages of each format become rows."""

@@ -1,0 +1,229 @@
+"""What the driver asks a Kafka cluster: its topics, their partitions, and their offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mrflight.errors import BrokerUnavailableError, InputError
+from mrflight.sources.kafka.client_errors import import_confluent_kafka, kafka_errors, translate
+from mrflight.sources.kafka.client_settings import ClientSettings
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+DEFAULT_TIMEOUT_S = 30.0
+_MAX_NAMED = 5
+
+Partition = tuple[str, int]
+"""The topic and the number of a partition."""
+NO_NOTES: Mapping[Partition, str] = {}
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic that is read."""
+
+    name: str
+    id: str
+    """Its Uuid, which a topic that was made anew under the same name does not have."""
+    partitions: tuple[int, ...]
+
+
+class PartitionOffsets(msgspec.Struct, frozen=True):
+    """The offsets of a partition when it was asked for them."""
+
+    earliest: int
+    latest: int
+    """The last stable offset: committed messages are all below it."""
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """The topics of an input, as the cluster has them."""
+
+    cluster_id: str
+    topics: tuple[Topic, ...]
+    """By name."""
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """All partitions, by topic and number."""
+        return [(topic.name, number) for topic in self.topics for number in topic.partitions]
+
+    def topic(self, name: str) -> Topic:
+        return next(topic for topic in self.topics if topic.name == name)
+
+
+class KafkaCluster:
+    """A connection to a cluster that only asks. It connects when it is asked first.
+
+    Its methods wait for brokers that are away, and raise BrokerUnavailableError after the timeout;
+    InputError for what the brokers refuse, JobFileError for wrong settings.
+    """
+
+    def __init__(self, settings: ClientSettings, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        import_confluent_kafka(settings.key)
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._client = self._connect()
+
+    def _connect(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        with kafka_errors(self._settings, "connect"):
+            return AdminClient(self._settings.of_admin())
+
+    def topics(self, names: Sequence[str] = (), pattern: str | None = None) -> Topics:
+        """Return the topics with these names, or whose whole names match the pattern."""
+        with kafka_errors(self._settings, "list the topics"):
+            known = sorted(self._client.list_topics(timeout=self._timeout_s).topics)
+        if pattern is not None:
+            public = (name for name in known if not name.startswith("__"))
+            names = [name for name in public if re.fullmatch(pattern, name)]
+            if not names:
+                raise InputError(
+                    f"{self._settings.key}.topic_pattern: no topic matches {pattern!r}; the "
+                    f"cluster has {_listed(known)}"
+                )
+        for name in names:
+            if name not in known:
+                raise self._unknown(name, known)
+        return self._described(sorted(set(names)))
+
+    def _described(self, names: Sequence[str]) -> Topics:
+        from confluent_kafka import TopicCollection
+
+        cluster = self._result(self._client.describe_cluster(), "describe the cluster")
+        found = self._client.describe_topics(TopicCollection(list(names)))
+        described = [self._result(found[name], f"describe the topic {name}") for name in names]
+        return Topics(
+            str(cluster.cluster_id),
+            tuple(
+                Topic(each.name, str(each.topic_id), tuple(sorted(p.id for p in each.partitions)))
+                for each in described
+            ),
+        )
+
+    def offsets(self, partitions: Iterable[Partition]) -> dict[Partition, PartitionOffsets]:
+        """Return the first offset of each partition, and the end of its committed messages."""
+        from confluent_kafka.admin import OffsetSpec
+
+        wanted = list(partitions)
+        earliest = self._list(wanted, OffsetSpec.earliest())
+        latest = self._list(wanted, OffsetSpec.latest())
+        return {each: PartitionOffsets(earliest[each], latest[each]) for each in wanted}
+
+    def offsets_at(self, partitions: Iterable[Partition], time: datetime) -> dict[Partition, int]:
+        """Return the offset of the first message of each partition at a time or after it.
+
+        A partition that has none has its end.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        wanted = list(partitions)
+        at = self._list(wanted, OffsetSpec.for_timestamp(round(time.timestamp() * 1000)))
+        after_all = [each for each in wanted if at[each] < 0]
+        ends = self._list(after_all, OffsetSpec.latest()) if after_all else {}
+        return {each: ends.get(each, at[each]) for each in wanted}
+
+    def publish(
+        self,
+        group: str,
+        offsets: Mapping[Partition, int],
+        notes: Mapping[Partition, str] = NO_NOTES,
+    ) -> None:
+        """Write offsets as those of a consumer group, for tools that show how far it lags.
+
+        ``notes`` has texts that are stored with them.
+        """
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [
+            TopicPartition(*place, offset, metadata=notes.get(place, ""))
+            for place, offset in offsets.items()
+        ]
+        request = [ConsumerGroupTopicPartitions(group, places)]
+        with kafka_errors(self._settings, f"publish the offsets of group {group}"):
+            (answer,) = self._client.alter_consumer_group_offsets(
+                request, request_timeout=self._timeout_s
+            ).values()
+        self._result(answer, f"publish the offsets of group {group}")
+
+    def published(
+        self, group: str, partitions: Iterable[Partition]
+    ) -> dict[Partition, tuple[int, str]]:
+        """Return the offsets of a consumer group, with their notes; none that it does not have."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(*p) for p in partitions])]
+        what = f"read the offsets of group {group}"
+        with kafka_errors(self._settings, what):
+            (answer,) = self._client.list_consumer_group_offsets(
+                request, request_timeout=self._timeout_s
+            ).values()
+        found = self._result(answer, what).topic_partitions
+        return {
+            (each.topic, each.partition): (each.offset, each.metadata or "")
+            for each in found
+            if each.offset >= 0 and each.error is None
+        }
+
+    def _list(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        if not partitions:
+            return {}
+        asked = {TopicPartition(*each): spec for each in partitions}
+        answers: Mapping[Any, Future[Any]] = self._client.list_offsets(
+            asked,
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._timeout_s,
+        )
+        try:
+            return {
+                (each.topic, each.partition): self._result(
+                    answer, f"ask for offsets of {each.topic}"
+                ).offset
+                for each, answer in answers.items()
+            }
+        except BrokerUnavailableError:
+            # librdkafka (2.16) asks with the epoch that a leader had when it was looked up first,
+            # and is refused for 15 minutes after the broker was restarted. Another client looks.
+            self._client = self._connect()
+            raise
+
+    def _result(self, future: Future[Any], what: str) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return future.result(self._timeout_s + 5)
+        except KafkaException as error:
+            raise translate(error.args[0], self._settings, what) from error
+        except TimeoutError as error:
+            raise BrokerUnavailableError(
+                f"{self._settings.key}: {what}: the brokers {self._settings.brokers} did not "
+                f"answer within {self._timeout_s:g} s; check that they run"
+            ) from error
+
+    def _unknown(self, name: str, known: Sequence[str]) -> InputError:
+        import difflib  # for few processes
+
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return InputError(
+            f"{self._settings.key}.topic: the cluster of {self._settings.brokers} has no topic "
+            f"{name!r}; {hint}It has {_listed(known)}"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    public = [name for name in names if not name.startswith("__")]
+    if not public:
+        return "no topics"
+    shown = ", ".join(public[:_MAX_NAMED])
+    others = len(public) - _MAX_NAMED
+    return f"{shown} and {others:,} more" if others > 0 else shown

@@ -1,0 +1,1 @@
+"""DuckLake catalogs, through a child process that has DuckDB with its ducklake extension."""

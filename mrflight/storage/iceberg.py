@@ -1,0 +1,263 @@
+"""Opens the catalogs of Iceberg tables with pyiceberg, and translates its errors into ours.
+
+A catalog is addressed by a URI: ``sqlite:///cat.db`` and ``postgresql://user@host/db`` for SQL
+catalogs, ``https://host/...`` for a REST catalog. Its password or token comes from a reference to a
+secret, and is in no message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from mrflight.config.input_spec import InputSpec
+from mrflight.config.output_section import OutputSection
+from mrflight.config.secret_options import USERINFO
+from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
+from mrflight.errors import CommitError, JobFileError, MrflightError
+from mrflight.storage.failures import reason
+from mrflight.storage.location import Location, locate
+from mrflight.storage.option_names import canonical, scheme_of
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+DEFAULT_CATALOG = "default"
+"""The name under which pyiceberg, too, looks for tables in an SQL catalog if it is told none."""
+
+_SQLITE = "sqlite"
+_POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+_REST = ("http", "https")
+
+_SECRETS = ("password", "token", "credential", "secret")
+"""Words in the names of the properties whose values must be references."""
+
+_OF_FILES = {
+    "aws_endpoint_url": "s3.endpoint",
+    "aws_access_key_id": "s3.access-key-id",
+    "aws_secret_access_key": "s3.secret-access-key",
+    "aws_session_token": "s3.session-token",
+    "aws_region": "s3.region",
+    "aws_skip_signature": "s3.anonymous",
+    "aws_proxy_url": "s3.proxy-uri",
+}
+"""pyiceberg's names for options of ``[storage]``."""
+
+
+class CatalogAddress(msgspec.Struct, frozen=True):
+    """What a job says about the catalog of a table, with secrets as references."""
+
+    key: str
+    """The section of the job file, for messages."""
+    uri: str
+    warehouse: str | None
+    options: Mapping[str, str]
+    base: Path
+    """The folder from which relative paths start."""
+    storage: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, key: str, spec: OutputSection | InputSpec, base: Path, storage: Mapping[str, str]
+    ) -> CatalogAddress:
+        """Return the address that a section of a job has; raise JobFileError for a wrong one."""
+        if not spec.catalog:
+            raise JobFileError(
+                f"{key}.catalog is missing, which an Iceberg table needs; write its URI, such as "
+                "sqlite:///catalog.db, postgresql://user@host/database or https://host"
+            )
+        for name, value in spec.catalog_options.items():
+            if any(word in name.lower() for word in _SECRETS) and "uri" not in name.lower():
+                check_reference(value, f"{key}.catalog_options.{name}")
+        if not is_reference(spec.catalog):
+            _check_uri(spec.catalog, f"{key}.catalog")
+        return cls(key, spec.catalog, spec.warehouse, spec.catalog_options, base, storage)
+
+    @property
+    def shown(self) -> str:
+        """The URI for messages, without a user and a password."""
+        if is_reference(self.uri):
+            return self.uri
+        return USERINFO.sub("", self.uri)
+
+    @property
+    def is_in_process(self) -> bool:
+        """Whether the catalog is a file of this machine, so that no answer can be lost."""
+        return self.uri.lower().startswith(f"{_SQLITE}:")
+
+    def open(self) -> Catalog:
+        """Open the catalog; an SQL catalog that has no tables yet gets them.
+
+        Raises JobFileError for what is wrong with the address, and CommitError if the catalog does
+        not answer.
+        """
+        import_pyiceberg()
+        key = f"{self.key}.catalog"
+        uri = resolve(self.uri, key) if is_reference(self.uri) else self.uri
+        options = resolved(self.options, f"{self.key}.catalog_options")
+        name = options.pop("name", DEFAULT_CATALOG)
+        scheme = _scheme(uri)
+        _check_scheme(scheme, key)
+        properties = {**self._of_files(), **options}
+        if self.warehouse is not None:
+            properties["warehouse"] = self._warehouse(scheme)
+        with catalog_errors(f"{key}: the catalog {self.shown} cannot be opened"):
+            if scheme in _REST:
+                from pyiceberg.catalog.rest import RestCatalog
+
+                return RestCatalog(name, uri=uri, **properties)
+            return _open_sql(name, self._sql_uri(uri, scheme, properties), properties)
+
+    def check_exists(self) -> None:
+        """Raise JobFileError if the catalog is a file that does not exist; opening creates it."""
+        import_pyiceberg()
+        if is_reference(self.uri) or not self.is_in_process:
+            return
+        path = self._sql_uri(self.uri, _SQLITE, {}).removeprefix("sqlite:///")
+        if not os.path.exists(path):
+            raise JobFileError(f"{self.key}.catalog: there is no file {path}")
+
+    def location(self, path: str) -> Location:
+        """Return the location of a folder or a file that the table's metadata names."""
+        return locate(path, self.base, self.storage)
+
+    def _of_files(self) -> dict[str, str]:
+        given = {canonical(name): value for name, value in self.storage.items()}
+        named = {_OF_FILES[name]: value for name, value in given.items() if name in _OF_FILES}
+        if "s3.endpoint" in named:  # or pyiceberg asks Amazon for the bucket's region
+            named.setdefault("s3.region", "us-east-1")
+        return {"s3.force-virtual-addressing": "false", **resolved(named, "storage")}
+
+    def _warehouse(self, scheme: str) -> str:
+        """Return the warehouse as a URL if it is a path. To a REST catalog it may be any name."""
+        assert self.warehouse is not None
+        if scheme in _REST or len(scheme_of(self.warehouse)) > 1:
+            return self.warehouse
+        return f"file://{os.path.normpath(self.base / os.path.expanduser(self.warehouse))}"
+
+    def _sql_uri(self, uri: str, scheme: str, properties: dict[str, str]) -> str:
+        """Return the URI as SQLAlchemy takes it, with the password of the options."""
+        rest = uri.partition("://")[2]
+        if scheme == _SQLITE:
+            path = os.path.normpath(self.base / rest.removeprefix("/"))
+            if not os.path.isdir(os.path.dirname(path)):
+                raise JobFileError(
+                    f"{self.key}.catalog: the folder of {path} does not exist; create it"
+                )
+            return f"sqlite:///{path}"
+        password = properties.pop("password", None)
+        if password is not None:
+            user, at, host = rest.rpartition("@")
+            if not at or ":" in user:
+                raise JobFileError(
+                    f"{self.key}.catalog must have a user and no password (postgresql://user@host)"
+                    ", as catalog_options has a password"
+                )
+            rest = f"{user}:{quote(password, safe='')}@{host}"
+        return f"postgresql+psycopg://{rest}"
+
+
+def import_pyiceberg() -> None:
+    """Load pyiceberg; raise JobFileError if it is not installed."""
+    try:
+        import pyiceberg.catalog
+        import pyiceberg.io.pyarrow  # noqa: F401
+    except ImportError as error:
+        raise JobFileError(
+            "Iceberg tables need pyiceberg, which is not installed: pip install 'mrflight[iceberg]'"
+        ) from error
+    # Columns without bounds are normal: those with NaN have none (see `ParquetEncoder`).
+    logging.getLogger("pyiceberg.io.pyarrow").addFilter(_is_of_interest)
+
+
+def _is_of_interest(record: logging.LogRecord) -> bool:
+    return not record.msg.startswith("PyArrow statistics missing")
+
+
+def parse_table_name(name: str, key: str) -> tuple[str, ...]:
+    """Return the namespaces and the name of a table; JobFileError if there is no namespace."""
+    parts = tuple(name.split("."))
+    if len(parts) < 2 or not all(parts):
+        raise JobFileError(
+            f"{key}: {name!r} is not the name of an Iceberg table; write namespace.name"
+        )
+    return parts
+
+
+@contextmanager
+def catalog_errors(what: str) -> Iterator[None]:
+    """Raise CommitError, which says ``what``, for any error of pyiceberg and of its libraries."""
+    try:
+        yield
+    except (MrflightError, MemoryError):
+        raise
+    except Exception as error:
+        raise CommitError(f"{what}: {_first_line(error)}") from error
+
+
+def is_refusal(error: CommitError) -> bool:
+    """Return whether a commit that failed with this error cannot take effect any more.
+
+    An answer of the catalog says so, and an error of a file that is written before the catalog is
+    asked. Without an answer of another machine the commit may be on its way.
+    """
+    from pyiceberg import exceptions
+
+    cause = error.__cause__
+    refusals = (
+        exceptions.CommitFailedException,
+        exceptions.ValidationException,
+        exceptions.TableAlreadyExistsError,
+        exceptions.NoSuchTableError,
+        exceptions.NoSuchNamespaceError,
+        exceptions.BadRequestError,
+        exceptions.UnauthorizedError,
+        exceptions.ForbiddenError,
+    )
+    if isinstance(cause, refusals):
+        return True
+    module = type(cause).__module__.partition(".")[0]
+    return module not in ("requests", "urllib3", "sqlalchemy", "pyiceberg")
+
+
+def _first_line(error: Exception) -> str:
+    """Return an error's text; the statements and links that SQLAlchemy adds are left out."""
+    text = reason(error).partition(" [SQL:")[0].partition(" (Background on this error")[0]
+    return text or type(error).__name__
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition("://")[0].lower() if "://" in uri else ""
+
+
+def _check_uri(uri: str, key: str) -> None:
+    """Raise JobFileError for a URI that no catalog has."""
+    _check_scheme(_scheme(uri), key)
+    if _scheme(uri) in _REST and not urlsplit(uri).hostname:
+        raise JobFileError(f"{key}: {uri} has no host; write https://host/...")
+
+
+def _check_scheme(scheme: str, key: str) -> None:
+    if scheme not in (_SQLITE, *_POSTGRES, *_REST):
+        raise JobFileError(
+            f"{key}: the URI of a catalog begins with sqlite:///, postgresql://, https:// or "
+            f"http://, and not with {f'{scheme}://' if scheme else 'a path'}"
+        )
+
+
+def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> Catalog:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy.exc import SQLAlchemyError
+
+    given = {"pool_pre_ping": "true", **properties, "uri": uri}
+    try:
+        return SqlCatalog(name, **given)
+    except SQLAlchemyError:  # another job may have made the catalog's tables in this moment
+        return SqlCatalog(name, **given)

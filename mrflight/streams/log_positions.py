@@ -1,0 +1,104 @@
+"""Where a stream is in an event log of the cluster, which it trims once rows are in the table."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from mrflight.config.input_spec import InputSpec
+from mrflight.errors import InputError, LostOffsetsError
+from mrflight.ids import ShuffleKey
+from mrflight.shuffle.client.log_client import LogClient
+from mrflight.shuffle.store.tail_store import GRACE_S
+from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.sources.kafka.topic_offsets import Partition
+from mrflight.sources.log_source import LogInput
+from mrflight.sources.tail_place import partition_of_log
+from mrflight.streams.positions import Position, Positions
+
+TRIM_EVERY_S = 10.0
+"""How often the segments are removed whose rows are in the table."""
+
+
+class LogPositions(Positions):
+    """The one partition of an event log."""
+
+    def __init__(
+        self, name: str, spec: InputSpec, place: LogInput, *, is_live: bool = False
+    ) -> None:
+        """``is_live``: the rows of an earlier version of the table can be read for a while."""
+        assert spec.log is not None, name
+        self._key = f"inputs.{name}"
+        self._spec = spec
+        self._place = place
+        with self._client() as client:
+            self._log = client.describe(ShuffleKey.parse(spec.log)).key
+        self._partition: Partition = (spec.log, 0)
+        self._keep_s = GRACE_S if is_live else 0.0
+        self._recorded: deque[tuple[float, int]] = deque()
+        """When the table had recorded which offset, as far as the log is not trimmed."""
+        self._trimmed_at = time.monotonic()
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [self._partition]
+
+    def name(self, partition: Partition) -> str:
+        return partition_of_log(self._log)
+
+    def refresh(self) -> None:
+        return
+
+    def ends(self) -> Position:
+        return {self._partition: self._state().high}
+
+    def position(self, recorded: Mapping[str, int]) -> Position:
+        name = self.name(self._partition)
+        if name in recorded:
+            return {self._partition: recorded[name]}
+        for other in recorded:
+            if other.startswith(f"log/{self._log.id}/"):
+                raise InputError(
+                    f"{self._key}.log: {self._log.id} was dropped and made anew since the table "
+                    "recorded its offsets, so that they mean other rows now; begin anew under "
+                    "another stream.name, or write to another table"
+                )
+        state = self._state()
+        return {self._partition: state.high if self._spec.start == "latest" else state.low}
+
+    def check_kept(self, position: Position, *, takes_earliest: bool) -> Position:
+        state, wanted = self._state(), position[self._partition]
+        if wanted >= state.low:
+            return position
+        if takes_earliest:
+            return {self._partition: state.low}
+        raise LostOffsetsError(
+            f"{self._key}: the rows {wanted} to {state.low - 1} of event log {self._log.id} were "
+            'trimmed and never read; set stream.on_lost_offsets = "earliest" to go on without them',
+            self._log.id,
+            0,
+            wanted,
+            state.low,
+        )
+
+    def committed(self, recorded: Mapping[str, int]) -> None:
+        """Trim the log below what the table has, now and then."""
+        now = time.monotonic()
+        if (offset := recorded.get(self.name(self._partition))) is not None:
+            self._recorded.append((now, offset))
+        if now - self._trimmed_at < TRIM_EVERY_S:
+            return
+        self._trimmed_at, offset = now, None
+        while self._recorded and self._recorded[0][0] <= now - self._keep_s:
+            _, offset = self._recorded.popleft()
+        if offset is not None:
+            with self._client() as client:
+                client.trim(self._log, offset)
+
+    def _state(self) -> LogState:
+        with self._client() as client:
+            return client.state(self._log)
+
+    def _client(self) -> LogClient:
+        return LogClient(self._place.location, self._place.client)

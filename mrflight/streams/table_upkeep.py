@@ -1,0 +1,39 @@
+"""The upkeep of a stream's table: when it is due, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from mrflight.errors import MrflightError
+from mrflight.sinks.commit.base import Sink
+
+log = logging.getLogger(__name__)
+
+COMPACT_EVERY = 50
+"""So many commits come between two compactions. Readers then open some hundred small files at
+most, and a row is written about three times until its file is large."""
+
+_REMOVE_EVERY_S = 3600.0
+
+
+class TableUpkeep:
+    """Compacts the table of a stream, and removes old files, between its commits."""
+
+    def __init__(self) -> None:
+        self._commits = 0
+        self._removed_at = time.monotonic()
+
+    def after_commit(self, sink: Sink) -> None:
+        """Do what is due. An error is logged, because the stream itself goes on without."""
+        self._commits += 1
+        try:
+            if self._commits % COMPACT_EVERY == 0 and (
+                files := sink.compact_small_files(COMPACT_EVERY)
+            ):
+                log.info("upkeep: %d small files were compacted", files)
+            if time.monotonic() - self._removed_at >= _REMOVE_EVERY_S:
+                self._removed_at = time.monotonic()
+                sink.remove_old_files()
+        except MrflightError as error:
+            log.warning("the upkeep of the table failed, and is tried again later: %s", error)

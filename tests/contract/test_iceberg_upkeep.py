@@ -1,0 +1,279 @@
+"""Compaction and expiry of Iceberg tables, over every kind of catalog; stock readers read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.expressions import EqualTo
+from pyiceberg.transforms import TruncateTransform
+
+from mrflight.config.output_section import OutputSection
+from mrflight.errors import CommitError
+from mrflight.frontend import cli
+from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.iceberg.compaction import compact_bins, plan_compaction
+from mrflight.sinks.iceberg.expiry import expire
+from mrflight.sinks.iceberg.expiry_plan import Expiry
+from mrflight.sinks.iceberg.table import TableInCatalog
+from mrflight.storage.iceberg import CatalogAddress
+from tests.support.commits import commit_and_cleanup
+from tests.support.iceberg_deletes import delete_positions
+from tests.support.lakes import Lake
+from tests.support.outputs import SCHEMA, Rows, finish, written
+
+P0 = "cluster/topic/0"
+WHOLE = 128 << 20
+
+
+def table_of(lake: Lake) -> TableInCatalog:
+    section = OutputSection(**lake.section())
+    address = CatalogAddress.of("output", section, lake.base, lake.storage)
+    return TableInCatalog(address, tuple(lake.table.split(".")))
+
+
+def append(lake: Lake, count: int, first: int = 0, **output: Any) -> list[tuple[int, str]]:
+    """So many commits of two rows each; return the rows."""
+    rows = [(n, "ab"[n % 2]) for n in range(2 * first, 2 * (first + count))]
+    for at in range(count):
+        job_id = f"job{first + at}"
+        finish(lake.open("append", job_id, **output), rows[2 * at : 2 * at + 2])
+    return rows
+
+
+def compact(lake: Lake, between: Callable[[], None] = lambda: None) -> int:
+    """Compact the table; ``between`` runs once it was planned. Return the number of files."""
+    table = table_of(lake)
+    handle = table.load()
+    assert handle is not None
+    bins = plan_compaction(handle, table.url, WHOLE, WHOLE)
+    between()
+    done = compact_bins(table, handle, bins, "compaction")
+    return 0 if done is None else sum(len(each.bin.files) for each in done.rewritten)
+
+
+def check(lake: Lake, rows: Rows, files: int) -> None:
+    assert lake.rows() == sorted(rows, key=repr)
+    assert len(lake.named_files()) == files
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "before", "after"), [([], 8, 1), (["k"], 8, 2)], ids=["flat", "partitioned"]
+)
+def test_small_files_become_one_of_each_partition(
+    lake: Lake, partition_by: list[str], before: int, after: int
+) -> None:
+    count = before // max(after, 1) if partition_by else before
+    rows = append(lake, count, partition_by=partition_by)
+    check(lake, rows, before)
+    assert compact(lake) == before
+    check(lake, rows, after)
+    newest = lake.load().current_snapshot()
+    assert newest is not None
+    assert newest.summary is not None
+    assert newest.summary.operation.value == "replace"
+    assert newest.summary["total-records"] == str(len(rows))
+    assert newest.summary["total-data-files"] == str(after)
+    assert compact(lake) == 0
+    rows += append(lake, 1, first=count, partition_by=partition_by)
+    assert lake.load().scan(EqualTo("k", "a")).to_arrow().num_rows == len(rows) // 2
+    check(lake, rows, after + (2 if partition_by else 1))
+
+
+def test_rows_that_were_deleted_stay_deleted(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 3)
+    table = lake.load()
+    delete_positions(table, next(iter(table.scan().plan_files())).file, [1])
+    left = [row for row in rows if row != (5, "b")]
+    check(lake, left, 3)
+    assert compact(lake) == 3
+    check(lake, left, 1)
+    assert compact(lake) == 0, "the delete file applies to nothing any more"
+
+
+def test_a_file_is_left_alone_if_rows_of_it_are_deleted_meanwhile(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 3)
+
+    def delete() -> None:
+        table = lake.load()
+        delete_positions(table, next(iter(table.scan().plan_files())).file, [0])
+
+    files = lake.files()
+    assert compact(lake, delete) == 0
+    check(lake, [row for row in rows if row != (4, "a")], 3)
+    assert len(lake.files()) == len(files) + 1, "only the delete file is new"
+
+
+def test_columns_that_were_renamed_and_added_have_their_names(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 2)
+    with lake.load().update_schema() as update:
+        update.rename_column("k", "kind")
+    wider = pa.schema([("n", pa.int64()), ("kind", pa.string()), ("extra", pa.float64())])
+    sink = lake.open("append", "wider", schema="evolve")
+    finish(sink, [(9, "c", 1.5)], wider)
+    assert compact(lake) == 3
+    check(lake, [*((*row, None) for row in rows), (9, "c", 1.5)], 1)
+
+
+def test_a_table_partitioned_by_a_transform_is_compacted(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 1)
+    with lake.load().update_spec() as update:
+        update.add_field("n", TruncateTransform(100), "hundreds")
+    for n in (100, 200, 101, 201, 102, 202):
+        path = lake.base / f"{n}.parquet"
+        pq.write_table(pa.table({"n": [n], "k": ["z"]}), path)
+        lake.load().add_files([f"file://{path}"])
+        rows.append((n, "z"))
+    check(lake, rows, 7)
+    assert compact(lake) == 6, "the file of the earlier partitioning stays"
+    check(lake, rows, 3)
+    found = lake.load().scan(EqualTo("n", 101))
+    assert len(list(found.plan_files())) == 1
+    assert found.to_arrow().to_pylist() == [{"n": 101, "k": "z"}]
+
+
+def test_rows_that_others_append_meanwhile_are_kept(lake: Lake) -> None:
+    rows = append(lake, 3)
+    more: list[tuple[int, str]] = []
+
+    def foreign() -> None:
+        lake.load().append(pa.table({"n": [100], "k": ["foreign"]}))
+        more.append((100, "foreign"))
+
+    assert compact(lake, foreign) == 3
+    check(lake, [*rows, *more], 2)
+
+
+def test_files_that_others_remove_meanwhile_stay_removed(lake: Lake) -> None:
+    append(lake, 3)
+    before = lake.files()
+
+    def foreign() -> None:
+        lake.load().overwrite(pa.table({"n": [100], "k": ["foreign"]}))
+
+    assert compact(lake, foreign) == 0
+    check(lake, [(100, "foreign")], 1)
+    assert len(lake.files()) == len(before) + 1, "what was written for them is deleted"
+
+
+def test_a_table_whose_columns_change_meanwhile_is_left_alone(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 3)
+    before = lake.files()
+
+    def foreign() -> None:
+        with lake.load().update_schema() as update:
+            update.rename_column("k", "kind")
+
+    with pytest.raises(CommitError, match="its columns or partitions were changed"):
+        compact(lake, foreign)
+    check(lake, rows, 3)
+    assert lake.files() == before
+
+
+def move(lake: Lake, low: int, high: int) -> None:
+    """Move a stream on by a commit with a row for each offset."""
+    sink = lake.open("append", f"batch{low}")
+    parts = tuple(written(sink, [(n, "s") for n in range(low, high)]))
+    before = {P0: low} if low else {}
+    offsets = StreamOffsets("numbers", before, {P0: high})
+    commit_and_cleanup(sink, Commit(parts, SCHEMA, offsets=offsets))
+
+
+def test_the_offsets_of_a_stream_stay_and_outlive_its_snapshots(lake: Lake) -> None:
+    for at in range(4):
+        move(lake, at, at + 1)
+    assert lake.open("append", "c").compact_small_files(5) == 0
+    assert lake.open("append", "c").compact_small_files(4) == 4
+    rows = [(n, "s") for n in range(4)]
+    check(lake, rows, 1)
+    assert lake.open("append", "look").recorded_offsets("numbers") == {P0: 4}
+    now_ms = time.time_ns() // 1_000_000
+    done = expire(table_of(lake), Expiry(now_ms + 10_000, max_age_ms=0))
+    assert (done.snapshots, done.files) == (4, 4)
+    assert lake.files() == lake.named_files(), "the files of the batches are gone"
+    check(lake, rows, 1)
+    assert lake.open("append", "look").recorded_offsets("numbers") == {P0: 4}
+    assert lake.load().properties["mrflight.stream.numbers"] == f'{{"{P0}":4}}'
+    move(lake, 4, 5)
+    check(lake, [*rows, (4, "s")], 2)
+
+
+def test_only_files_of_ours_that_nobody_needs_are_deleted(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    append(lake, 2)
+    lake.load().append(pa.table({"n": [100], "k": ["foreign"]}))
+    table = lake.load()
+    first = table.snapshots()[0].snapshot_id
+    table.manage_snapshots().create_tag(first, "kept").commit()
+    everything = lake.files()
+    lake.load().overwrite(pa.table({"n": [7], "k": ["new"]}))
+    now_ms = time.time_ns() // 1_000_000
+    old = Expiry(now_ms + 10_000, max_age_ms=0)
+    planned = expire(table_of(lake), old, dry_run=True)
+    assert len(lake.load().snapshots()) >= 4
+    done = expire(table_of(lake), old)
+    assert done == planned
+    assert done.files == 1, "job1; job0 is tagged, and the other is not ours"
+    gone = set(everything) - set(lake.files())
+    assert [name for name in gone if "job1" in name] == sorted(gone)
+    tagged = lake.load().scan(snapshot_id=first).to_arrow().to_pylist()
+    assert [row["n"] for row in tagged] == [0, 1]
+    assert lake.rows() == [(7, "new")]
+
+
+def test_snapshots_are_kept_as_the_table_says(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    append(lake, 4)
+    table = table_of(lake)
+    now_ms = time.time_ns() // 1_000_000
+    days = 24 * 3600 * 1000
+    assert expire(table, Expiry(now_ms + 4 * days)).snapshots == 0
+    own = Expiry(now_ms + 10_000, max_own=3, own_age_ms=5_000)
+    assert expire(table, Expiry(now_ms, max_own=3, own_age_ms=days)).snapshots == 0
+    assert expire(table, own).snapshots == 1
+    with lake.load().transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "2"})
+    assert expire(table, Expiry(now_ms + 6 * days)).snapshots == 1
+    assert expire(table, Expiry(now_ms + 6 * days)).snapshots == 0
+    assert len(lake.load().snapshots()) == 2
+
+
+def test_the_command_maintains_a_table(
+    sqlite_lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = sqlite_lake
+    rows = append(lake, 3)
+    monkeypatch.chdir(lake.base)
+
+    def maintain(*options: str) -> tuple[int, str, str]:
+        command = ["maintain", lake.table, "--catalog", lake.catalog, *options]
+        return cli.main(command), *capsys.readouterr()
+
+    code, out, err = maintain("--dry-run")
+    assert (code, err) == (0, "")
+    assert re.match(r"compact     3 files, .* would be written as 1\nexpire      nothing", out)
+    check(lake, rows, 3)
+    report = json.loads(maintain("--json")[1])
+    assert (report["compaction"]["files"], report["compaction"]["into_files"]) == (3, 1)
+    assert report["version"] == lake.load().metadata.current_snapshot_id
+    assert (report["expired"], report["vacuum"]["files"]) == (0, 0)
+    code, _, err = maintain("--retain", "1 h")
+    assert (code, "keeps snapshots for longer than that" in err) == (2, True)
+    out = maintain("--retain", "0 s", "--force")[1]
+    assert re.search(r"expire      3 snapshots removed\nvacuum      3 files, .* deleted\n", out)
+    check(lake, rows, 1)
+    assert lake.files() == lake.named_files()
+    assert cli.main(["maintain", "no.table", "--catalog", lake.catalog]) == 2
+    assert "there is no table no.table in " in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""Rows that were pushed to an event log come to a table once, and are trimmed then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from mrflight.streams import log_positions
+from tests.support.event_logs import LogCluster, log_cluster, numbers
+from tests.support.ingest_job import INGEST, await_true, ingest
+from tests.support.running_command import running_command
+
+JOB = """
+[job]
+name = "pushed"
+[inputs.rows]
+log = "{log}"
+[stream]
+commit = "50 ms"
+max_rows = {max_rows}
+[output]
+table = "out"
+mode = "append"
+[cluster]
+metadata = "{metadata}"
+workers = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
+    with log_cluster(tmp_path_factory.mktemp("logs"), data_servers=2) as started:
+        yield started
+
+
+def write_job(servers: LogCluster, folder: Path, log: str, max_rows: int = 100) -> Path:
+    path = folder / "job.toml"
+    path.write_text(JOB.format(log=log, metadata=servers.location, max_rows=max_rows))
+    return path
+
+
+def rows(folder: Path) -> pa.Table:
+    return deltalake.DeltaTable(folder / "out").to_pyarrow_table()
+
+
+def test_pushed_rows_are_committed_once(servers: LogCluster, tmp_path: Path) -> None:
+    job = write_job(servers, tmp_path, "once")
+    with servers.connect() as cluster:
+        cluster.create_log("once")
+        cluster.append("once", numbers(0, *range(250)))
+        run = ingest(job)
+        assert run.code == 0, run.stderr
+        assert (run.result["rows_in"], run.result["commits"]) == (250, 3)
+        assert ingest(job).result["commits"] == 0
+        with running_command([*INGEST, str(job)]) as process:
+            cluster.append("once", numbers(0, *range(250, 400)))
+            await_true(lambda: len(rows(tmp_path)) == 400, "all rows are in the table")
+            process.kill()
+        cluster.append("once", numbers(0, *range(400, 410)))
+        assert ingest(job).result["rows_in"] == 10
+    assert sorted(rows(tmp_path)["n"].to_pylist()) == list(range(410))
+
+
+def test_a_log_that_was_made_anew_is_refused(servers: LogCluster, tmp_path: Path) -> None:
+    job = write_job(servers, tmp_path, "anew")
+    with servers.connect() as cluster:
+        cluster.create_log("anew")
+        cluster.append("anew", numbers(0, 1, 2, 3))
+        assert ingest(job).code == 0
+        cluster.drop_log("anew")
+        cluster.create_log("anew")
+        cluster.append("anew", numbers(0, 4))
+    run = ingest(job)
+    assert run.code == 2
+    assert "was dropped and made anew" in run.message
+
+
+def test_what_the_table_has_is_trimmed(
+    servers: LogCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment stays until all of its rows are in the table."""
+    from mrflight.config.identity import ClientOptions
+    from mrflight.config.input_spec import InputSpec
+    from mrflight.sources.log_source import LogInput
+
+    monkeypatch.setattr(log_positions, "TRIM_EVERY_S", 0.0)
+    with servers.connect() as cluster:
+        cluster.create_log("trimmed")
+        large = pa.record_batch({"n": pa.array(range(1 << 20))})
+        for _ in range(20):
+            cluster.append("trimmed", large)
+        place = LogInput(servers.location, ClientOptions())
+        positions = log_positions.LogPositions("rows", InputSpec(log="trimmed"), place)
+        end = positions.ends()["trimmed", 0]
+        assert end == 20 << 20
+        positions.committed({positions.name(("trimmed", 0)): end})
+        low = cluster.log_state("trimmed").low
+        assert 0 < low <= end
+        assert positions.check_kept({("trimmed", 0): low}, takes_earliest=False)
+        assert positions.check_kept({("trimmed", 0): 0}, takes_earliest=True) == {
+            ("trimmed", 0): low
+        }

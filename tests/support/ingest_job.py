@@ -1,0 +1,165 @@
+"""Streams for tests: events with numbers, the job that ingests them, and what its table has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+from tests.services.kafka import Kafka
+
+WAIT_S = 60.0
+"""For what takes a second or two."""
+
+INGEST = (sys.executable, "-m", "mrflight", "ingest")
+
+JOB = """
+[job]
+name = "events"
+[inputs.events]
+kafka = "{brokers}"
+topic = "{topic}"
+format = "json"
+metadata = true
+types = {{ producer = "int64", number = "int64", text = "string" }}
+{input}
+[stream]
+commit = "100 ms"
+{stream}
+[output]
+table = "out/events"
+{output}
+[cluster]
+workers = 2
+memory = "1 GiB"
+{rest}
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An ingest command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The object on the last line of stdout."""
+        parsed: dict[str, Any] = json.loads(self.stdout.strip().splitlines()[-1])
+        return parsed
+
+    @property
+    def message(self) -> str:
+        """The message with which it failed."""
+        return self.stderr.rpartition("mrflight: ")[2]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A topic, and the folder of the job that ingests it."""
+
+    kafka: Kafka
+    topic: str
+    folder: Path
+
+    def write_job(
+        self, input: str = "", stream: str = "", output: str = "", rest: str = ""
+    ) -> Path:
+        """Write the job file, with further lines of its sections; it appends by default."""
+        if "mode = " not in output:
+            output = f'mode = "append"\n{output}'
+        path = self.folder / "job.toml"
+        path.write_text(
+            JOB.format(
+                brokers=self.kafka.brokers,
+                topic=self.topic,
+                input=input,
+                stream=stream,
+                output=output,
+                rest=rest,
+            )
+        )
+        return path
+
+    def produce(self, values: Iterable[Any], partition: int | None = None) -> None:
+        """Send events, as json if they are not bytes, and wait until the broker has them."""
+        producer = self.kafka.producer()
+        for value in values:
+            payload = value if isinstance(value, bytes) else json.dumps(value).encode()
+            where = {} if partition is None else {"partition": partition}
+            while True:
+                try:
+                    producer.produce(self.topic, payload, **where)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush()
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "out" / "events"
+
+    def rows(self) -> pa.Table:
+        """Return the rows of the table; none if there is no table."""
+        if not deltalake.DeltaTable.is_deltatable(str(self.table)):
+            return pa.table({"producer": [], "number": [], "_partition": [], "_offset": []})
+        return deltalake.DeltaTable(self.table).to_pyarrow_table()
+
+    def recorded(self, name: str = "events") -> dict[int, int]:
+        """Return the next offsets that the table's log has, by partition."""
+        found: dict[int, int] = {}
+        for entry in sorted((self.table / "_delta_log").glob("*.json")):
+            for line in entry.read_text().splitlines():
+                transaction = json.loads(line).get("txn", {})
+                if transaction.get("appId", "").startswith(f"mrflight/{name}/"):
+                    found[int(transaction["appId"].rpartition("/")[2])] = transaction["version"]
+                    assert "lastUpdated" not in transaction or transaction["lastUpdated"] is None
+        return found
+
+
+def await_true(check: Callable[[], bool], what: str) -> None:
+    """Wait until something is true; fail the test after a minute."""
+    give_up = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < give_up, f"waited {WAIT_S:g} s until {what}"
+        time.sleep(0.02)
+
+
+def numbered(producer: int, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Return events of a producer, which numbers them."""
+    return [{"producer": producer, "number": n, "text": f"event {n}"} for n in numbers]
+
+
+def ingest(job: Path, *options: str) -> Ended:
+    """Run the command until it is caught up."""
+    return ended([*INGEST, str(job), "--until-caught-up", "--json", *options])
+
+
+def ended(command: Sequence[str]) -> Ended:
+    run = subprocess.run(command, capture_output=True, text=True)
+    return Ended(run.returncode, run.stdout, run.stderr)
+
+
+def check_once(rows: pa.Table, sent: Mapping[int, int]) -> None:
+    """Check that every producer's numbers are there once, in the order of its partition.
+
+    ``sent`` is how many events each producer has sent, from 0 on.
+    """
+    counts = Counter(zip(rows["producer"].to_pylist(), rows["number"].to_pylist(), strict=True))
+    wanted = Counter({(who, n): 1 for who, count in sent.items() for n in range(count)})
+    lost, more = wanted - counts, counts - wanted
+    assert not lost, f"{len(lost)} events are lost, such as {min(lost)}"
+    assert not more, f"{len(more)} events are doubled or invented, such as {min(more)}"
+    places = list(zip(rows["_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True))
+    assert len(set(places)) == len(places), "an offset is there twice"

@@ -1,0 +1,213 @@
+"""Segments of an event log: what is written is read, also after a crash at any byte."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mrflight.errors import (
+    EventLogDamagedError,
+    EventLogWriteError,
+    OffsetTrimmedError,
+    ProtocolError,
+)
+from mrflight.shuffle.log.durable_log import DurableLog
+from mrflight.shuffle.log.frame import Frame, decode_frame, decode_frames, joined, serialize
+from mrflight.shuffle.log.log_rows import read_rows
+from mrflight.shuffle.log.producers import REMEMBERED_BATCHES
+from tests.support.full_disk import largest_file
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def payload(first: int, rows: int) -> bytes:
+    return serialize(pa.record_batch([list(range(first, first + rows))], schema=SCHEMA))
+
+
+def append(log: DurableLog, *sizes: int, producer: str = "p") -> None:
+    """Append a group of batches, of so many rows each, and sync them."""
+    at, durable, frames = log.high, log.high, []
+    last = log.producers.last(producer)
+    sequence = -1 if last is None else last.sequence
+    for size in sizes:
+        sequence += 1
+        frames.append(Frame(at, size, payload(at, size), producer, sequence, durable))
+        at += size
+    if log.needs_segment:
+        frames.insert(0, log.segment_start(SCHEMA))
+    log.append(frames)
+    log.sync()
+
+
+def rows(log: DurableLog, start: int = 0, stop: int = 2**40) -> list[int]:
+    stop = min(stop, log.high)
+    parts = read_rows(log.read(start, stop), SCHEMA, start, stop)
+    found: list[int] = []
+    for first, batch in parts:
+        assert first == start + len(found)
+        found += batch["n"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 100), (0, 1), (7, 8), (9, 31), (30, 30), (29, 100), (99, 100)]
+)
+def test_any_range_is_read(start: int, stop: int, tmp_path: Path) -> None:
+    with DurableLog(tmp_path, segment_bytes=1000) as log:
+        for size in (1, 9, 10, 10, 30, 40):
+            append(log, size)
+        assert len(list(tmp_path.iterdir())) > 1
+        assert rows(log, start, stop) == list(range(start, stop))
+
+
+def test_a_log_is_read_again_with_its_producers(tmp_path: Path) -> None:
+    with DurableLog(tmp_path, segment_bytes=1500) as log:
+        for number in range(20):
+            append(log, 3, producer=f"p{number % 3}")
+        known = log.producers.all()
+    with DurableLog(tmp_path, segment_bytes=1500) as log:
+        assert rows(log) == list(range(60))
+        assert log.schema == SCHEMA
+        assert log.producers.all() == known
+        append(log, 1)
+        assert rows(log) == list(range(61))
+
+
+def test_producers_are_remembered_although_their_segments_are_trimmed(tmp_path: Path) -> None:
+    with DurableLog(tmp_path, segment_bytes=1500) as log:
+        append(log, 2, producer="early")
+        for _ in range(30):
+            append(log, 3)
+        low = log.trim(50)
+        assert 0 < low <= 50
+        with pytest.raises(OffsetTrimmedError, match=f"the first that is kept is {low}"):
+            rows(log, low - 1)
+        assert rows(log, low) == list(range(low, 92))
+    with DurableLog(tmp_path) as log:
+        assert (log.low, log.high) == (low, 92)
+        assert log.producers.last("early") == (0, 0, 2)
+        assert log.producers.last("p") == (29, 89, 3)
+        assert len(log.producers.recent("p")) == REMEMBERED_BATCHES
+
+
+def test_the_newest_segment_is_never_trimmed(tmp_path: Path) -> None:
+    with DurableLog(tmp_path) as log:
+        append(log, 5)
+        assert log.trim(10_000) == 0
+        assert rows(log) == list(range(5))
+
+
+def test_a_segment_cut_at_any_byte_keeps_what_came_before(tmp_path: Path) -> None:
+    with DurableLog(tmp_path / "whole") as log:
+        ends = []
+        for sizes in ((1,), (2, 1), (3,), (1, 1, 1)):
+            append(log, *sizes)
+            ends.append((log.size_bytes, log.high))
+    (segment,) = (tmp_path / "whole").iterdir()
+    data = segment.read_bytes()
+    for cut in range(len(data)):
+        folder = tmp_path / "cut"
+        folder.mkdir()
+        (folder / segment.name).write_bytes(data[:cut])
+        with DurableLog(folder) as log:
+            acknowledged = max((high for size, high in ends if size <= cut), default=0)
+            found = rows(log)
+            assert len(found) >= acknowledged, cut
+            assert found == list(range(len(found))), cut
+            append(log, 2)
+            assert rows(log) == list(range(len(found) + 2)), cut
+        shutil.rmtree(folder)
+
+
+def test_damage_before_rows_that_were_acknowledged_is_an_error(tmp_path: Path) -> None:
+    with DurableLog(tmp_path / "whole") as log:
+        for size in (2, 3, 4):
+            append(log, size)
+            if size == 3:
+                before_last = log.size_bytes
+    (segment,) = (tmp_path / "whole").iterdir()
+    data = segment.read_bytes()
+    for at in range(0, len(data), 7):
+        folder = tmp_path / "damaged"
+        folder.mkdir()
+        changed = bytearray(data)
+        changed[at] ^= 0x20
+        (folder / segment.name).write_bytes(changed)
+        if at < before_last:
+            with pytest.raises(EventLogDamagedError, match="is damaged at byte"):
+                DurableLog(folder)
+        else:  # it may be a group that was never acknowledged
+            with DurableLog(folder) as log:
+                assert rows(log) == list(range(5)), at
+        shutil.rmtree(folder)
+
+
+def test_a_missing_segment_is_an_error(tmp_path: Path) -> None:
+    with DurableLog(tmp_path, segment_bytes=500) as log:
+        for _ in range(9):
+            append(log, 3)
+    sorted(tmp_path.iterdir())[1].unlink()
+    with pytest.raises(EventLogDamagedError, match="lacks rows"):
+        DurableLog(tmp_path)
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    with DurableLog(tmp_path) as log:
+        append(log, 10)
+        size = log.size_bytes
+        with (
+            largest_file(size + 50),
+            pytest.raises(EventLogWriteError, match="make room on its disk"),
+        ):
+            append(log, 10)
+        assert (log.high, log.size_bytes) == (10, size)
+        append(log, 5)
+        assert rows(log) == list(range(15))
+    with DurableLog(tmp_path) as log:
+        assert rows(log) == list(range(15))
+
+
+def test_a_copy_has_all_frames(tmp_path: Path) -> None:
+    with DurableLog(tmp_path / "one", segment_bytes=1500) as log:
+        for _ in range(30):
+            append(log, 2, 1)
+        low = log.trim(40)
+        with DurableLog(tmp_path / "other") as copy:
+            for data in log.chunks():
+                copy.append(decode_frames(data))
+                copy.sync()
+            assert (copy.low, copy.high) == (low, log.high)
+            assert rows(copy, low) == rows(log, low)
+            assert copy.producers.all() == log.producers.all()
+    names = [
+        sorted(each.name for each in (tmp_path / which).iterdir()) for which in ("one", "other")
+    ]
+    assert names[0] == names[1]
+
+
+def test_frames_that_do_not_follow_are_refused(tmp_path: Path) -> None:
+    with DurableLog(tmp_path) as log:
+        append(log, 3)
+        with pytest.raises(
+            EventLogDamagedError, match="rows 5 of an event log were sent to follow"
+        ):
+            log.append([Frame(5, 1, payload(5, 1))])
+        assert rows(log) == [0, 1, 2]
+
+
+def test_no_changed_byte_of_a_frame_goes_unnoticed() -> None:
+    data = joined([Frame(7, 2, payload(7, 2), "producer", 3, 5)])
+    whole = decode_frame(memoryview(data), 0)
+    assert whole is not None
+    assert (whole.offset, whole.rows, whole.producer, whole.sequence) == (7, 2, "producer", 3)
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        assert decode_frame(memoryview(changed), 0) is None, at
+        with pytest.raises(ProtocolError, match="cut or damaged"):
+            decode_frames(bytes(changed))
+    for size in range(len(data)):
+        assert decode_frame(memoryview(data[:size]), 0) is None, size
