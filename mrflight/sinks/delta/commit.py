@@ -250,6 +250,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             deltalake.Schema.from_arrow(schema),
             partition_by=list(self.output.target.partition_by),
             commit_properties=self.output.identity.properties(table.version + 1),
+            post_commithook_properties=_after_commit(table),
         )
         with self._errors():
             self.output.guard.commit_once(write, self.commit.deadline)
@@ -286,6 +287,16 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if self.merge is None:
             return []
         return self.merge.removals(self.output.target.partition_by, time.time_ns() // 1_000_000)
+
+
+def _after_commit(table: DeltaTable) -> Any:
+    """Return what deltalake (1.6) does after it has committed the next version of the table.
+
+    It would look for expired log entries after each commit, which examines every file of the log.
+    Entries can only be removed below a checkpoint, so it does that when it writes one.
+    """
+    is_cleaned = None if table.is_checkpoint_due(table.version + 1) else False
+    return import_deltalake().PostCommitHookProperties(cleanup_expired_logs=is_cleaned)
 
 
 def _version(table: DeltaTable | None) -> int | None:
