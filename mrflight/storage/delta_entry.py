@@ -1,16 +1,19 @@
 """Entries of a Delta table's log that we put into the store ourselves.
 
-deltalake writes them into a scratch log on the local disk. In a store with commit locks only the
-holder of the lock may put an entry. Also, the transactions of hops-deltalake (1.4) lack the files
-to remove and the application's transaction id, unless they create or replace a table.
+That of an append is written here, by the protocol of Delta. One that replaces a table is written by
+deltalake into a scratch log on the local disk. In a store with commit locks only the holder of the
+lock may put an entry. Also, the transactions of hops-deltalake (1.4) lack the files to remove and
+the application's transaction id, unless they create or replace a table.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from mrflight.storage import hopsfs
 from mrflight.storage.delta import (
@@ -18,7 +21,6 @@ from mrflight.storage.delta import (
     TableWrite,
     create_table,
     entry_name,
-    first_entry,
     scratch_table,
     table_uri,
     with_table_url,
@@ -27,17 +29,47 @@ from mrflight.storage.location import Location, locate
 
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
+_PLAIN = "/!$&'()+,:;=@~"
+"""Besides letters, digits and ``_.-`` the characters of a path that deltalake does not encode."""
+
 
 def has_whole_transactions() -> bool:
     """Return whether the installed deltalake's transactions on an existing table are complete."""
     return not hopsfs.is_client()
 
 
-def append_entry(location: Location, write: TableWrite) -> bytes:
-    """Return an entry that adds files to a table of this schema; raises deltalake's errors."""
-    first = first_entry(location, write)
-    kept = [action for action in _actions(first) if action.keys() & {"add", "commitInfo", "txn"}]
-    return _as_write(kept, "Append", write.partition_by)
+def append_entry(write: TableWrite) -> bytes:
+    """Return an entry that adds files to a table, whose schema stays as it is."""
+    custom, transactions = write.properties.custom_metadata, write.properties.app_transactions
+    actions = [
+        {"commitInfo": {"timestamp": time.time_ns() // 1_000_000, **(custom or {})}},
+        *({"add": _add(action)} for action in write.actions),
+        *({"txn": _transaction(each)} for each in transactions or ()),
+    ]
+    return _as_write(actions, "Append", write.partition_by)
+
+
+def _add(action: Any) -> dict[str, Any]:
+    """Return the action of the log for an `AddAction`, with the path as deltalake encodes it.
+
+    A file is removed under the path that it was added with, which deltalake (1.6) encodes by rules
+    of its own.
+    """
+    return {
+        "path": quote(action.path, safe=_PLAIN),
+        "partitionValues": dict(action.partition_values),
+        "size": action.size,
+        "modificationTime": action.modification_time,
+        "dataChange": action.data_change,
+        "stats": action.stats,
+    }
+
+
+def _transaction(transaction: Any) -> dict[str, Any]:
+    found = {"appId": transaction.app_id, "version": transaction.version}
+    if transaction.last_updated is not None:
+        found["lastUpdated"] = transaction.last_updated
+    return found
 
 
 def replacing_entry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,14 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.storage import Location, hopsfs, locate
-from mrflight.storage.delta import entry_name, storage_options, table_uri
+from mrflight.storage.delta import (
+    TableWrite,
+    entry_name,
+    first_entry,
+    storage_options,
+    table_uri,
+)
+from mrflight.storage.delta_entry import append_entry
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
 from tests.support.commits import commit_and_cleanup
@@ -48,6 +56,23 @@ def test_an_overwrite_removes_what_a_checkpoint_has(tmp_path: Path, lock: Commit
     assert Job("d", table, lock, "overwrite").commit() == 3
     assert rows(deltalake.DeltaTable(table)) == ["d"]
     assert (table / entry_name(3)).read_text().count('{"remove"') == 3
+
+
+def test_paths_are_encoded_as_deltalake_does(tmp_path: Path) -> None:
+    """Else a file of ours could not be removed again; see `removable_paths`."""
+    names = [chr(code) for code in range(1, 0x180) if chr(code) != "/"] + ["€", "\U0001f600"]
+    actions = [
+        deltalake.transaction.AddAction(f"job={name}/part.parquet", 1, {"job": "1"}, 1, True, "{}")
+        for name in names
+    ]
+    write = TableWrite(SCHEMA, actions, ["job"], deltalake.CommitProperties())
+    theirs = first_entry(Location(str(tmp_path), OverwritingDisk()), write)
+    added = [
+        [json.loads(line)["add"]["path"] for line in entry.splitlines() if line[:6] == b'{"add"']
+        for entry in (theirs, append_entry(write))
+    ]
+    assert len(added[0]) == len(names)
+    assert added[0] == added[1]
 
 
 def sink_of(table: Location, job: int, mode: str) -> tuple[DeltaSink, Commit]:

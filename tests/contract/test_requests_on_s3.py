@@ -186,7 +186,7 @@ def test_an_overwrite_loads_the_log_once(bucket: RecordedBucket) -> None:
     before = bucket.mark()
     assert committed(opened_table(bucket, "overwrite", 2)) == 2
     requests = Counter(request.api for request in bucket.requests(before))
-    assert requests == {"ListObjectsV2": 6, "HeadObject": 3, "GetObject": 4 + 4, "PutObject": 2}
+    assert requests == {"ListObjectsV2": 5, "HeadObject": 3, "GetObject": 4 + 4, "PutObject": 2}
 
 
 def test_the_slower_of_two_appends_reads_only_new_entries(bucket: RecordedBucket) -> None:

@@ -157,14 +157,17 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if table is None:
             self._create(self._new_schema(), "error", 0)
             return 0
+        if self.output.mode == "append":
+            self._add_columns(table)
+            if writes_own_appends(table):
+                version = self._put_entry(table)
+                table.note_append(version)
+                return version
+        table.update_handle()
         if self.output.mode == "overwrite":
             return self._overwrite(table)
         if self.merge is not None:
             self.merge.prepare(table, self.commit.tasks)
-        else:
-            self._add_columns(table)
-            if writes_own_appends(table):
-                return self._put_entry(table)
         self._write(table, table.schema)
         return table.version + 1
 
@@ -172,6 +175,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         """Add the columns that the table lacks, in a version before that of the parts."""
         stored = self.output.to_stored(table, self.commit.schema)
         if fields := missing_columns(table, stored):
+            table.update_handle()
             with delta_errors(f"the Delta table {self._url} did not take new columns"):
                 self.commit.deadline.run(
                     partial(add_columns, table, fields, self.output.job_id),

@@ -37,7 +37,7 @@ class EntryCommit(msgspec.Struct, frozen=True):
         if self.table is None:
             return first_entry(self.location, write)
         if mode == "append":
-            return append_entry(self.location, write)
+            return append_entry(write)
         write = replace(write, metadata=kept_metadata(self.table.handle))
         keeps_schema = self._keeps_schema(self.table)
         return replacing_entry(self.location, self.table.version, write, keeps_schema=keeps_schema)
@@ -57,11 +57,13 @@ def writes_own_entries(location: Location, table: DeltaTable | None) -> bool:
 def writes_own_appends(table: DeltaTable) -> bool:
     """Return whether mrflight writes the log entry of an append that deltalake could commit.
 
-    If `PutIfAbsentStore.puts_log_entries` is set, this takes one request instead of six. deltalake
-    makes a checkpoint right after its own commit, so a commit that needs one is left to it.
+    On a disk deltalake (1.6) lists the log three times for a commit, which takes longer with each
+    of them, and with `PutIfAbsentStore.puts_log_entries` an entry of ours takes one request instead
+    of six. deltalake makes a checkpoint right after its own commit, so a commit that needs one is
+    left to it.
     """
     store = table.location.store
-    is_cheaper = isinstance(store, PutIfAbsentStore) and store.puts_log_entries
+    is_cheaper = isinstance(store, PutIfAbsentStore) and (store.puts_log_entries or store.is_disk)
     return is_cheaper and not table.is_checkpoint_due(table.version + 1)
 
 

@@ -42,11 +42,16 @@ _COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "delta.identi
 
 
 class DeltaTable:
-    """One version of a table, with deltalake's handle."""
+    """One version of a table, with deltalake's handle.
+
+    The handle may be of an older version, after appends of our own that leave the schema and all
+    else that is read from it as they were.
+    """
 
     def __init__(self, location: Location, handle: Any) -> None:
         self.location = location
         self.handle = handle
+        self._appended: int | None = None
 
     @classmethod
     def load(cls, location: Location) -> DeltaTable | None:
@@ -60,7 +65,31 @@ class DeltaTable:
 
     @property
     def version(self) -> int:
-        return int(self.handle.version())
+        return int(self.handle.version()) if self._appended is None else self._appended
+
+    def note_append(self, version: int) -> None:
+        """Go on as the next version, which we have committed and which only adds files."""
+        self._appended = version
+
+    def update(self) -> None:
+        """Read what has come to the log, also by other writers. Raises deltalake's errors."""
+        run_interruptibly(self.handle.update_incremental)
+        self._appended = None
+
+    def update_handle(self) -> None:
+        """Bring the handle to this version, for a commit by deltalake.
+
+        Raises CommitError if the table has a newer version, or cannot be read.
+        """
+        if self._appended is None:
+            return
+        with delta_errors(f"the Delta table {self.location.url} cannot be read"):
+            run_interruptibly(self.handle.update_incremental)
+        if self.handle.version() != self._appended:
+            raise CommitError(
+                f"{self.location.url}: another writer has committed after version {self._appended}"
+            )
+        self._appended = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -48,7 +48,7 @@ class TableSnapshot:
         """
         if self._table is not None and self._version is not None and self._is_same():
             with suppress(Exception):  # after any error the log is read from its beginning
-                run_interruptibly(self._table.handle.update_incremental)
+                self._table.update()
                 return self._table, identity.find_after(self._table, self._version)
         table = DeltaTable.load(self._location)
         return table, None if table is None else identity.find(table)
@@ -63,7 +63,7 @@ class TableSnapshot:
             if table is None:
                 table = DeltaTable.load(self._location)
             elif table.version < committed:
-                run_interruptibly(table.handle.update_incremental)
+                table.update()
             if table is not None:
                 self.begin(table)
         except Exception:  # the next batch loads the table

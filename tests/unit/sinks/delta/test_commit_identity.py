@@ -16,9 +16,9 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, StreamMovedError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.delta import commit as delta_commit
-from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.schema_evolution import add_columns
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
@@ -44,10 +44,10 @@ def part_files(folder: Path) -> int:
 
 def lose_the_answers(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
     """Let commits take effect and raise; after one, ``unreadable`` reads of the log fail."""
-    write, look = DeltaCommit._write, TableSnapshot.refresh
+    write, look = CommitGuard.commit_once, TableSnapshot.refresh
     left = 0
 
-    def write_and_raise(self: DeltaCommit, *args: Any) -> None:
+    def write_and_raise(self: CommitGuard, *args: Any) -> None:
         nonlocal left
         left = unreadable
         write(self, *args)
@@ -60,7 +60,7 @@ def lose_the_answers(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
             raise CommitError("the log cannot be read")
         return look(self, identity)
 
-    monkeypatch.setattr(DeltaCommit, "_write", write_and_raise)
+    monkeypatch.setattr(CommitGuard, "commit_once", write_and_raise)
     monkeypatch.setattr(TableSnapshot, "refresh", fail_at_first)
     monkeypatch.setattr(delta_commit, "random_backoff", lambda: None)
 
@@ -82,15 +82,17 @@ def test_a_lost_answer_is_found_behind_the_next_batch_of_another(
 ) -> None:
     """The offsets are then beyond the batch's own, and the batch is there all the same."""
     sink = begin_stream(tmp_path)
-    write = DeltaCommit._write
+    write, is_first = CommitGuard.commit_once, True
 
-    def write_and_lose(self: DeltaCommit, *args: Any) -> None:
+    def write_and_lose(self: CommitGuard, *args: Any) -> None:
+        nonlocal is_first
         write(self, *args)
-        if self.output.job_id == "job1":
+        if is_first:
+            is_first = False
             commit_batch(open_delta(tmp_path, job_id="other"), 15, 18)
             raise CommitError("the answer was lost")
 
-    monkeypatch.setattr(DeltaCommit, "_write", write_and_lose)
+    monkeypatch.setattr(CommitGuard, "commit_once", write_and_lose)
     monkeypatch.setattr(delta_commit, "random_backoff", lambda: None)
     assert commit_batch(sink, 10, 15) == 1
     assert rows_of(tmp_path) == list(range(18))
@@ -182,6 +184,23 @@ def test_other_writers_do_not_keep_a_batch_from_its_commit(tmp_path: Path) -> No
     commit_and_cleanup(other, Commit(tuple(parts), rows.schema, offsets=offsets))
     assert commit_batch(sink, 10, 15) == 3
     assert rows_of(tmp_path) == list(range(-2, 15))
+
+
+@pytest.mark.parametrize("foreign_at", [-1, 8, 9, 10, 19])
+def test_batches_go_on_over_checkpoints(tmp_path: Path, foreign_at: int) -> None:
+    """deltalake commits every tenth version, from the handle that our own entries left behind."""
+    sink = begin_stream(tmp_path)
+    DeltaTable(tmp_path / "t").alter.set_table_properties({"delta.checkpointInterval": "10"})
+    for number in range(1, 25):
+        if number == foreign_at:
+            write_deltalake(tmp_path / "t", pa.table({"n": [-1]}), mode="append")
+        sink = following(sink, f"job{number}")
+        commit_batch(sink, 10 * number, 10 * number + 10)
+    assert rows_of(tmp_path) == [-1] * (foreign_at > 0) + list(range(250))
+    checkpoints = sorted((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))
+    assert [int(file.name[:20]) for file in checkpoints] == [9, 19]
+    late = open_delta(tmp_path, job_id="late")
+    assert late.recorded_offsets(STREAM) == {PARTITION: 250}
 
 
 def test_an_entry_tells_the_offsets_before_and_after(tmp_path: Path) -> None:

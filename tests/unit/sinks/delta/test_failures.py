@@ -6,15 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from mrflight.errors import CommitError
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
-from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
@@ -73,15 +72,13 @@ def test_a_commit_that_took_effect_and_raised_is_found(tmp_path: Path) -> None:
 
 def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
     """Let commits take effect and raise; after one, ``unreadable`` reads of the log fail."""
-    write, look = DeltaCommit._write, TableSnapshot.refresh
+    write, look = CommitGuard.commit_once, TableSnapshot.refresh
     left = 0
 
-    def write_and_raise(
-        self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema
-    ) -> None:
+    def write_and_raise(self: CommitGuard, *args: Any) -> None:
         nonlocal left
         left = unreadable
-        write(self, table, schema)
+        write(self, *args)
         raise CommitError("the answer was lost")
 
     def fail_at_first(
@@ -93,7 +90,7 @@ def lose_the_answer(monkeypatch: pytest.MonkeyPatch, unreadable: int) -> None:
             raise CommitError("the log cannot be read")
         return look(self, identity)
 
-    monkeypatch.setattr(DeltaCommit, "_write", write_and_raise)
+    monkeypatch.setattr(CommitGuard, "commit_once", write_and_raise)
     monkeypatch.setattr(TableSnapshot, "refresh", fail_at_first)
     monkeypatch.setattr(delta_commit, "random_backoff", lambda: None)
 
@@ -153,13 +150,13 @@ def test_the_log_is_read_again_if_the_store_fails_after_a_lost_answer(
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path)
     lose_the_answer(monkeypatch, unreadable=0)
-    write = DeltaCommit._write
+    write = CommitGuard.commit_once
 
-    def write_and_fail(self: DeltaCommit, table: delta_table.DeltaTable, schema: pa.Schema) -> None:
+    def write_and_fail(self: CommitGuard, *args: Any) -> None:
         let_transactions_fail(monkeypatch, 2)
-        write(self, table, schema)
+        write(self, *args)
 
-    monkeypatch.setattr(DeltaCommit, "_write", write_and_fail)
+    monkeypatch.setattr(CommitGuard, "commit_once", write_and_fail)
     assert finish(sink) == 1
     assert versions(tmp_path) == 2
 
