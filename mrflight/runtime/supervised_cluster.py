@@ -15,13 +15,10 @@ from mrflight.config.identity import Endpoint
 from mrflight.errors import DeadlineExceededError, JobFailedError
 from mrflight.events.recorder import Recorder
 from mrflight.runtime.liveness_probe import LivenessProbe
+from mrflight.system.restart_limit import MAX_RESTARTS, RestartLimit
 from mrflight.system.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
-
-MAX_RESTARTS = 8
-"""How often a job replaces its metadata server, and data servers. What ended so many would end the
-next one, too, and with each data server the output of maps is lost, which have to run again."""
 
 _PROBE_END_TIMEOUT_S = 1.0
 
@@ -129,6 +126,7 @@ class SupervisedCluster(ABC, Generic[S]):
         self._silence_s = options.heartbeat_timeout_s
         self._first = {"metadata": 1, "data": options.data_servers}
         self._started = dict.fromkeys(self._first, 0)
+        self._restarts = {kind: RestartLimit() for kind in self._first}
         self._servers: list[S] = []
         self._changing = threading.Lock()  # guards `_servers`, and the processes in it
         self._probe: LivenessProbe | None = None
@@ -189,6 +187,10 @@ class SupervisedCluster(ABC, Generic[S]):
         number = self._started[kind]
         self._started[kind] += 1
         return self._start(kind, number)
+
+    def _restart(self, kind: str) -> S:
+        self._restarts[kind].note_restart()
+        return self._start_next(kind)
 
     def _ready(self, server: S, deadline: float) -> S:
         """Return the server once it is ready, or its replacement."""
@@ -259,13 +261,13 @@ class SupervisedCluster(ABC, Generic[S]):
     def _start_replacement(self, ended: S) -> tuple[S | None, str]:
         """Return the replacement, if there is one, and what to report about it."""
         kind = ended.kind
-        if self._started[kind] == self._first[kind] + MAX_RESTARTS:
+        if self._restarts[kind].is_reached:
             return None, f"it is not replaced: the limit of {MAX_RESTARTS} restarts is reached"
         try:
-            other = self._start_next(kind)
+            other = self._restart(kind)
             if not other.is_started():  # its fork server was killed, and was replaced
                 other.close()
-                other = self._start_next(kind)
+                other = self._restart(kind)
             if not other.is_started():
                 other.close()
                 return None, "it is not replaced: there is no process left to fork it from"

@@ -46,6 +46,7 @@ from mrflight.system.fork_server.child import (
 )
 from mrflight.system.process_info import has_ended, is_stopped, signal_name
 from mrflight.system.progress import ProgressReport, QuietProgress
+from mrflight.system.restart_limit import RestartLimit
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +59,6 @@ _WAKES = 4
 
 _KILL_TIMEOUT_S = 1.0
 """How long killed processes may take to be gone."""
-
-MAX_RESTARTS = 8
-"""How often the fork server is restarted. What ended so many would end the next one, too."""
 
 _POLL_INTERVAL_S = 0.002
 """How often to check whether the fork server has ended. A job takes that much longer."""
@@ -105,7 +103,7 @@ class ForkServer(Closeable):
         self._progress = progress or QuietProgress()
         self._requesting = threading.Lock()  # several threads may request one at once
         self._is_closed = False
-        self._replaced = 0
+        self._restarts = RestartLimit()
         self._process = ForkServerProcess(folders, loads, from_here=from_here)
 
     @property
@@ -172,7 +170,7 @@ class ForkServer(Closeable):
 
     def _running_process(self) -> ForkServerProcess:
         """Return the process, or another one in its place if it was killed."""
-        if self._is_closed or self._replaced == MAX_RESTARTS or not self._process.is_gone():
+        if self._is_closed or self._restarts.is_reached or not self._process.is_gone():
             return self._process
         _becomes_true(self._has_ended, _KILL_TIMEOUT_S)
         code = self._process.exit_code()
@@ -181,7 +179,7 @@ class ForkServer(Closeable):
             f"the process that servers and workers are forked from {how}, and they end with it; it "
             "is started again"
         )
-        self._replaced += 1
+        self._restarts.note_restart()
         self._process.close()
         self._process = ForkServerProcess(self._folders, self._loads)
         return self._process

@@ -11,10 +11,25 @@ import psutil
 import pytest
 
 from mrflight.errors import JobFailedError
-from mrflight.runtime.supervised_cluster import MAX_RESTARTS
-from mrflight.system.fork_server import client as fork_server
+from mrflight.system.restart_limit import MAX_RESTARTS, WITHIN_S, RestartLimit
 from tests.support.supervised_cluster import ClusterHarness, alive, started, until
 from tests.support.threads import WAIT_S
+
+
+def test_restarts_of_long_ago_do_not_count() -> None:
+    now_s = 0.0
+    limit = RestartLimit(clock=lambda: now_s)
+    for number in range(MAX_RESTARTS):
+        now_s = float(number)
+        assert not limit.is_reached
+        limit.note_restart()
+    assert limit.is_reached
+    now_s = WITHIN_S
+    assert not limit.is_reached  # the first is an hour old
+    limit.note_restart()
+    assert limit.is_reached
+    now_s = WITHIN_S + 1
+    assert not limit.is_reached
 
 
 def test_servers_of_each_kind_are_replaced_up_to_a_limit(around: ClusterHarness) -> None:
@@ -89,7 +104,7 @@ def test_without_a_fork_server_nothing_is_started_and_that_is_reported(
     around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too many fork servers have been killed."""
-    monkeypatch.setattr(fork_server, "MAX_RESTARTS", 0)
+    monkeypatch.setattr(around.fork_server, "_restarts", RestartLimit(0))
     with started(around.cluster()):
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
