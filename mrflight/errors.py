@@ -93,7 +93,15 @@ class BadRowError(InputError):
 class LostOffsetsError(InputError):
     """A partition of Kafka no longer has messages that were not read yet."""
 
-    def __init__(self, message: str, topic: str, partition: int, wanted: int, earliest: int):
+    def __init__(
+        self,
+        message: str,
+        topic: str = "",
+        partition: int = -1,
+        wanted: int = -1,
+        earliest: int = -1,
+    ):
+        """A server's answer has only the message."""
         super().__init__(message)
         self.topic = topic
         self.kafka_partition = partition

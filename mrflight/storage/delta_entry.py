@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from mrflight.storage import hopsfs
 from mrflight.storage.delta import (
     LOG,
@@ -120,4 +122,4 @@ def _as_write(actions: list[dict[str, Any]], mode: str, partition_by: list[str])
         if (note := action.get("commitInfo")) is not None:
             note["operation"] = "WRITE"
             note["operationParameters"] = {"mode": mode, "partitionBy": json.dumps(partition_by)}
-    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+    return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)

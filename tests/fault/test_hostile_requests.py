@@ -35,6 +35,7 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import DataAction, Message, MetadataAction
 from mrflight.shuffle.wire.shared_blocks import NO_ROWS, SharedTag, encode_tags
+from mrflight.shuffle.wire.tail_protocol import TailAction
 from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
 from mrflight.shuffle.wire.transport import StreamChannel, channel_to
 from mrflight.system.segment_channel import SegmentChannel
@@ -57,6 +58,13 @@ ACTIONS = 2_500
 READS = 1_000
 PUTS = 1_000
 SHARED_PUTS = 500
+LOG_ACTIONS = {
+    DataAction.LOG_STATE,
+    DataAction.TRIM_LOG,
+    DataAction.PIN_LOG,
+    DataAction.DROP_LOG,
+}
+"""What only a server with event logs has: see test_hostile_logs.py."""
 UNTYPED = (ServerUnavailableError, DeadlineExceededError)
 """The errors of a client whose server died or hangs."""
 
@@ -98,7 +106,8 @@ def test_actions(server: str, servers: Servers) -> None:
     with flight.FlightClient(getattr(servers, server)) as client:
         meanings = messages_by_meaning()
         actions = {each.type: meanings[each.description] for each in client.list_actions()}
-        names = MetadataAction if server == "metadata" else DataAction
+        data = {*DataAction, *TailAction} - LOG_ACTIONS
+        names = set(MetadataAction) if server == "metadata" else data
         assert set(actions) == {name.value for name in names}
         rng = random.Random(server)
 
