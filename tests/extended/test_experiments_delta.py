@@ -75,13 +75,13 @@ def test_requests_are_counted(needs_minio: None, tmp_path: Path) -> None:
     ways = "mrflight;write_deltalake;rename, v1;rename, v2"
     words = ["--parts", "1,2", "--rows", 20_000, "--ways", ways, "--merges", 2, "--out", tmp_path]
     page = python("-m", "experiments.commit_requests", *words)
-    assert page.count("| mrflight | 0 | 2 | 0 | 0 | 0 | 4 | 6 |") == 1
-    assert page.count("| mrflight | 0 | 3 | 0 | 0 | 0 | 4 | 7 |") == 1
+    assert page.count("| mrflight | 1 | 2 | 0 | 0 | 0 | 3 | 6 |") == 1
+    assert page.count("| mrflight | 2 | 3 | 0 | 0 | 0 | 3 | 8 |") == 1
     costs = json.loads((tmp_path / "commit_requests.json").read_text())["costs"]
     of = {(cost["way"], cost["parts"], cost["duplicates"]): cost for cost in costs}
     assert of["rename, v1", 2, False]["requests"]["COPY"] == 4
     assert of["rename, v2", 2, False]["requests"]["COPY"] == 2
-    assert of["mrflight", 2, True]["requests"] == {"LIST": 5, "PUT": 4, "DELETE": 1}
+    assert of["mrflight", 2, True]["requests"] == {"HEAD": 2, "LIST": 4, "PUT": 4, "DELETE": 1}
     ratio = {key: cost["written_bytes"] / cost["output_bytes"] for key, cost in of.items()}
     assert 1.0 < ratio["mrflight", 2, False] < 1.02
     assert 3.0 <= ratio["rename, v1", 2, False] < 3.01
@@ -89,13 +89,13 @@ def test_requests_are_counted(needs_minio: None, tmp_path: Path) -> None:
     in_turn = [(cost["mode"], sum(cost["requests"].values())) for cost in appends]
     made = [("append", count) for count in (6, 10, 12, 14, 16)]
     theirs = [("append", count) for count in (10, 11, 13, 15, 17)]
-    assert in_turn == [*made, ("overwrite", 25), *theirs, ("overwrite", 19)]
-    assert page.count("| mrflight, a job | append | 4 | 2 | 2 | 0 | 0 | 9 | 3 | 16 |") == 1
+    assert in_turn == [*made, ("overwrite", 24), *theirs, ("overwrite", 19)]
+    assert page.count("| mrflight, a job | append | 4 | 3 | 2 | 0 | 0 | 9 | 2 | 16 |") == 1
     merges = json.loads((tmp_path / "commit_requests.json").read_text())["merges"]
     ours = [cost["requests"] for cost in merges if cost["way"] == "mrflight, a job"]
     assert ours == [
-        {"LIST": 8, "HEAD": 3, "GET": 17, "PUT": 3},
-        {"LIST": 8, "HEAD": 3, "GET": 22, "PUT": 4, "DELETE": 1},
+        {"LIST": 6, "HEAD": 4, "GET": 17, "PUT": 3},
+        {"LIST": 6, "HEAD": 5, "GET": 22, "PUT": 4, "DELETE": 1},
     ]
     assert "## A merge of a few rows into one file of a table of 2" in page
 
