@@ -137,11 +137,11 @@ def page(found: Sequence[Commits], flushes_s: Sequence[float], rows: int) -> str
     lines = [
         "# Commits of a stream",
         "",
-        f"Batches of {ROWS} rows and {len(PARTITIONS)} offsets into one Delta table on a disk, in "
-        "milliseconds. A sink begins anew at each line. Upkeep: the compaction of 50 small files, "
-        "between two commits.",
+        f"Batches of {ROWS} rows from {len(PARTITIONS)} partitions, committed one after the other "
+        "to one Delta table on a local disk. Times are in milliseconds. A new sink opens the table "
+        "at each line, as after a restart. The upkeep between two commits compacts 50 small files.",
         "",
-        "| commits | begin | part file p50 | commit p50 | commit p99 | longest | upkeep, longest |",
+        "| commits | open | part file p50 | commit p50 | commit p99 | longest | upkeep, longest |",
         "|---|---|---|---|---|---|---|",
     ]
     for number, each in enumerate(found):

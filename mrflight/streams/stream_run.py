@@ -72,7 +72,7 @@ class StreamRun:
         self._ends: Position | None = None
         """The ends at which a bounded stream stops."""
         self._had_last = False
-        """Whether the batch was made with which a stream ends that is told to stop."""
+        """True once the final batch after a request to stop was cut."""
         self._refreshed_at = time.monotonic()
         self._moves = 0
 
@@ -204,9 +204,7 @@ class StreamRun:
                 self._live.follow(position)
             is_due = first_seen is not None and self._is_due(first_seen)
             if count and (count >= most or is_due or self._ends is not None):
-                if self._live is not None and count < most:
-                    ends = self._live.cut(position, ends)
-                return cut_batch(position, ends, most)
+                return self._cut(position, ends, count)
             if self._ends is not None:
                 return None
             if count and first_seen is None:
@@ -215,15 +213,23 @@ class StreamRun:
         return self._last_batch(position)
 
     def _last_batch(self, position: Position) -> tuple[OffsetRange, ...] | None:
-        """Return what waits for its commit when the stream is told to stop; a backlog stays."""
+        """Return the final batch after a request to stop: the events that wait for the commit.
+
+        Returns None if there are none, or if a whole batch or more waits, which the next run reads.
+        """
         if self._had_last or self._ends is not None:
             return None
         self._had_last = True
         ends = self._look_ends(position)
-        count, most = waiting(position, ends), self._limits.events(self._size.bytes)
-        if not 0 < count < most:
+        count = waiting(position, ends)
+        if not 0 < count < self._limits.events(self._size.bytes):
             return None
-        if self._live is not None:
+        return self._cut(position, ends, count)
+
+    def _cut(self, position: Position, ends: Position, count: int) -> tuple[OffsetRange, ...]:
+        """Return the next batch of ``count`` events, or of as many as a batch has at most."""
+        most = self._limits.events(self._size.bytes)
+        if self._live is not None and count < most:
             ends = self._live.cut(position, ends)
         return cut_batch(position, ends, most)
 

@@ -17,18 +17,16 @@ then."""
 class RestartLimit:
     """Counts the restarts of one kind of process within the last hour."""
 
-    def __init__(
-        self, limit: int = MAX_RESTARTS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` returns seconds."""
-        self._limit, self._clock = limit, clock
-        self._times: deque[float] = deque(maxlen=limit)
+        self._clock = clock
+        self._times: deque[float] = deque(maxlen=MAX_RESTARTS)
 
     @property
     def is_reached(self) -> bool:
-        if len(self._times) < self._limit:
-            return False
-        return not self._times or self._clock() - self._times[0] < WITHIN_S
+        """True if the process was started again `MAX_RESTARTS` times within `WITHIN_S`."""
+        is_full = len(self._times) == MAX_RESTARTS
+        return is_full and self._clock() - self._times[0] < WITHIN_S
 
     def note_restart(self) -> None:
         """Count a restart that begins now."""

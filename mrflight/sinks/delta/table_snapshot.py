@@ -7,12 +7,13 @@ for five. So a job keeps one handle from its beginning to its commit.
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
-from mrflight.storage.delta import delta_errors, entry_name
+from mrflight.storage.delta import LOG, delta_errors, entry_name
 from mrflight.storage.store import FileVersion
 from mrflight.system.signals import run_interruptibly
 
@@ -76,7 +77,25 @@ class TableSnapshot:
         cannot be found out whether it is still the same table.
         """
         is_initial = self._table is not None and self._table.version == self._version
-        return self._table if is_initial and self._is_same() else None
+        if not is_initial or not self._is_same() or self._has_newer_checkpoint():
+            return None
+        return self._table
+
+    def _has_newer_checkpoint(self) -> bool:
+        """Return whether the log on a disk has a checkpoint of a newer version.
+
+        The entry after ours may then be gone again, and another one in its place would be read by
+        nobody. Elsewhere this would be one more request.
+        """
+        assert self._version is not None
+        if not self._location.store.is_disk:
+            return False
+        with suppress(FileNotFoundError):
+            content = self._location.child(f"{LOG}/_last_checkpoint").read_bytes()
+            with suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(content)["version"]) > self._version
+            return True  # it cannot be read, so the log is read from its beginning
+        return False
 
     def _is_same(self) -> bool:
         return self._entry is not None and self._newest_entry() == self._entry

@@ -101,10 +101,11 @@ def test_all_servers_end_with_their_fork_server_and_are_replaced(
 
 
 def test_without_a_fork_server_nothing_is_started_and_that_is_reported(
-    around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
+    around: ClusterHarness,
 ) -> None:
     """Too many fork servers have been killed."""
-    monkeypatch.setattr(around.fork_server, "_restarts", RestartLimit(0))
+    for _ in range(MAX_RESTARTS):
+        around.fork_server._restarts.note_restart()
     with started(around.cluster()):
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
