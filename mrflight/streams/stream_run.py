@@ -231,7 +231,9 @@ class StreamRun:
         most = self._limits.events(self._size.bytes)
         if self._live is not None and count < most:
             ends = self._live.cut(position, ends)
-        return cut_batch(position, ends, most)
+        ranges = cut_batch(position, ends, most)
+        self._progress.lag = count - sum(each.count for each in ranges)
+        return ranges
 
     def _is_due(self, first_seen: float) -> bool:
         return time.monotonic() - first_seen >= self._settings.commit_s

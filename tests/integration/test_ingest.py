@@ -70,6 +70,21 @@ def test_a_signal_ends_a_stream_after_a_commit(stream: Stream, number: signal.Si
     check_once(stream.rows(), {1: 20})
 
 
+def test_events_that_wait_are_committed_at_the_end(stream: Stream) -> None:
+    stream.produce(numbered(1, range(10)))
+    job = stream.write_job(stream="max_rows = 10")
+    command = [*INGEST, str(job), "--set", 'stream.commit="1 h"', "--json"]
+    with running_command(command) as process:
+        await_true(lambda: len(stream.rows()) == 10, "10 rows are there")
+        stream.produce(numbered(1, range(10, 15)))
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    result = json.loads(stdout.splitlines()[-1])
+    assert (result["rows_in"], result["commits"], result["lag_rows"]) == (15, 2, 0)
+    check_once(stream.rows(), {1: 15})
+
+
 SHAPES: dict[str, tuple[dict[str, str], Callable[[Stream], object], object]] = {
     "map": (
         {"input": 'map = "events:double"'},
