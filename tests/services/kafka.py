@@ -55,6 +55,7 @@ class Kafka:
         name = f"topic-{secrets.token_hex(6)}"
         new = NewTopic(name, partitions, self.replicas, config=dict(config or {}))
         admin = self.admin()  # its calls end with it
+        admin.list_topics(timeout=START_TIMEOUT_S)  # a call while it learns of brokers may be lost
         admin.create_topics([new])[name].result(START_TIMEOUT_S)
         return name
 

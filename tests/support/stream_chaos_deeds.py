@@ -93,9 +93,11 @@ class ChaosDeeds:
             self._compact()
         else:
             prefix = {"worker": "mrflight-worker", "data server": "mrflight-data"}.get(victim, "")
-            found = self._processes(prefix) if prefix else [psutil.Process(ingester.process.pid)]
-            if found:
-                with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):  # it may have been killed meanwhile
+                found = (
+                    self._processes(prefix) if prefix else [psutil.Process(ingester.process.pid)]
+                )
+                if found:
                     self._harm(verb, found[deed.whom % len(found)], deed.for_s)
                     self.done[deed.what] += 1
 
