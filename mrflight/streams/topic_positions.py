@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from datetime import datetime
+from typing import Any
 
 from mrflight.config.input_spec import InputSpec
 from mrflight.config.kafka_input import parse_start_time
@@ -17,6 +19,9 @@ from mrflight.streams.positions import Position, Positions
 log = logging.getLogger(__name__)
 
 _PUBLISH_EVERY_S = 5.0
+_PUBLISH_WAIT_S = 1.0
+"""The coordinator of a group may be away for a minute after its broker was lost, and commits to the
+table need it for nothing."""
 
 
 class TopicPositions(Positions):
@@ -25,6 +30,7 @@ class TopicPositions(Positions):
     def __init__(self, name: str, spec: InputSpec, cluster: KafkaCluster, kept: KeptStart) -> None:
         self._kept_start = kept
         self._published_at = 0.0
+        self._publishing: Future[Any] | None = None
         self._key = f"inputs.{name}"
         self._spec = spec
         self._cluster = cluster
@@ -98,8 +104,9 @@ class TopicPositions(Positions):
         """
         if time.monotonic() - self._published_at < _PUBLISH_EVERY_S:
             return
-        self._published_at = time.monotonic()
         self._kept_start.forget()
+        if self._publishing is not None and not self._publishing.done():
+            return
         offsets = {
             each: recorded[name]
             for each in self.partitions
@@ -107,8 +114,13 @@ class TopicPositions(Positions):
         }
         group = self._kept_start.group
         try:
-            self._cluster.publish(group, offsets)
-        except MrflightError as error:
+            self._publishing = self._cluster.begin_publishing(group, offsets)
+            done, _ = wait([self._publishing], _PUBLISH_WAIT_S)
+            error = self._publishing.exception() if done else None
+        except MrflightError as refused:
+            error = refused
+        self._published_at = time.monotonic()
+        if error is not None:
             log.debug("the offsets of group %s were not published: %s", group, error)
 
     def _start(self, partitions: list[Partition]) -> Position:

@@ -136,10 +136,17 @@ class KafkaCluster:
         offsets: Mapping[Partition, int],
         notes: Mapping[Partition, str] = NO_NOTES,
     ) -> None:
-        """Write offsets as those of a consumer group, for tools that show how far it lags.
+        """Write offsets as those of a consumer group, with ``notes`` that are stored with them."""
+        answer = self.begin_publishing(group, offsets, notes)
+        self._result(answer, f"publish the offsets of group {group}")
 
-        ``notes`` has texts that are stored with them.
-        """
+    def begin_publishing(
+        self,
+        group: str,
+        offsets: Mapping[Partition, int],
+        notes: Mapping[Partition, str] = NO_NOTES,
+    ) -> Future[Any]:
+        """Do as `publish` without waiting; the future raises KafkaException if it fails."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         places = [
@@ -151,7 +158,8 @@ class KafkaCluster:
             (answer,) = self._client.alter_consumer_group_offsets(
                 request, request_timeout=self._timeout_s
             ).values()
-        self._result(answer, f"publish the offsets of group {group}")
+        future: Future[Any] = answer
+        return future
 
     def published(
         self, group: str, partitions: Iterable[Partition]
