@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -20,6 +21,13 @@ COMMAND_TIMEOUT_S = 120.0
 REMOVE = ("--older-than", "0 s", "--remove")
 FOREIGN = -1
 """The producer of rows that another writer has appended."""
+
+
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_FOREIGN_FILE = re.compile(
+    rf"part-\d{{5}}-{_UUID}-c000\.snappy\.parquet|\d{{5}}-\d+-{_UUID}\.parquet"
+)
+"""The names that deltalake and pyiceberg give to data files."""
 
 
 class Row(NamedTuple):
@@ -80,7 +88,7 @@ class ChaosTable(ABC):
 
     @abstractmethod
     def unnamed(self) -> set[str]:
-        """Return the files of mrflight in the table's folder that no version names."""
+        """Return the files in the table's folder that no version names."""
 
     @abstractmethod
     def remove_unnamed(self) -> None:
@@ -88,11 +96,15 @@ class ChaosTable(ABC):
 
     def clean(self) -> tuple[int, list[str]]:
         """Remove what killed ingesters have left; return how many files, and what stays."""
-        if not (before := self.unnamed()):
+        if not (before := self._unnamed_of_mrflight()):
             return 0, []
         self.remove_unnamed()
-        left = self.unnamed()
+        left = self._unnamed_of_mrflight()
         return len(before - left), [f"{name} is left" for name in sorted(left)]
+
+    def _unnamed_of_mrflight(self) -> set[str]:
+        """Leave out files of another program whose append has failed; they are not ours."""
+        return {each for each in self.unnamed() if not _FOREIGN_FILE.fullmatch(Path(each).name)}
 
 
 def run_mrflight(
