@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -84,7 +85,7 @@ def run_chaos(servers: ChaosServers, folder: Path, plan: ChaosPlan) -> ChaosOutc
                 sent = run.disturb(job, environment)
                 _check(table, dead_letters, sent, run.ends, outcome)
     except AssertionError as error:
-        outcome.wrong.append(str(error))
+        outcome.wrong.append(str(error) or traceback.format_exc())
     outcome.seconds = time.monotonic() - began
     return outcome
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,11 +14,15 @@ import msgspec
 from mrflight.errors import BrokerUnavailableError, InputError
 from mrflight.sources.kafka.client_errors import import_confluent_kafka, kafka_errors, translate
 from mrflight.sources.kafka.client_settings import ClientSettings
+from mrflight.system.signals import run_interruptibly
 
 if TYPE_CHECKING:
+    from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
 DEFAULT_TIMEOUT_S = 30.0
+_LATEST, _EARLIEST = -1, -2
+"""What stands for times in Kafka's requests for offsets."""
 _MAX_NAMED = 5
 
 Partition = tuple[str, int]
@@ -70,6 +75,7 @@ class KafkaCluster:
         self._settings = settings
         self._timeout_s = timeout_s
         self._client = self._connect()
+        self._consumer: Consumer | None = None
 
     def _connect(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
@@ -110,11 +116,9 @@ class KafkaCluster:
 
     def offsets(self, partitions: Iterable[Partition]) -> dict[Partition, PartitionOffsets]:
         """Return the first offset of each partition, and the end of its committed messages."""
-        from confluent_kafka.admin import OffsetSpec
-
         wanted = list(partitions)
-        earliest = self._list(wanted, OffsetSpec.earliest())
-        latest = self._list(wanted, OffsetSpec.latest())
+        earliest = self._list(wanted, _EARLIEST)
+        latest = self._list(wanted, _LATEST)
         return {each: PartitionOffsets(earliest[each], latest[each]) for each in wanted}
 
     def offsets_at(self, partitions: Iterable[Partition], time: datetime) -> dict[Partition, int]:
@@ -122,12 +126,10 @@ class KafkaCluster:
 
         A partition that has none has its end.
         """
-        from confluent_kafka.admin import OffsetSpec
-
         wanted = list(partitions)
-        at = self._list(wanted, OffsetSpec.for_timestamp(round(time.timestamp() * 1000)))
+        at = self._list(wanted, round(time.timestamp() * 1000))
         after_all = [each for each in wanted if at[each] < 0]
-        ends = self._list(after_all, OffsetSpec.latest()) if after_all else {}
+        ends = self._list(after_all, _LATEST) if after_all else {}
         return {each: ends.get(each, at[each]) for each in wanted}
 
     def publish(
@@ -180,29 +182,33 @@ class KafkaCluster:
             if each.offset >= 0 and each.error is None
         }
 
-    def _list(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
+    def _list(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int]:
+        """Return the first offset of each partition at a time; negative if there is none.
+
+        A consumer asks, because librdkafka (2.16) ends the process if a broker that begins answers
+        the request of an admin client with FENCED_LEADER_EPOCH: it asserts that there is a result.
+        """
+        from confluent_kafka import Consumer, TopicPartition
 
         if not partitions:
             return {}
-        asked = {TopicPartition(*each): spec for each in partitions}
-        answers: Mapping[Any, Future[Any]] = self._client.list_offsets(
-            asked,
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self._timeout_s,
-        )
+        asked = [TopicPartition(*each, time_ms) for each in partitions]
+        what = f"ask for offsets of {', '.join(sorted({topic for topic, _ in partitions}))}"
         try:
-            return {
-                (each.topic, each.partition): self._result(
-                    answer, f"ask for offsets of {each.topic}"
-                ).offset
-                for each, answer in answers.items()
-            }
+            with kafka_errors(self._settings, what):
+                if self._consumer is None:
+                    self._consumer = Consumer(self._settings.of_consumer())
+                ask = partial(self._consumer.offsets_for_times, asked, timeout=self._timeout_s)
+                found = run_interruptibly(ask)
+            for each in found:
+                if each.error is not None:
+                    raise translate(each.error, self._settings, what)
         except BrokerUnavailableError:
-            # librdkafka (2.16) asks with the epoch that a leader had when it was looked up first,
-            # and is refused for 15 minutes after the broker was restarted. Another client looks.
-            self._client = self._connect()
+            # librdkafka asks with the epoch that a leader had when it was looked up first, and is
+            # refused for 15 minutes after the broker was restarted. Another client looks.
+            self._consumer = None
             raise
+        return {(each.topic, each.partition): each.offset for each in found}
 
     def _result(self, future: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaException
