@@ -136,7 +136,7 @@ apt-chromium apt-postgresql apt-prometheus: apt-%: | apt-update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $*
 
 # Tests that kill and stop wait most of the time, so there are more workers than cores.
-# tests/support/schedule.py divides the tests; with ARGS they run in one process, in order, and
+# tests/support/suite/schedule.py divides the tests; with ARGS they run in one process, in order, and
 # only the servers that they ask for are built.
 workers := --numprocesses 5 --dist loadgroup
 
@@ -156,7 +156,7 @@ test-all: test $(spark_file) $(validators_file)
 	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray @tests/on_ray.txt
 
-# All tests that can run over the other executor: those of tests/support/ray_files.py, which says
+# All tests that can run over the other executor: those of tests/support/ray/files.py, which says
 # why the others do not. Half an hour.
 test-on-ray: install services
 	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray tests/contract tests/integration

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from experiments import chaos_crashes, chaos_processes
-from tests.support.transport import FlakyTransport
+from tests.support.faults.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT = "2 s"
 """The time without a heartbeat after which a data server is declared lost. Embedded clusters have

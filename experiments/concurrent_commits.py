@@ -34,7 +34,7 @@ from tests.services.built import hopsfs_python
 from tests.services.hdfs import running_hdfs
 from tests.services.minio import running_minio
 from tests.services.name_node_proxy import name_node_proxy
-from tests.support.cluster import standing_cluster
+from tests.support.clusters.cluster import standing_cluster
 
 WRITERS = 2
 SINKS_ALONE = (

@@ -39,10 +39,10 @@ from mrflight.shuffle.wire.tail_protocol import TailRead
 from mrflight.storage import locate
 from mrflight.storage.tail_file import read_tail_files
 from tests.services.kafka import running_kafka
-from tests.support.event_logs import log_cluster, numbers
-from tests.support.fresh_logs import PushedStream, live_log
-from tests.support.fresh_reads import fresh, live_stream
-from tests.support.ingest_job import Stream
+from tests.support.clusters.event_logs import log_cluster, numbers
+from tests.support.streams.fresh_logs import PushedStream, live_log
+from tests.support.streams.fresh_reads import fresh, live_stream
+from tests.support.streams.ingest_job import Stream
 
 COMMITS = ("1 h", "200 ms")
 MERGE = 'mode = "merge"\nkeys = ["number"]\norder_by = "_offset"'

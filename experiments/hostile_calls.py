@@ -41,9 +41,9 @@ from mrflight.security.job_tokens import write_private
 from mrflight.shuffle.wire import cluster_status, lease_protocol, move_protocol, protocol
 from mrflight.shuffle.wire.protocol import Message
 from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
-from tests.support.cluster import server_process
-from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
-from tests.support.open_ports import METHODS, SERVICE
+from tests.support.clusters.cluster import server_process
+from tests.support.commands.open_ports import METHODS, SERVICE
+from tests.support.faults.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 SHUFFLE = "clicks-1"
 THREADS = 4

@@ -37,7 +37,7 @@ import mrflight
 from experiments import report
 from experiments.datasets import WORK
 from mrflight.shuffle.client.append_message import Appended
-from tests.support.cluster import server_process
+from tests.support.clusters.cluster import server_process
 
 EVENTS = 1_000
 """The different events of a producer, which it sends again and again."""

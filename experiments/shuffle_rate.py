@@ -34,7 +34,7 @@ from experiments.datasets import WORK
 from mrflight.config.transport import Transport
 from mrflight.shuffle.client.reader import read_partitions
 from mrflight.system.malloc import keep_freed_blocks
-from tests.support.cluster import data_server, standing_cluster
+from tests.support.clusters.cluster import data_server, standing_cluster
 
 BATCH_ROWS = 160_000
 MEMORY_BYTES = 8 * 2**30

@@ -24,9 +24,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from tests.support.stream_chaos import ChaosOutcome, run_chaos
-from tests.support.stream_chaos_plan import ChaosPlan, plan_chaos
-from tests.support.stream_chaos_servers import servers_of, shared_servers
+from tests.support.chaos.plan import ChaosPlan, plan_chaos
+from tests.support.chaos.run import ChaosOutcome, run_chaos
+from tests.support.chaos.servers import servers_of, shared_servers
 
 
 def run_plan(plan: ChaosPlan, shared: Mapping[str, Any], out: Path) -> ChaosOutcome:

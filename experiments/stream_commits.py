@@ -35,9 +35,9 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.storage.part_name import PartId
 from mrflight.streams.table_upkeep import TableUpkeep
-from tests.support.event_logs import LogCluster, log_cluster
-from tests.support.ingest_job import INGEST, await_true
-from tests.support.running_command import running_command
+from tests.support.clusters.event_logs import LogCluster, log_cluster
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import INGEST, await_true
 
 STREAM = "trips"
 PARTITIONS = tuple(f"cluster/topic/{number}" for number in range(4))

@@ -35,8 +35,8 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.sources.kafka.client_settings import client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka, running_kafka
-from tests.support.ingest_job import INGEST, await_true
-from tests.support.running_command import running_command
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import INGEST, await_true
 
 DISTINCT = 200_000
 """The different events, which are sent again and again."""

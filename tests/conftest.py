@@ -17,21 +17,22 @@ from mrflight.config.spec import JobSpec
 
 pytest.register_assert_rewrite("tests.support")  # before any of it is imported
 
-from tests.support import driver, ray_files  # noqa: E402
-from tests.support.experiments import PROGRAM_TIMEOUT_S  # noqa: E402
-from tests.support.ray_run import all_gone, placed_on_ray  # noqa: E402
-from tests.support.warm_driver import MAY_DIFFER  # noqa: E402
+from tests.support.commands import driver  # noqa: E402
+from tests.support.commands.experiments import PROGRAM_TIMEOUT_S  # noqa: E402
+from tests.support.commands.warm_driver import MAY_DIFFER  # noqa: E402
+from tests.support.ray import files as ray_files  # noqa: E402
+from tests.support.ray.run import all_gone, placed_on_ray  # noqa: E402
 
 pytest_plugins = [
     "tests.services.building",
     "tests.services.fixtures",
-    "tests.support.lakes",
-    "tests.support.ducklakes",
-    "tests.support.places",
-    "tests.support.schedule",
-    "tests.support.warm_fork_servers",
-    "tests.support.ray_head",
-    "tests.support.ray_run",
+    "tests.support.tables.lakes",
+    "tests.support.tables.ducklakes",
+    "tests.support.tables.places",
+    "tests.support.suite.schedule",
+    "tests.support.commands.warm_fork_servers",
+    "tests.support.ray.head",
+    "tests.support.ray.run",
 ]
 
 HERE = Path(__file__).parent
@@ -41,7 +42,7 @@ CI = os.environ.get("CI") == "true"
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 # A failure prints what reproduces it. In CI the examples are the same in every run, so there a
-# quarter of Hypothesis's usual number has to do; `tests.support.examples` has other numbers.
+# quarter of Hypothesis's usual number has to do; `tests.support.suite.examples` has other numbers.
 # Forty times as many: pytest --hypothesis-profile thorough
 settings.register_profile(
     "mrflight", max_examples=25, deadline=None, print_blob=True, derandomize=CI
@@ -54,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-on-ray",
         action="store_true",
-        help="run jobs on Ray: those of tests/support/ray_files.py",
+        help="run jobs on Ray: those of tests/support/ray/files.py",
     )
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from experiments.sqllogictest.records import Record
 from mrflight.compute.sql.engine import error_text, new_session
-from tests.support.query_answers import ParquetFiles, Way
-from tests.support.random_queries import RandomQuery
+from tests.support.queries.answers import ParquetFiles, Way
+from tests.support.queries.random_queries import RandomQuery
 
 WAYS = (
     Way(7, "never", "fed"),

@@ -16,7 +16,7 @@ from experiments.streaming.systems import S3, System
 from tests.services.iceberg_rest import IcebergRest, running_iceberg_rest
 from tests.services.minio import Minio, running_minio
 from tests.services.postgres import Postgres, running_postgres
-from tests.support.cluster import server_process
+from tests.support.clusters.cluster import server_process
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from mrflight.planner.stage_plan import plan_stage
 from mrflight.sources import open_source
-from tests.support.plans import MEMORY, SPLIT_BYTES, WORKERS, job
+from tests.support.jobs.plans import MEMORY, SPLIT_BYTES, WORKERS, job
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import mrflight
-from tests.support.cluster import standing_cluster
+from tests.support.clusters.cluster import standing_cluster
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.config.formats import OutputFormat
-from tests.support.outputs import FORMATS, Output
+from tests.support.tables.outputs import FORMATS, Output
 
 
 @pytest.fixture(params=FORMATS)

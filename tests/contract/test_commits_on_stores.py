@@ -20,8 +20,8 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import FIRST_ENTRY, storage_options, table_uri
 from mrflight.storage.part_name import PartId
 from tests.services.hdfs import Hdfs
-from tests.support.commits import commit_and_cleanup
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.commits import commit_and_cleanup
 
 WRITERS, COMMITS = 2, 4
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])

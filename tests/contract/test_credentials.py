@@ -16,10 +16,10 @@ from mrflight.storage import Location, locate
 from tests.contract.test_jobs_on_stores import KEYS, job_file, put_inputs, table_of
 from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
-from tests.support import fault_place
-from tests.support.driver import drive, driver_command
-from tests.support.faults import await_that
-from tests.support.running_command import running_command
+from tests.support.commands.driver import drive, driver_command
+from tests.support.commands.running_command import running_command
+from tests.support.faults import place as fault_place
+from tests.support.faults.faulty_run import await_that
 
 LOUD = """
 import logging, sys

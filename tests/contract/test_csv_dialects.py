@@ -17,8 +17,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mrflight.config.text_options import CsvOptions
-from tests.support.examples import some_of
-from tests.support.source_contract import ONE_LINE, open_at, read
+from tests.support.jobs.source_contract import ONE_LINE, open_at, read
+from tests.support.suite.examples import some_of
 
 ENCODINGS = ["utf-8", "utf-8", "utf-16", "utf-32-be", "windows-1252", "shift_jis", "iso2022_jp"]
 COLUMNS = ["share", "word", "seen"]

@@ -50,7 +50,7 @@ from mrflight.compute.sql.statements import split_statements
 from mrflight.compute.value_ranges import ScanBounds
 from mrflight.planner import sql_plan
 from mrflight.planner.stand_ins import StandIn
-from tests.support.experiments import TPCH, generate_tpch
+from tests.support.commands.experiments import TPCH, generate_tpch
 
 if TYPE_CHECKING:
     from datafusion import SessionContext

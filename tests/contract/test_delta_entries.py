@@ -27,10 +27,10 @@ from mrflight.storage.delta import (
 from mrflight.storage.delta_entry import append_entry
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
-from tests.support.commits import commit_and_cleanup
-from tests.support.near_cluster import near_metadata
-from tests.support.overwriting_disk import SCHEMA, Job, OverwritingDisk
-from tests.support.registries import TIMEOUT_S, Clock
+from tests.support.clusters.near_cluster import near_metadata
+from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.faults.overwriting_disk import SCHEMA, Job, OverwritingDisk
+from tests.support.tables.commits import commit_and_cleanup
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from tests.services.postgres import Postgres
-from tests.support.ducklakes import DuckLake
-from tests.support.outputs import OLD
+from tests.support.tables.ducklakes import DuckLake
+from tests.support.tables.outputs import OLD
 
 LAKE = "sqlite:///lake.sqlite"
 

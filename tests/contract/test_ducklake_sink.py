@@ -15,10 +15,10 @@ from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.ducklake.sink import DuckLakeSink
-from tests.support.commits import commit_and_cleanup
-from tests.support.ducklakes import DuckLake, finish
-from tests.support.outputs import MODES, NEW, OLD, SCHEMA, written
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.ducklakes import DuckLake, finish
+from tests.support.tables.outputs import MODES, NEW, OLD, SCHEMA, written
 
 A, B = "cluster/topic/0", "cluster/topic/1"
 

@@ -12,8 +12,8 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources import ducklake_source, open_source
 from mrflight.sources.base import Source
-from tests.support.ducklakes import DuckLake
-from tests.support.outputs import NEW, OLD
+from tests.support.tables.ducklakes import DuckLake
+from tests.support.tables.outputs import NEW, OLD
 
 
 def open_lake(lake: DuckLake, **keys: Any) -> Source:

@@ -20,9 +20,9 @@ from mrflight.sources import open_source
 from mrflight.storage.ducklake.address import parse_address
 from mrflight.storage.ducklake.lake import Lake
 from mrflight.storage.ducklake.table import parse_table_name
-from tests.support.commits import commit_and_cleanup
-from tests.support.ducklakes import DuckLake
-from tests.support.outputs import SCHEMA, written
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.ducklakes import DuckLake
+from tests.support.tables.outputs import SCHEMA, written
 
 P0 = "cluster/topic/0"
 WHOLE = 128 << 20

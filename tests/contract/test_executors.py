@@ -15,14 +15,14 @@ import pytest
 from mrflight.errors import JobFileError, WorkerLostError
 from mrflight.runtime.calls import WorkerTracebackError
 from mrflight.runtime.executor import Executor
-from tests.support.executors import local_executor
-from tests.support.faults import await_that
-from tests.support.ray_head import ray_executor
-from tests.support.worker_calls import (
+from tests.support.commands.executors import local_executor
+from tests.support.commands.worker_calls import (
     raise_what_cannot_be_sent,
     raise_with_note,
     wait_at_the_gate,
 )
+from tests.support.faults.faulty_run import await_that
+from tests.support.ray.head import ray_executor
 
 WAIT_S = 30.0
 

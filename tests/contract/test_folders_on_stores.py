@@ -25,8 +25,8 @@ from mrflight.storage.delta import open_table
 from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.commits import commit_and_cleanup
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
 WRITERS = 3

@@ -19,11 +19,11 @@ from mrflight.storage.delta import entry_name
 from tests.services.built import HOPSFS_PYTHON
 from tests.services.hdfs import Hdfs
 from tests.services.name_node_proxy import NameNodeProxy
-from tests.support.driver import drive, write_job
-from tests.support.faults import await_that
-from tests.support.hopsfs_commits import outcome, start
-from tests.support.near_cluster import near_metadata
-from tests.support.registries import TIMEOUT_S, Clock
+from tests.support.clusters.near_cluster import near_metadata
+from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.commands.driver import drive, write_job
+from tests.support.faults.faulty_run import await_that
+from tests.support.tables.hopsfs_commits import outcome, start
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ import pytest
 from mrflight.storage.certificates import CLIENT_CERTIFICATE, CLIENT_KEY
 from tests.services.built import HOPSFS_PYTHON
 from tests.services.name_node_proxy import NameNodeProxy
-from tests.support.driver import DriverRun, drive, write_job
-from tests.support.pems import Authority
+from tests.support.commands.driver import DriverRun, drive, write_job
+from tests.support.commands.pems import Authority
 
 pytestmark = pytest.mark.slow
 

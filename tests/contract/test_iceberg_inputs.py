@@ -20,9 +20,9 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError, MrflightError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from tests.support.driver import drive, write_job
-from tests.support.lakes import Lake, rows_of
-from tests.support.outputs import NEW, OLD, SCHEMA, finish, table_of
+from tests.support.commands.driver import drive, write_job
+from tests.support.tables.lakes import Lake, rows_of
+from tests.support.tables.outputs import NEW, OLD, SCHEMA, finish, table_of
 
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "small": (pa.int16(), [1, -2, None]),

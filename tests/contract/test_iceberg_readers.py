@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError
-from tests.support.lakes import Lake
-from tests.support.outputs import NEW, OLD, SCHEMA, finish
+from tests.support.tables.lakes import Lake
+from tests.support.tables.outputs import NEW, OLD, SCHEMA, finish
 
 READ = """
 import glob, json, sys, duckdb, site

@@ -13,9 +13,9 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.iceberg.commit import MAX_UNANSWERED
 from mrflight.sinks.iceberg.table import TableInCatalog
-from tests.support.commits import commit_and_cleanup
-from tests.support.lakes import Lake, Mode
-from tests.support.outputs import NEW, OLD, SCHEMA, Rows, finish, written
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.lakes import Lake, Mode
+from tests.support.tables.outputs import NEW, OLD, SCHEMA, Rows, finish, written
 
 WIDER = pa.schema([*SCHEMA, ("extra", pa.float64())])
 P0, P1 = "cluster/topic/0", "cluster/topic/1"

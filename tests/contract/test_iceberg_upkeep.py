@@ -24,10 +24,10 @@ from mrflight.sinks.iceberg.expiry import expire
 from mrflight.sinks.iceberg.expiry_plan import Expiry
 from mrflight.sinks.iceberg.table import TableInCatalog
 from mrflight.storage.iceberg import CatalogAddress
-from tests.support.commits import commit_and_cleanup
-from tests.support.iceberg_deletes import delete_positions
-from tests.support.lakes import Lake
-from tests.support.outputs import SCHEMA, Rows, finish, written
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.iceberg_deletes import delete_positions
+from tests.support.tables.lakes import Lake
+from tests.support.tables.outputs import SCHEMA, Rows, finish, written
 
 P0 = "cluster/topic/0"
 WHOLE = 128 << 20

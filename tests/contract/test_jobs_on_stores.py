@@ -26,7 +26,7 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.hdfs import running_hdfs
 from tests.services.minio import Bucket, Minio, RecordedBucket
-from tests.support.driver import DriverRun, drive, write_job
+from tests.support.commands.driver import DriverRun, drive, write_job
 
 ROWS, KEYS, FILES = 3000, 70, 3
 LARGE_ROWS = 1_900_000

@@ -21,7 +21,7 @@ from mrflight.sources.base import Source
 from mrflight.sources.kafka import consumer_pool
 from mrflight.sources.kafka.drain import drain_library
 from tests.services.kafka import Kafka
-from tests.support.schema_registry import schema_registry
+from tests.support.streams.schema_registry import schema_registry
 
 TIMEOUT_S = 30.0
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)

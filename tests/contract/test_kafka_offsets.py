@@ -22,8 +22,8 @@ from mrflight.sources.kafka.kafka_source import open_kafka
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import await_true
-from tests.support.kafka_topics import (
+from tests.support.streams.ingest_job import await_true
+from tests.support.streams.kafka_topics import (
     HERE,
     TIMEOUT_S,
     numbers,

@@ -21,7 +21,7 @@ from mrflight.sources.kafka.kafka_source import open_kafka
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.rejected_message import RejectedMessage
 from tests.services.kafka import Kafka
-from tests.support.kafka_topics import (
+from tests.support.streams.kafka_topics import (
     HERE,
     TIMEOUT_S,
     numbers,

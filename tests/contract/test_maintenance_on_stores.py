@@ -26,8 +26,8 @@ from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
-from tests.support.commits import commit_and_cleanup
-from tests.support.faults import await_that
+from tests.support.faults.faulty_run import await_that
+from tests.support.tables.commits import commit_and_cleanup
 
 ODD = "50% a=b"
 NO_RETRY = MaintenanceOptions(retention=Retention(timedelta(0), is_forced=True))

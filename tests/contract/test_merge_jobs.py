@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
-from tests.support.driver import drive, driver_command, write_job
-from tests.support.gated_job import clean
-from tests.support.leftovers import nothing_left_over, tree
-from tests.support.running_command import running_command
+from tests.support.commands.driver import drive, driver_command, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.commands.running_command import running_command
+from tests.support.faults.gated_job import clean
 
 JOB = """
 [job]

@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.support.examples import some_of
-from tests.support.merges import merge, read, unnamed_parts
+from tests.support.suite.examples import some_of
+from tests.support.tables.merges import merge, read, unnamed_parts
 
 DAY = datetime.date(2026, 11, 20)
 MOMENT = datetime.datetime(2026, 11, 20, 9, 30, 0, 123456, tzinfo=datetime.UTC)

@@ -17,10 +17,10 @@ from mrflight.errors import ColumnNotFoundError, JobFailedError, OutputError
 from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta.rewrite import RewriteTask
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
-from tests.support.commits import commit_and_cleanup
-from tests.support.delta_log import action, commit, first_row_deleted, protocol
-from tests.support.merges import merge, open_merge, read, unnamed_parts, write_rows
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.delta_log import action, commit, first_row_deleted, protocol
+from tests.support.tables.merges import merge, open_merge, read, unnamed_parts, write_rows
 
 ODD = ["a b", "ü", "x/y", "50%", "k=v", "q?#", "a+b", '*[{}]^`|"<>', "plain"]
 

@@ -18,7 +18,7 @@ from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.minio import Bucket
-from tests.support.delta_log import action, commit
+from tests.support.tables.delta_log import action, commit
 
 ROWS = pa.table({"n": range(100), "word": [f"word {n % 2}" for n in range(100)]})
 LATER = pa.table({"n": [100, 101], "word": ["é", None], "share": [0.5, 1.5]})

@@ -30,7 +30,7 @@ from mrflight.sources.packing import pack
 from mrflight.storage import Location, locate
 from mrflight.storage.part_name import PartId
 from tests.services.minio import RecordedBucket
-from tests.support.commits import commit_and_cleanup
+from tests.support.tables.commits import commit_and_cleanup
 
 FILES, ROWS = 3, 3000
 SPLIT_BYTES = 10 << 10

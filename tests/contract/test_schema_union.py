@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.sources.packing import pack
-from tests.support.source_contract import open_at, read
+from tests.support.jobs.source_contract import open_at, read
 
 
 def write_arrow(table: pa.Table, path: Path) -> None:

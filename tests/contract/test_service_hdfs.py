@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.services.hdfs import Hdfs, running_hdfs
-from tests.support.service_processes import ended_without_a_trace, somebody_listens
+from tests.support.clusters.service_processes import ended_without_a_trace, somebody_listens
 
 pytestmark = pytest.mark.slow
 

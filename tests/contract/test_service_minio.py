@@ -13,8 +13,8 @@ from obstore.store import S3Store
 
 from tests.services.get import get
 from tests.services.minio import Minio, RecordedBucket, running_minio
-from tests.support.service_processes import ended_without_a_trace, somebody_listens
-from tests.support.threads import run_threads
+from tests.support.clusters.service_processes import ended_without_a_trace, somebody_listens
+from tests.support.commands.threads import run_threads
 
 ROWS = pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]})
 

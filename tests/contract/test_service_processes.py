@@ -19,8 +19,8 @@ from tests.services.server_process import (
     wait_for,
 )
 from tests.services.service_folder import service_folder
-from tests.support.running_command import running_command
-from tests.support.supervised_cluster import until
+from tests.support.clusters.supervised_cluster import until
+from tests.support.commands.running_command import running_command
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,9 @@ import pytest
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
-from tests.support.commits import commit_and_cleanup
-from tests.support.outputs import (
+from tests.support.commands.threads import run_threads
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import (
     MODES,
     NEW,
     OLD,
@@ -21,7 +22,6 @@ from tests.support.outputs import (
     finish,
     written,
 )
-from tests.support.threads import run_threads
 
 
 @pytest.mark.parametrize("mode", MODES)

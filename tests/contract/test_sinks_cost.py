@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from mrflight.config.formats import OutputFormat
-from tests.support.outputs import NEW, SCHEMA, Output, table_of, written
+from tests.support.tables.outputs import NEW, SCHEMA, Output, table_of, written
 
 
 def test_a_pickled_part_writer_is_small(output: Output) -> None:

@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from mrflight.errors import OutputError
-from tests.support.leftovers import tree
-from tests.support.outputs import MODES, NEW, OLD, PLAIN_FORMATS, Mode, Output, finish, written
+from tests.support.commands.leftovers import tree
+from tests.support.tables.outputs import (
+    MODES,
+    NEW,
+    OLD,
+    PLAIN_FORMATS,
+    Mode,
+    Output,
+    finish,
+    written,
+)
 
 
 @pytest.mark.parametrize("mode", MODES)

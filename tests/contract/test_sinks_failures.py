@@ -10,9 +10,9 @@ import pytest
 from mrflight.errors import MrflightError
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
+from tests.support.commands.leftovers import tree
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of, written
 
 
 class BoomError(Exception):

@@ -11,9 +11,9 @@ from mrflight.errors import OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.parts.base import PartFile
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.outputs import OLD, SCHEMA, Output
+from tests.support.commands.leftovers import tree
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import OLD, SCHEMA, Output
 
 
 def part_of(sink: Sink, partition: int, rows: pa.Table) -> tuple[PartFile, ...]:

@@ -9,8 +9,8 @@ import pytest
 
 from mrflight.errors import OutputError
 from mrflight.storage.part_name import PartId
-from tests.support.leftovers import tree
-from tests.support.outputs import MODES, NEW, OLD, SCHEMA, Mode, Output
+from tests.support.commands.leftovers import tree
+from tests.support.tables.outputs import MODES, NEW, OLD, SCHEMA, Mode, Output
 
 
 @pytest.mark.parametrize("mode", MODES)

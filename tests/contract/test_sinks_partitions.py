@@ -18,9 +18,9 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.open_files import PartLimits
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.outputs import SCHEMA, Output, table_of
+from tests.support.commands.leftovers import tree
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import SCHEMA, Output, table_of
 
 ODD_VALUES: dict[str, pa.Array] = {
     "string": pa.array(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mrflight.sinks.commit.base import Commit
-from tests.support.commits import commit_and_cleanup
-from tests.support.outputs import NEW, SCHEMA, Output, written
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import NEW, SCHEMA, Output, written
 
 
 def test_parts_are_synced_before_they_are_committed(

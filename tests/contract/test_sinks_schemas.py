@@ -12,9 +12,9 @@ from mrflight.config.formats import OutputFormat
 from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchError
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.outputs import OLD, SCHEMA, Output
+from tests.support.commands.leftovers import tree
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import OLD, SCHEMA, Output
 
 
 @pytest.mark.parametrize(

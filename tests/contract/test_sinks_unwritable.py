@@ -16,11 +16,11 @@ from mrflight.sinks.parts import open_files
 from mrflight.storage import Location, locate
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
-from tests.support.stepped_jobs import opened, parts
-from tests.support.unprivileged import immutable, read_only
+from tests.support.commands.leftovers import tree
+from tests.support.commands.unprivileged import immutable, read_only
+from tests.support.faults.stepped_jobs import opened, parts
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder immutable")
 

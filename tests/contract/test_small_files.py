@@ -33,7 +33,7 @@ from mrflight.sources.packed_reader import PackedReader
 from mrflight.sources.packing import OPEN_BYTES, pack
 from mrflight.storage import Location
 from mrflight.system.side_by_side import side_by_side
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 from tests.unit.storage.test_whole_files import SlowDisk
 
 Row = tuple[int | None, str, float]

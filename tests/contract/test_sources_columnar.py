@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from tests.support.file_contract import FileContract
+from tests.support.jobs.file_contract import FileContract
 
 
 class TestParquet(FileContract):

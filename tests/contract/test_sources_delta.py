@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from mrflight.errors import InputError
-from tests.support.source_contract import SourceContract, batches, read, rows
+from tests.support.jobs.source_contract import SourceContract, batches, read, rows
 
 
 class TestDelta(SourceContract):

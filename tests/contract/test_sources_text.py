@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
-from tests.support.examples import some_of
-from tests.support.file_contract import FileContract
-from tests.support.source_contract import COLUMNS, ONE_LINE, open_at, read, rows
+from tests.support.jobs.file_contract import FileContract
+from tests.support.jobs.source_contract import COLUMNS, ONE_LINE, open_at, read, rows
+from tests.support.suite.examples import some_of
 
 
 class CsvContract(FileContract):

@@ -18,7 +18,7 @@ from pyarrow import feather
 from mrflight.errors import InputError
 from mrflight.planner.job_plan import JobPlan
 from mrflight.tasks.file_groups import GroupSplit, ScannedFile
-from tests.support.stages_in_process import planned, query_spec, run
+from tests.support.queries.stages_in_process import planned, query_spec, run
 
 ROWS = pa.table({"n": range(6_000), "s": [f"text {n}" for n in range(6_000)]})
 TOTAL = "select count(*) c, sum(n) n, max(s) s from t"

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import JobFileError
-from tests.support import query_functions
-from tests.support.query_answers import WAYS, Files, ParquetFiles, Way
-from tests.support.random_queries import RandomQuery, random_query
-from tests.support.random_tables import random_tables
+from tests.support.queries import functions as query_functions
+from tests.support.queries.answers import WAYS, Files, ParquetFiles, Way
+from tests.support.queries.random_queries import RandomQuery, random_query
+from tests.support.queries.random_tables import random_tables
 
 QUICK, ALL = 60, 1_000
 STEP = 10
@@ -125,7 +125,7 @@ WITH_FUNCTIONS = (
     ),
     ("select plus_one(1), label(2, 'x'), id from few", "select 2, '2-x', id from few"),
 )
-"""Queries that call `tests.support.query_functions`, and the same with functions of SQL."""
+"""Queries that call `tests.support.queries.functions`, and the same with functions of SQL."""
 
 ORDERED = (
     "select id from big order by v desc nulls last, id limit 5 offset 3",

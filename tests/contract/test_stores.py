@@ -19,7 +19,7 @@ from mrflight.errors import InputError
 from mrflight.sources import open_source
 from mrflight.sources.read_checks import translate_read_errors
 from mrflight.storage import Location, locate
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
 
 ODD_NAMES = ["a b", "ü", "x%20y", "100%", "k=a b", "q?x#y", "a+b&c", "'\"", "ж", "~$@!,;()"]
 MANY, THREADS = 24, 4

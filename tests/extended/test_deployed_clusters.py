@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.deployed import composed, pod_arguments
-from tests.support.named_hosts import NamedHosts, needs_root
+from tests.support.clusters.deployed import composed, pod_arguments
+from tests.support.commands.named_hosts import NamedHosts, needs_root
 
 DEPLOY_PAGE = Path(__file__).parents[2] / "docs/how-to/deploy.md"
 SERVICES = composed()

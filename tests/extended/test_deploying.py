@@ -57,7 +57,7 @@ def test_the_last_stage_of_the_image_is_not_run_by_root() -> None:
 
 @pytest.fixture
 def validating(needs_validators: Path) -> list[str | Path]:
-    return [needs_validators / "bin/python", "-m", "tests.support.validate_deployments"]
+    return [needs_validators / "bin/python", "-m", "tests.support.clusters.validate_deployments"]
 
 
 def test_compose_and_kubernetes_take_their_files(

@@ -14,11 +14,17 @@ import pytest
 
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, WorkerContext
-from tests.support import faults, faulty_job
-from tests.support.fault_matrix import at_the_moment, check_table_untouched, rows_of, unlisted
-from tests.support.faults import DEADLINE_S, FaultyRun, await_that, faulty_run
-from tests.support.ray_head import CONNECT_S
-from tests.support.ray_run import TWO, OnRay, all_gone
+from tests.support.faults import faulty_job
+from tests.support.faults import faulty_run as faults
+from tests.support.faults.faulty_run import (
+    DEADLINE_S,
+    FaultyRun,
+    await_that,
+    faulty_run,
+)
+from tests.support.faults.matrix import at_the_moment, check_table_untouched, rows_of, unlisted
+from tests.support.ray.head import CONNECT_S
+from tests.support.ray.run import TWO, OnRay, all_gone
 
 INTERRUPTED_S = 5.0
 

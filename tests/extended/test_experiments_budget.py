@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.experiments import ROOT, python
+from tests.support.commands.experiments import ROOT, python
 
 SMALL = "small of two partitions"
 

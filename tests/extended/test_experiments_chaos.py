@@ -28,7 +28,7 @@ from experiments import (
 from experiments.chaos_faults import Target
 from experiments.chaos_outcome import Bench
 from experiments.chaos_plan import FAULTS, Moment, Scenario, Strike, plan, with_earlier_faults
-from tests.support.experiments import PROGRAM_TIMEOUT_S, ROOT, contents
+from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT, contents
 
 SEED = 519
 RUNS = 9

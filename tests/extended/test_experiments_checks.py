@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.experiments import ROOT, lineitem
+from tests.support.commands.experiments import ROOT, lineitem
 
 
 class TestOracle:

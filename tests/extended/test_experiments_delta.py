@@ -11,7 +11,7 @@ from experiments.latency import published
 from experiments.latency.cells import Cell, Data
 from experiments.latency.results import Results, estimate
 from experiments.latency.runs import Run
-from tests.support.experiments import contents, python
+from tests.support.commands.experiments import contents, python
 
 
 def test_latency_leaves_its_tables_and_pictures_and_goes_on(tmp_path: Path) -> None:

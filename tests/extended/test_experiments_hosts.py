@@ -23,8 +23,8 @@ from experiments.hosts.host import ALL, A, B, C
 from experiments.hosts.layouts import HEARTBEAT_TIMEOUT_S, SERVERS_REMOTE, WORKERS_APART
 from experiments.hosts.network import bridged_hosts, exclusive
 from experiments.hosts.wire import Cut, Impairment, Trigger, Wire
-from tests.support.experiments import PROGRAM_TIMEOUT_S, ROOT
-from tests.support.faults import await_that
+from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT
+from tests.support.faults.faulty_run import await_that
 
 NAMESPACES = [Path("/run/netns") / host.namespace for host in ALL]
 

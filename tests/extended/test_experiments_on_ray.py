@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.experiments import contents, python
+from tests.support.commands.experiments import contents, python
 
 TIMEOUT_S = 300.0
 """Each takes 20 s with two free cores. Four of them at once took 52 to 72 s each, and what a test

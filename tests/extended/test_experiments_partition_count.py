@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.experiments import ROOT, python
-from tests.support.scripts import running_script
+from tests.support.commands.experiments import ROOT, python
+from tests.support.commands.scripts import running_script
 
 
 class TestPartitionCount:

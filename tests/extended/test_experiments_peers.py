@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.experiments import ROOT, lineitem, python
+from tests.support.commands.experiments import ROOT, lineitem, python
 
 QUICK_PEERS = ("duckdb", "polars", "datafusion", "pyarrow")
 

@@ -14,7 +14,7 @@ import pytest
 from experiments import datasets, recovery_run
 from experiments.recovery import FAULTS, SMALL_ROWS, WITHOUT
 from experiments.recovery_snapshot import Snapshot
-from tests.support.experiments import ROOT, contents, python
+from tests.support.commands.experiments import ROOT, contents, python
 
 ROWS = 200_000
 ROUNDS = ["--rounds", 1, "--small-rounds", 1, "--fault-rounds", 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.experiments import contents, python
+from tests.support.commands.experiments import contents, python
 
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.experiments import ROOT
+from tests.support.commands.experiments import ROOT
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from experiments import stream_chaos
-from tests.support.experiments import PROGRAM_TIMEOUT_S, ROOT
-from tests.support.stream_chaos_plan import (
+from tests.support.chaos.plan import (
     BROKER,
     BROKERS,
     CATALOG,
@@ -19,7 +18,8 @@ from tests.support.stream_chaos_plan import (
     WRITERS,
     plan_chaos,
 )
-from tests.support.stream_chaos_servers import killed, needed
+from tests.support.chaos.servers import killed, needed
+from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT
 
 
 def test_each_seed_has_a_line(needs_kafka: None, tmp_path: Path) -> None:

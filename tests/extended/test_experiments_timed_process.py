@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.experiments import ROOT
+from tests.support.commands.experiments import ROOT
 
 
 class TestTimedProcess:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.pages import follow
+from tests.support.jobs.pages import follow
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("mrflight", "servers", "kernel", "pyproject.toml", "setup.py", "MANIFEST.in")

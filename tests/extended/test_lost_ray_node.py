@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from cryptography import x509
 from deltalake import DeltaTable
 
-from tests.support.driver import RUN_TIMEOUT_S, DriverRun, driver_command, write_job
-from tests.support.faults import await_that
-from tests.support.open_ports import SERVICE, call, tcp_ports
-from tests.support.ray_head import RayHead, a_head
-from tests.support.ray_run import EMPTY_MIB, TITLES, all_gone
+from tests.support.commands.driver import RUN_TIMEOUT_S, DriverRun, driver_command, write_job
+from tests.support.commands.open_ports import SERVICE, call, tcp_ports
+from tests.support.faults.faulty_run import await_that
+from tests.support.ray.head import RayHead, a_head
+from tests.support.ray.run import EMPTY_MIB, TITLES, all_gone
 
 FILES, ROWS = 6, 5_000
 

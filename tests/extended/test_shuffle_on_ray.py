@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.experiments import PROGRAM_TIMEOUT_S
-from tests.support.faults import await_that
-from tests.support.ray_head import ROOT, RayHead
-from tests.support.ray_programs import MAPS, RESULT, ROWS
+from tests.support.commands.experiments import PROGRAM_TIMEOUT_S
+from tests.support.faults.faulty_run import await_that
+from tests.support.ray.head import ROOT, RayHead
+from tests.support.ray.programs import MAPS, RESULT, ROWS
 
 # A program takes 4 to 8 s with two free cores, and up to two minutes while five tests share them,
 # because Ray starts a dozen processes that each load Arrow.
@@ -26,10 +26,10 @@ EXACT = {"exact": True, "keys": 97, "places": 1}
 
 @pytest.fixture
 def program(ray_head: RayHead, tmp_path: Path) -> Any:
-    """Runs one of `tests.support.ray_programs` to its end, after which nothing of it is left."""
+    """Runs one of `tests.support.ray.programs` to its end, after which nothing of it is left."""
 
     def run(name: str) -> dict[str, Any]:
-        _output("-m", "tests.support.ray_programs", name, ray_head.address, str(tmp_path))
+        _output("-m", "tests.support.ray.programs", name, ray_head.address, str(tmp_path))
         await_that(lambda: not ray_head.workers(TITLE), "the end of the servers")
         result: dict[str, Any] = json.loads((tmp_path / RESULT).read_text())
         return result

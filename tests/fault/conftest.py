@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mrflight.config.formats import OutputFormat
-from tests.support.hostile_servers import Servers, logging_servers, unharmed
+from tests.support.clusters.hostile_servers import Servers, logging_servers, unharmed
 
 
 @pytest.fixture(params=["delta", "parquet"])

@@ -19,9 +19,9 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from tests.support import faulty_functions
-from tests.support.driver import DriverRun, write_job
-from tests.support.faults import faulty_run
+from tests.support.commands.driver import DriverRun, write_job
+from tests.support.faults import faulty_functions
+from tests.support.faults.faulty_run import faulty_run
 
 pytestmark = pytest.mark.slow
 

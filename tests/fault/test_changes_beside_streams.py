@@ -17,8 +17,15 @@ import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import INGEST, Stream, await_true, check_once, ingest, numbered
-from tests.support.leftovers import nothing_left_over, processes_of
+from tests.support.commands.leftovers import nothing_left_over, processes_of
+from tests.support.streams.ingest_job import (
+    INGEST,
+    Stream,
+    await_true,
+    check_once,
+    ingest,
+    numbered,
+)
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import mrflight
-from tests.support.clean_command import run_clean
-from tests.support.driver import drive
-from tests.support.gated_job import (
+from tests.support.commands.clean_command import run_clean
+from tests.support.commands.driver import drive
+from tests.support.commands.leftovers import nothing_left_over
+from tests.support.faults.gated_job import (
     KILLED_BY_A_LONG_FILE,
     GatedJob,
     clean,
     gated_job,
     kill_at_file_size,
 )
-from tests.support.leftovers import nothing_left_over
 
 BAD_ROWS = ("--set", "inputs.rows.bad_rows=bad")
 

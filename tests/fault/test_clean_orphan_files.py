@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.driver import drive, driver_command, write_job
-from tests.support.leftovers import nothing_left_over, tree
-from tests.support.manifests import newest_manifest
-from tests.support.running_command import running_command
+from tests.support.commands.driver import drive, driver_command, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.commands.running_command import running_command
+from tests.support.tables.manifests import newest_manifest
 
 JOB = """
 [job]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mrflight.sinks.commit.base import Commit
-from tests.support.clean_command import run_clean
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.outputs import FORMATS, NEW, OLD, SCHEMA, Output, written
+from tests.support.commands.clean_command import run_clean
+from tests.support.commands.leftovers import tree
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import FORMATS, NEW, OLD, SCHEMA, Output, written
 
 JOB = "20200101T000000-abcdefabcdef"
 LONG_AGO = 1_577_836_800

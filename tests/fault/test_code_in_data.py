@@ -16,7 +16,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import JobFileError
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.cluster import standing_cluster
+from tests.support.clusters.cluster import standing_cluster
 
 
 class Bomb:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from mrflight.config.formats import OutputFormat
-from tests.support.driver import drive
-from tests.support.gated_job import (
+from tests.support.commands.driver import drive
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults.gated_job import (
     KILLED_BY_A_LONG_FILE,
     OLD,
     PARTITIONS,
@@ -27,7 +28,6 @@ from tests.support.gated_job import (
     unnamed_files,
     until,
 )
-from tests.support.leftovers import nothing_left_over, tree
 
 pytestmark = pytest.mark.slow
 

@@ -9,15 +9,15 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.config.formats import OutputFormat
-from tests.support.driver import drive
-from tests.support.gated_job import (
+from tests.support.commands.driver import drive
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults.gated_job import (
     SCHEMA,
     commits_of,
     gated_job,
     old_table,
     unnamed_files,
 )
-from tests.support.leftovers import nothing_left_over, tree
 
 RUN = "2026-11-20"
 

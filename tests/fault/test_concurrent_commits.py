@@ -11,8 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mrflight.config.formats import OutputFormat
-from tests.support.driver import DriverRun, drive
-from tests.support.gated_job import (
+from tests.support.commands.driver import DriverRun, drive
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults.gated_job import (
     OLD,
     SCHEMA,
     GatedJob,
@@ -20,7 +21,6 @@ from tests.support.gated_job import (
     old_table,
     unnamed_files,
 )
-from tests.support.leftovers import nothing_left_over, tree
 
 SLOW, FAST = range(100), range(2000, 2010)
 

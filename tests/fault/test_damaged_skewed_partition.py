@@ -20,12 +20,12 @@ from mrflight.result import Attempts
 from mrflight.scheduler import reduce_stage
 from mrflight.scheduler.reduce_stage import AggregatedOutput
 from mrflight.shuffle.client.shuffle import Shuffle
-from tests.support import fault_place
-from tests.support.driver import write_job
-from tests.support.failing_disk import flip_byte
-from tests.support.fault_deeds import fill_disk, spilled_by
-from tests.support.faults import await_that
-from tests.support.skewed_partition import watch_slices, write_rows
+from tests.support.commands.driver import write_job
+from tests.support.faults import place as fault_place
+from tests.support.faults.deeds import fill_disk, spilled_by
+from tests.support.faults.failing_disk import flip_byte
+from tests.support.faults.faulty_run import await_that
+from tests.support.queries.skewed_partition import watch_slices, write_rows
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 import mrflight
 from mrflight.errors import PlacementChangedError
-from tests.support.cluster import StandingCluster, standing_cluster
-from tests.support.driver import driver_command, write_job
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.commands.driver import driver_command, write_job
 
 PARTITIONS = 12
 ENDS_IN_S = 15.0

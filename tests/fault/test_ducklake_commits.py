@@ -16,12 +16,12 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.process import LakeProcess, LakeProcessLostError
 from tests.services.postgres import running_postgres
-from tests.support import faulty_catalog
-from tests.support.clean_command import run_clean
-from tests.support.driver import drive
-from tests.support.ducklakes import DuckLake
-from tests.support.faulty_catalog import FAULTS
-from tests.support.running_command import running_command
+from tests.support.commands.clean_command import run_clean
+from tests.support.commands.driver import drive
+from tests.support.commands.running_command import running_command
+from tests.support.tables import faulty_catalog
+from tests.support.tables.ducklakes import DuckLake
+from tests.support.tables.faulty_catalog import FAULTS
 
 RUN_ID = 'run_id = "2026-11-20"'
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driver import driver_command, write_job
-from tests.support.leftovers import nothing_left_over
-from tests.support.running_command import running_command
+from tests.support.commands.driver import driver_command, write_job
+from tests.support.commands.leftovers import nothing_left_over
+from tests.support.commands.running_command import running_command
 
 JOB = """
 [job]

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.cluster import standing_cluster
-from tests.support.driver import driver_command, write_job
-from tests.support.faults import await_that, stop
-from tests.support.leftovers import nothing_left_over, tree
-from tests.support.running_command import running_command
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.commands.driver import driver_command, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.commands.running_command import running_command
+from tests.support.faults.faulty_run import await_that, stop
 
 JOB = """
 [job]

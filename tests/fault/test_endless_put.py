@@ -19,8 +19,8 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
-from tests.support.cluster import standing_cluster
-from tests.support.running_command import running_command
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.commands.running_command import running_command
 
 MIB = 2**20
 BATCH = pa.record_batch({"n": pa.array(range(MIB // 8), pa.int64())})

@@ -18,7 +18,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.flight_errors import from_flight
-from tests.support.cluster import data_server, standing_cluster
+from tests.support.clusters.cluster import data_server, standing_cluster
 
 MIB = 2**20
 MEMORY = 16 * MIB

@@ -26,12 +26,16 @@ from mrflight.storage import Location, locate
 from mrflight.storage.part_name import PartId
 from mrflight.system.deadlines import Deadline
 from tests.services.hdfs import Hdfs, running_hdfs
-from tests.support import stepped_jobs
-from tests.support.commits import commit_and_cleanup
-from tests.support.failing_reads import check_reads_tell, check_told, put_formats, reading_job
-from tests.support.failing_reads import opened as opened_input
-from tests.support.lossy_proxy import Loss, LossyProxy, Then, lossy_proxy
-from tests.support.stepped_jobs import (
+from tests.support.faults import stepped_jobs
+from tests.support.faults.failing_reads import (
+    check_reads_tell,
+    check_told,
+    put_formats,
+    reading_job,
+)
+from tests.support.faults.failing_reads import opened as opened_input
+from tests.support.faults.lossy_proxy import Loss, LossyProxy, Then, lossy_proxy
+from tests.support.faults.stepped_jobs import (
     LARGE_ROWS,
     SCHEMA,
     large_batches,
@@ -41,6 +45,7 @@ from tests.support.stepped_jobs import (
     rows_of,
     run,
 )
+from tests.support.tables.commits import commit_and_cleanup
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.storage import Location, locate, s3
 from mrflight.storage.part_name import PartId
 from tests.services.minio import Bucket, restarted, running_minio
-from tests.support import outputs
-from tests.support.commits import commit_and_cleanup
-from tests.support.failing_reads import (
+from tests.support.faults.failing_reads import (
     FILES,
     ROWS,
     check_reads_tell,
@@ -27,10 +25,9 @@ from tests.support.failing_reads import (
     put_formats,
     reading_job,
 )
-from tests.support.failing_reads import opened as opened_input
-from tests.support.lossy_proxy import Loss, LossyProxy, lossy_proxy
-from tests.support.outputs import NEW, written
-from tests.support.stepped_jobs import (
+from tests.support.faults.failing_reads import opened as opened_input
+from tests.support.faults.lossy_proxy import Loss, LossyProxy, lossy_proxy
+from tests.support.faults.stepped_jobs import (
     LARGE_ROWS,
     SCHEMA,
     large_batches,
@@ -40,6 +37,9 @@ from tests.support.stepped_jobs import (
     rows_of,
     run,
 )
+from tests.support.tables import outputs
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.outputs import NEW, written
 
 pytestmark = pytest.mark.slow
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from tests.support import fault_place
-from tests.support.driver import DriverRun, driver_command, write_job
-from tests.support.faults import await_that
-from tests.support.gated_job import clean, unnamed_files
-from tests.support.hanging_store import HangingStore, hanging_store
-from tests.support.leftovers import nothing_left_over, tree
-from tests.support.outputs import OLD, Output
+from tests.support.commands.driver import DriverRun, driver_command, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults import place as fault_place
+from tests.support.faults.faulty_run import await_that
+from tests.support.faults.gated_job import clean, unnamed_files
+from tests.support.faults.hanging_store import HangingStore, hanging_store
+from tests.support.tables.outputs import OLD, Output
 
 END_S = 5.0
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import faults, faulty_job
-from tests.support.fault_matrix import rows_of, unlisted
-from tests.support.faults import FaultyRun, faulty_run
-from tests.support.hanging_process import unresponsive
+from tests.support.faults import faulty_job
+from tests.support.faults import faulty_run as faults
+from tests.support.faults.faulty_run import FaultyRun, faulty_run
+from tests.support.faults.hanging_process import unresponsive
+from tests.support.faults.matrix import rows_of, unlisted
 
 STOPS = ("map 3 batch 2", "map 4 batch 0")
 INTERRUPT_S = 5.0

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from mrflight.config.formats import OutputFormat
-from tests.support.faults import await_that
-from tests.support.gated_job import (
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults.faulty_run import await_that
+from tests.support.faults.gated_job import (
     PARTITIONS,
     WAITING,
     GatedDriver,
@@ -24,8 +25,7 @@ from tests.support.gated_job import (
     old_table,
     unnamed_files,
 )
-from tests.support.hanging_store import HangingStore, hanging_store
-from tests.support.leftovers import nothing_left_over, tree
+from tests.support.faults.hanging_store import HangingStore, hanging_store
 
 END_S = 5.0
 TIMEOUT_S = 4.0

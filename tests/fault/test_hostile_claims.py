@@ -17,7 +17,7 @@ from pyarrow import flight
 from mrflight.errors import ProtocolError, SchemaMismatchError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import MetadataAction
-from tests.support.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
+from tests.support.clusters.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
 
 
 def commit(**fields: Any) -> str:

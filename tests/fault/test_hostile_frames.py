@@ -18,8 +18,8 @@ import pytest
 
 from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.wire.tickets import BlockStream
-from tests.support.hostile_bytes import damaged, random_bytes
-from tests.support.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
+from tests.support.clusters.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
+from tests.support.faults.hostile_bytes import damaged, random_bytes
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from mrflight.config.job_file import load_job
 from mrflight.config.overrides import parse_override
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
-from tests.support.driver import write_job
-from tests.support.hostile_bytes import hostile_lines
+from tests.support.commands.driver import write_job
+from tests.support.faults.hostile_bytes import hostile_lines
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from mrflight.errors import LogOwnerChangedError, MrflightError, ProtocolError
 from mrflight.shuffle.log.frame import Frame, joined, serialize
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.log_protocol import REPLICA_SCHEMA
-from tests.support.event_logs import LogCluster, held, log_cluster, numbers
+from tests.support.clusters.event_logs import LogCluster, held, log_cluster, numbers
 
 ROWS = numbers(0, 1, 2, 3)
 

@@ -29,7 +29,7 @@ from mrflight.shuffle.wire.block import Block, BlockTag, decode_block, encode_bl
 from mrflight.shuffle.wire.flight_errors import from_flight, to_flight
 from mrflight.shuffle.wire.protocol import Message, decode
 from mrflight.shuffle.wire.tickets import BlockStream, PartitionSlice, PutTarget, ReadTicket
-from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
+from tests.support.faults.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 pytestmark = pytest.mark.slow
 

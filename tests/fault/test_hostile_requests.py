@@ -40,8 +40,7 @@ from mrflight.shuffle.wire.tickets import BlockStream, ReadTicket
 from mrflight.shuffle.wire.transport import StreamChannel, channel_to
 from mrflight.system.segment_channel import SegmentChannel
 from mrflight.system.shared_memory import IS_SUPPORTED, Segment
-from tests.support.hostile_bytes import damaged, example_of, hostile_json, random_bytes
-from tests.support.hostile_servers import (
+from tests.support.clusters.hostile_servers import (
     BATCH,
     SHUFFLE,
     WAIT_S,
@@ -50,6 +49,7 @@ from tests.support.hostile_servers import (
     act,
     tidy_up,
 )
+from tests.support.faults.hostile_bytes import damaged, example_of, hostile_json, random_bytes
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import iceberg_stream
-from tests.support.clean_command import run_clean
-from tests.support.driver import DRIVER, drive, driver_command, write_job
-from tests.support.lakes import LAKES, Lake
-from tests.support.outputs import NEW, OLD, finish
+from tests.support.commands.clean_command import run_clean
+from tests.support.commands.driver import DRIVER, drive, driver_command, write_job
+from tests.support.streams import iceberg_stream
+from tests.support.tables.lakes import LAKES, Lake
+from tests.support.tables.outputs import NEW, OLD, finish
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import flight
 
 import mrflight
-from tests.support.cluster import StandingCluster, standing_cluster
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
 
 TIMEOUT_S = 1.0
 ROWS = pa.record_batch({"k": list(range(100))})

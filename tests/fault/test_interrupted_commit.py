@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mrflight.config.formats import OutputFormat
-from tests.support.driver import DriverRun
-from tests.support.faults import await_that
-from tests.support.gated_job import (
+from tests.support.commands.driver import DriverRun
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults.faulty_run import await_that
+from tests.support.faults.gated_job import (
     OLD,
     PARTITIONS,
     GatedDriver,
@@ -23,8 +24,7 @@ from tests.support.gated_job import (
     unnamed_files,
     until,
 )
-from tests.support.hanging_store import HangingStore, hanging_store
-from tests.support.leftovers import nothing_left_over, tree
+from tests.support.faults.hanging_store import HangingStore, hanging_store
 
 END_S = 5.0
 GRACE_S = 2.8

@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import fault_place, faults
-from tests.support.cluster import standing_cluster
-from tests.support.fault_matrix import at_the_moment, check_table_untouched
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.faults import faulty_run as faults
+from tests.support.faults import place as fault_place
+from tests.support.faults.matrix import at_the_moment, check_table_untouched
 
 TIMEOUT_S = 6.0
 END_S = 10.0

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import faulty_job
-from tests.support.driver import drive
-from tests.support.fault_matrix import rows_of, unlisted
-from tests.support.faults import FaultyRun, await_that, faulty_run, stop
+from tests.support.commands.driver import drive
+from tests.support.faults import faulty_job
+from tests.support.faults.faulty_run import (
+    FaultyRun,
+    await_that,
+    faulty_run,
+    stop,
+)
+from tests.support.faults.matrix import rows_of, unlisted
 
 SAID = (
     "the process that servers and workers are forked from was killed by SIGKILL, and they end with "

@@ -11,11 +11,11 @@ import pytest
 from mrflight.sources.fresh_rows import FreshRead, read_fresh
 from mrflight.sources.fresh_source import TailSplit
 from mrflight.storage import locate
-from tests.support.event_logs import Producers, check_rows, held, log_cluster, numbers
-from tests.support.faults import await_that
-from tests.support.fresh_logs import PushedStream, await_reads, live_log, reading_log
-from tests.support.ingest_job import INGEST, ingest
-from tests.support.running_command import running_command
+from tests.support.clusters.event_logs import Producers, check_rows, held, log_cluster, numbers
+from tests.support.commands.running_command import running_command
+from tests.support.faults.faulty_run import await_that
+from tests.support.streams.fresh_logs import PushedStream, await_reads, live_log, reading_log
+from tests.support.streams.ingest_job import INGEST, ingest
 
 VICTIMS = ("owner", "stream", "metadata", "replica")
 FIRST = 10

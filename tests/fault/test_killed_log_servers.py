@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.event_logs import Producers, check_rows, held, log_cluster
-from tests.support.faults import await_that
+from tests.support.clusters.event_logs import Producers, check_rows, held, log_cluster
+from tests.support.faults.faulty_run import await_that
 
 VICTIMS = ("owner", "replica", "metadata", "all data servers")
 

@@ -15,13 +15,14 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tests.support import faults, faulty_functions
-from tests.support.driver import drive, write_job
-from tests.support.faults import FaultyRun, faulty_run
-from tests.support.gated_job import clean
-from tests.support.leftovers import tree
-from tests.support.merges import read, unnamed_parts
-from tests.support.oracle import rows
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.leftovers import tree
+from tests.support.faults import faulty_functions
+from tests.support.faults import faulty_run as faults
+from tests.support.faults.faulty_run import FaultyRun, faulty_run
+from tests.support.faults.gated_job import clean
+from tests.support.queries.oracle import rows
+from tests.support.tables.merges import read, unnamed_parts
 
 JOB = """
 [job]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stream_chaos import run_chaos
-from tests.support.stream_chaos_plan import PLACES, plan_chaos
-from tests.support.stream_chaos_servers import killed, needed, servers_of
+from tests.support.chaos.plan import PLACES, plan_chaos
+from tests.support.chaos.run import run_chaos
+from tests.support.chaos.servers import killed, needed, servers_of
 
 QUICK = (13, 15, 17)
 """One seed for each format, which kills no server. The slow ones have each place twice."""

@@ -15,10 +15,10 @@ import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.scheduler.reduce_stage import AggregatedOutput
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
-from tests.support import fault_place
-from tests.support.driver import write_job
-from tests.support.faults import stop
-from tests.support.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
+from tests.support.commands.driver import write_job
+from tests.support.faults import place as fault_place
+from tests.support.faults.faulty_run import stop
+from tests.support.queries.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
 pytestmark = pytest.mark.slow
 

@@ -24,9 +24,17 @@ from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
-from tests.support import fault_place
-from tests.support.driver import write_job
-from tests.support.stages_job import FILES, JOB, JOIN_JOB, expected, joined, result_of, write_rows
+from tests.support.commands.driver import write_job
+from tests.support.faults import place as fault_place
+from tests.support.jobs.stages_job import (
+    FILES,
+    JOB,
+    JOIN_JOB,
+    expected,
+    joined,
+    result_of,
+    write_rows,
+)
 
 SEED = 7
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_matrix import (
+from tests.support.faults.matrix import (
     SPILLING,
     TWICE,
     Cell,

@@ -9,11 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import faults, faulty_job
-from tests.support.cluster import await_no_shuffles, standing_cluster
-from tests.support.failing_disk import flip_byte
-from tests.support.fault_deeds import PAUSE_S, pause
-from tests.support.fault_matrix import (
+from tests.support.clusters.cluster import await_no_shuffles, standing_cluster
+from tests.support.faults import faulty_job
+from tests.support.faults import faulty_run as faults
+from tests.support.faults.deeds import PAUSE_S, pause
+from tests.support.faults.failing_disk import flip_byte
+from tests.support.faults.faulty_run import await_that, faulty_run, slow_commit
+from tests.support.faults.matrix import (
     MOMENTS,
     Cell,
     at_the_moment,
@@ -27,7 +29,6 @@ from tests.support.fault_matrix import (
     rows_of,
     unlisted,
 )
-from tests.support.faults import await_that, faulty_run, slow_commit
 
 pytestmark = pytest.mark.slow
 

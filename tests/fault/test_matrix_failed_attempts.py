@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support import faulty_job
-from tests.support.fault_matrix import KILLED, Cell, check, check_failed
-from tests.support.faults import faulty_run, kill
+from tests.support.faults import faulty_job
+from tests.support.faults.faulty_run import faulty_run, kill
+from tests.support.faults.matrix import KILLED, Cell, check, check_failed
 
 
 def test_a_worker_that_is_killed_each_time(tmp_path: Path) -> None:

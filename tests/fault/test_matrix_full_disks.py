@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_deeds import fill_disk, room_again
-from tests.support.fault_matrix import (
+from tests.support.faults.deeds import fill_disk, room_again
+from tests.support.faults.matrix import (
     MOMENTS,
     SPILLING,
     TWICE,

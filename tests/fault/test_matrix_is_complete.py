@@ -34,7 +34,7 @@ from tests.fault import (
     test_matrix_journals,
     test_matrix_transports,
 )
-from tests.support.fault_matrix import OVER_FLIGHT, Cell
+from tests.support.faults.matrix import OVER_FLIGHT, Cell
 
 PARTS = ("worker", "data server", "metadata server", "driver")
 

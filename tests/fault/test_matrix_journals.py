@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fault_deeds import DO
-from tests.support.fault_matrix import (
+from tests.support.faults.deeds import DO
+from tests.support.faults.matrix import (
     Cell,
     at_the_moment,
     check_failed,

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import faults
-from tests.support.cluster import StandingCluster, await_no_shuffles, standing_cluster
-from tests.support.fault_deeds import fill_disk, room_again
-from tests.support.fault_matrix import (
+from tests.support.clusters.cluster import StandingCluster, await_no_shuffles, standing_cluster
+from tests.support.faults import faulty_run as faults
+from tests.support.faults.deeds import fill_disk, room_again
+from tests.support.faults.matrix import (
     Cell,
     at_the_moment,
     check,

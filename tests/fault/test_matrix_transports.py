@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import faulty_job
-from tests.support.damaged_transport import in_front_of
-from tests.support.fault_matrix import (
+from tests.support.faults import faulty_job
+from tests.support.faults.damaged_transport import in_front_of
+from tests.support.faults.matrix import (
     MOMENTS,
     OVER_FLIGHT,
     TWICE,

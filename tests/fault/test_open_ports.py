@@ -9,9 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.fault_matrix import at_the_moment
-from tests.support.leftovers import processes_of
-from tests.support.open_ports import (
+from tests.support.commands.leftovers import processes_of
+from tests.support.commands.open_ports import (
     METHODS,
     NOT_THERE,
     REFUSED,
@@ -21,6 +20,7 @@ from tests.support.open_ports import (
     tcp_ports,
     unix_sockets,
 )
+from tests.support.faults.matrix import at_the_moment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 

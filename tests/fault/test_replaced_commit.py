@@ -20,11 +20,11 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.storage.delta import entry_name
 from mrflight.system.deadlines import NO_RETRY
-from tests.support.cluster import standing_cluster
-from tests.support.near_cluster import near_metadata
-from tests.support.overwriting_disk import HeldBackLock, Job, SleepingLock
-from tests.support.registries import TIMEOUT_S, Clock
-from tests.support.threads import WAIT_S, run_threads
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.clusters.near_cluster import near_metadata
+from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.commands.threads import WAIT_S, run_threads
+from tests.support.faults.overwriting_disk import HeldBackLock, Job, SleepingLock
 
 WRITERS, COMMITS = 2, 8
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.driver import DriverRun, drive, write_job
-from tests.support.leftovers import nothing_left_over
+from tests.support.commands.driver import DriverRun, drive, write_job
+from tests.support.commands.leftovers import nothing_left_over
 
 FILES = 8
 ROWS = 3_000

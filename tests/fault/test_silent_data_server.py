@@ -12,8 +12,8 @@ import pytest
 import mrflight
 from mrflight.errors import DeadlineExceededError
 from mrflight.system.deadlines import Timeouts
-from tests.support import faults
-from tests.support.cluster import StandingCluster, standing_cluster
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.faults import faulty_run as faults
 
 SILENCE_S = 1.0
 TIMEOUTS = Timeouts(idle_timeout_s=SILENCE_S)

@@ -14,15 +14,15 @@ import psutil
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import INGEST, Stream, await_true, numbered
-from tests.support.running_command import running_command
-from tests.support.stopped_ingest import OWN_STEPS, STEPS
-from tests.support.stream_chaos_checks import wrong_moves
-from tests.support.stream_chaos_delta import DeltaChaosTable
-from tests.support.stream_chaos_plan import Place
-from tests.support.stream_chaos_servers import ChaosServers
-from tests.support.stream_chaos_table import ChaosTable
-from tests.support.stream_chaos_tables import tables_at, write_job
+from tests.support.chaos.checks import wrong_moves
+from tests.support.chaos.delta import DeltaChaosTable
+from tests.support.chaos.plan import Place
+from tests.support.chaos.servers import ChaosServers
+from tests.support.chaos.table import ChaosTable
+from tests.support.chaos.tables import tables_at, write_job
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import INGEST, Stream, await_true, numbered
+from tests.support.streams.stopped_ingest import OWN_STEPS, STEPS
 
 EVENTS = 100
 POISON = [b"poison %d" % number for number in range(8)]
@@ -53,7 +53,7 @@ class Target:
     environment: dict[str, str]
 
     def stopped(self, step: str, number: int, signum: str) -> list[str]:
-        program = [sys.executable, "-m", "tests.support.stopped_ingest"]
+        program = [sys.executable, "-m", "tests.support.streams.stopped_ingest"]
         format = str(self.table.output["format"])
         return [*program, format, step, str(number), signum, str(self.job), "--until-caught-up"]
 

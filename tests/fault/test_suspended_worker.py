@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.driver import drive, write_job
-from tests.support.leftovers import nothing_left_over
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.leftovers import nothing_left_over
 
 JOB = """
 [job]

@@ -31,8 +31,8 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.system.scratch import ScratchFolder
-from tests.support.faults import await_that
-from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
+from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
+from tests.support.faults.faulty_run import await_that
 
 UNKNOWN = {
     f"/{SERVICE}/DropEverything": "unary_unary",

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from mrflight.config.formats import OutputFormat
-from tests.support.driver import drive, write_job
-from tests.support.leftovers import nothing_left_over, tree
-from tests.support.outputs import READERS, Output
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.tables.outputs import READERS, Output
 
 JOB = """
 [job]

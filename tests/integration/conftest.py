@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import mrflight
-from tests.support.clicks_job import JOB, WEIGH
-from tests.support.cluster import StandingCluster, standing_cluster
-from tests.support.driver import write_job
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.commands.driver import write_job
+from tests.support.jobs.clicks_job import JOB, WEIGH
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.errors import AttemptSupersededError, MapOutputMissingError, ShuffleNotFoundError
-from tests.support.numbered_rows import batch, held, numbers, stats
+from tests.support.clusters.numbered_rows import batch, held, numbers, stats
 
 
 def test_only_the_first_committed_attempt_is_read(cluster: mrflight.Cluster) -> None:

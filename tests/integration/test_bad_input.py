@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.support.clicks_job import JOB, WEIGH
-from tests.support.driver import drive, write_job
-from tests.support.leftovers import nothing_left_over, tree
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.jobs.clicks_job import JOB, WEIGH
 
 FUNCTIONS = (
     WEIGH

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import mrflight
-from tests.support.another_user import NOBODY, needs_root
-from tests.support.cluster import standing_cluster
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.commands.another_user import NOBODY, needs_root
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 

@@ -14,7 +14,7 @@ from mrflight.config.aggregates import APPROXIMATIONS, FUNCTIONS, QUANTILES, VAR
 from mrflight.errors import JobFileError, KeyTypeError
 from mrflight.tasks.operators.aggregates import check_aggregates, check_distinct
 from mrflight.tasks.operators.grouping import group
-from tests.support.driver import drive, write_job
+from tests.support.commands.driver import drive, write_job
 
 LEAVES = {
     "null": pa.null(),

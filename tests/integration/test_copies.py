@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mrflight.config.transport import Transport
-from tests.support.cluster import StandingCluster, standing_cluster
-from tests.support.copied_bytes import CopiedBytes, counting
-from tests.support.scripts import running_script
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.commands.copied_bytes import CopiedBytes, counting
+from tests.support.commands.scripts import running_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD, and memfd")
 

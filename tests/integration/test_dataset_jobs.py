@@ -18,7 +18,7 @@ import pytest
 
 import mrflight
 from mrflight.errors import JobError, UserFunctionError
-from tests.support.leftovers import tree
+from tests.support.commands.leftovers import tree
 
 ROWS = 3_000
 SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight import read_table
-from tests.support.driver import drive, sorted_rows, write_job
-from tests.support.leftovers import nothing_left_over
+from tests.support.commands.driver import drive, sorted_rows, write_job
+from tests.support.commands.leftovers import nothing_left_over
 
 ROWS = 2000
 

@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.frontend import cli
 from mrflight.security.authority import Authority, issue, new_authority
-from tests.support.cluster import data_server, server_process
+from tests.support.clusters.cluster import data_server, server_process
 
 JOB = """
 [job]

@@ -18,8 +18,8 @@ from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.stage_reader import StageReader, make_split
 from mrflight.tasks.stage_rows import StagePartition, StageRows, StageSide
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.driver import drive, write_job
-from tests.support.leftovers import nothing_left_over
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.leftovers import nothing_left_over
 
 ROWS = 20_000
 MODES = ["AIR", "RAIL", "SHIP", None]

@@ -22,8 +22,8 @@ from mrflight.errors import (
     ProtocolError,
     SchemaMismatchError,
 )
-from tests.support.cluster import standing_cluster
-from tests.support.event_logs import (
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.clusters.event_logs import (
     LogCluster,
     Producers,
     check_rows,

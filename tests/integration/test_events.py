@@ -27,11 +27,11 @@ from mrflight.events.recorder import Recorder
 from mrflight.events.task_report import server_name
 from mrflight.result import JobResult
 from mrflight.scheduler.server_samples import ServerSamples
-from tests.support import faulty_job
-from tests.support.cluster import server_process, standing_cluster
-from tests.support.driver import DriverRun, drive, write_job
-from tests.support.faults import await_that, faulty_run, kill
-from tests.support.gated_job import GatedJob, gated_job
+from tests.support.clusters.cluster import server_process, standing_cluster
+from tests.support.commands.driver import DriverRun, drive, write_job
+from tests.support.faults import faulty_job
+from tests.support.faults.faulty_run import await_that, faulty_run, kill
+from tests.support.faults.gated_job import GatedJob, gated_job
 
 FILES, ROWS, PARTITIONS = 3, 1000, 4
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from tests.support.experiments import CLICKS, contents, load, python
+from tests.support.commands.experiments import CLICKS, contents, load, python
 
 
 class TestClicks:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mrflight
-from tests.support.experiments import FLIGHT_CLIENT, python
+from tests.support.commands.experiments import FLIGHT_CLIENT, python
 
 COUNTS = {"a": 3, "cities": 1, "of": 2, "on": 1, "tale": 2, "the": 1, "tower": 1, "tub": 1}
 COUNTS |= {"two": 2}

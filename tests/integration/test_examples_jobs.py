@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.experiments import CLICKS, SESSIONS
+from tests.support.commands.experiments import CLICKS, SESSIONS
 
 
 @pytest.mark.parametrize("folder", [CLICKS, SESSIONS])

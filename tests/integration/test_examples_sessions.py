@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.experiments import SESSIONS, contents, load, python
+from tests.support.commands.experiments import SESSIONS, contents, load, python
 
 
 class TestSessions:

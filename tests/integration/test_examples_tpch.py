@@ -18,8 +18,8 @@ import pytest
 
 import mrflight
 from mrflight.system.progress import QuietProgress
-from tests.support import fault_place
-from tests.support.experiments import TPCH, generate_tpch
+from tests.support.commands.experiments import TPCH, generate_tpch
+from tests.support.faults import place as fault_place
 
 SCALE = 0.1
 NAMES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))

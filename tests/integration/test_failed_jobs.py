@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driver import drive, write_job
-from tests.support.gated_job import gated_job
+from tests.support.commands.driver import drive, write_job
+from tests.support.faults.gated_job import gated_job
 
 JOB = """
 [job]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import first_hour
-from tests.support.first_hour import Task, answer_of, comparable, lines, tasks
+from tests.support.jobs import first_hour
+from tests.support.jobs.first_hour import Task, answer_of, comparable, lines, tasks
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def answers_of_spark(needs_spark: Path, tmp_path_factory: pytest.TempPathFactory
     """Return the rows that PySpark gives for each task, in one session."""
     folder = tmp_path_factory.mktemp("spark")
     first_hour.write_data(folder)
-    program = [needs_spark, "-m", "tests.support.spark_answers", folder / "answers.json"]
+    program = [needs_spark, "-m", "tests.support.jobs.spark_answers", folder / "answers.json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(needs_spark)}
     subprocess.run(program, cwd=folder, env=environment, check=True, timeout=300)
     answers: dict[str, Any] = json.loads((folder / "answers.json").read_text())

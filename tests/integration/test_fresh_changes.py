@@ -15,8 +15,8 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import InputError
 from tests.services.kafka import Kafka
-from tests.support.changed_rows import REGISTERED
-from tests.support.fresh_changes import (
+from tests.support.streams.changed_rows import REGISTERED
+from tests.support.streams.fresh_changes import (
     INPUTS,
     NEVER,
     by_id,
@@ -27,7 +27,7 @@ from tests.support.fresh_changes import (
     stored,
     write_job,
 )
-from tests.support.fresh_reads import (
+from tests.support.streams.fresh_reads import (
     await_reads,
     fresh,
     kill_tail_server,
@@ -35,8 +35,8 @@ from tests.support.fresh_reads import (
     live_stream,
     tail_file,
 )
-from tests.support.ingest_job import Stream, await_true, ended, ingest, numbered
-from tests.support.schema_registry import schema_registry
+from tests.support.streams.ingest_job import Stream, await_true, ended, ingest, numbered
+from tests.support.streams.schema_registry import schema_registry
 
 PARTITIONS, IDS = 3, 40
 QUERY = "select id, name, day, at, zoned, price, _op, _deleted, _offset from events"

@@ -14,10 +14,16 @@ import pytest
 
 import mrflight
 from mrflight.errors import InputError, TailBehindError, TailError
-from tests.support.event_logs import LogCluster, log_cluster, numbers
-from tests.support.fresh_logs import PushedStream, await_reads, check_numbers, live_log, reading_log
-from tests.support.ingest_job import INGEST, await_true, ended, ingest
-from tests.support.running_command import running_command
+from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
+from tests.support.commands.running_command import running_command
+from tests.support.streams.fresh_logs import (
+    PushedStream,
+    await_reads,
+    check_numbers,
+    live_log,
+    reading_log,
+)
+from tests.support.streams.ingest_job import INGEST, await_true, ended, ingest
 
 DOUBLE = """
 import pyarrow.compute as pc

@@ -16,7 +16,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import InputError, JobFileError, TailBehindError, TailError
 from tests.services.kafka import Kafka
-from tests.support.fresh_reads import (
+from tests.support.streams.fresh_reads import (
     Producers,
     await_reads,
     check_prefixes,
@@ -28,7 +28,7 @@ from tests.support.fresh_reads import (
     reading,
     tail_file,
 )
-from tests.support.ingest_job import Stream, await_true, ended, ingest, numbered
+from tests.support.streams.ingest_job import Stream, await_true, ended, ingest, numbered
 
 PARTITIONS = 3
 NEVER = "1 h"

@@ -15,9 +15,10 @@ from mrflight.errors import JobFileError, MrflightError, TailError
 from mrflight.shuffle.client.tail_client import TailClient
 from tests.services.kafka import Kafka
 from tests.services.reserved_port import reserved_port
-from tests.support.cluster import standing_cluster
-from tests.support.event_logs import LogCluster, log_cluster, numbers
-from tests.support.fresh_reads import (
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
+from tests.support.clusters.secured_cluster import Secured, secured_cluster
+from tests.support.streams.fresh_reads import (
     Producers,
     await_reads,
     check_prefixes,
@@ -27,8 +28,7 @@ from tests.support.fresh_reads import (
     reading,
     tail_file,
 )
-from tests.support.ingest_job import Stream, await_true, ingest, numbered
-from tests.support.secured_cluster import Secured, secured_cluster
+from tests.support.streams.ingest_job import Stream, await_true, ingest, numbered
 
 NEVER = "1 h"
 REFUSED = "which has to know who reads|may want a certificate of its clients"

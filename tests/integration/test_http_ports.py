@@ -20,11 +20,11 @@ import mrflight
 from mrflight.security.authority import Authority, issue, new_authority
 from mrflight.security.hashed_tokens import access_entry
 from mrflight.security.principal import Role
-from tests.support.browser import browser_page, figures, launched_browser, table
-from tests.support.cluster import server_process
-from tests.support.faults import await_that
-from tests.support.http import get, received, send
-from tests.support.numbered_rows import batch
+from tests.support.clusters.cluster import server_process
+from tests.support.clusters.numbered_rows import batch
+from tests.support.commands.browser import browser_page, figures, launched_browser, table
+from tests.support.commands.http import get, received, send
+from tests.support.faults.faulty_run import await_that
 
 TOKEN = "planted-token-of-the-http-port"
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "mrflight.json"

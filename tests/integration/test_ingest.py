@@ -15,7 +15,8 @@ import pytest
 
 from mrflight.sources.kafka.messages import METADATA
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import (
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import (
     INGEST,
     Stream,
     await_true,
@@ -24,7 +25,6 @@ from tests.support.ingest_job import (
     ingest,
     numbered,
 )
-from tests.support.running_command import running_command
 
 PARTITIONS = 3
 

@@ -12,10 +12,10 @@ import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.changed_rows import REGISTERED, SHAPES, TYPES, Changes
-from tests.support.ingest_job import INGEST, Stream, await_true, ended, ingest
-from tests.support.running_command import running_command
-from tests.support.schema_registry import schema_registry
+from tests.support.commands.running_command import running_command
+from tests.support.streams.changed_rows import REGISTERED, SHAPES, TYPES, Changes
+from tests.support.streams.ingest_job import INGEST, Stream, await_true, ended, ingest
+from tests.support.streams.schema_registry import schema_registry
 
 PARTITIONS, IDS = 3, 40
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from mrflight.streams import log_positions
-from tests.support.event_logs import LogCluster, log_cluster, numbers
-from tests.support.ingest_job import INGEST, await_true, ingest
-from tests.support.running_command import running_command
+from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import INGEST, await_true, ingest
 
 JOB = """
 [job]

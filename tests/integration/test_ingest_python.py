@@ -12,8 +12,8 @@ import pytest
 
 import mrflight
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import Stream, await_true, check_once, numbered
-from tests.support.running_command import running_command
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import Stream, await_true, check_once, numbered
 
 INTERRUPTED = """
 import sys, mrflight

@@ -9,9 +9,9 @@ import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import INGEST, Stream, check_once, ended, ingest
-from tests.support.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
-from tests.support.running_command import running_command
+from tests.support.commands.running_command import running_command
+from tests.support.streams.ingest_job import INGEST, Stream, check_once, ended, ingest
+from tests.support.streams.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
 
 
 @pytest.fixture

@@ -21,8 +21,9 @@ from mrflight.streams.table_upkeep import COMPACT_EVERY
 from tests.services.iceberg_rest import IcebergRest
 from tests.services.kafka import Kafka
 from tests.services.postgres import Postgres
-from tests.support.ducklakes import DuckLake
-from tests.support.ingest_job import (
+from tests.support.commands.running_command import running_command
+from tests.support.jobs.job_sections import toml_section
+from tests.support.streams.ingest_job import (
     INGEST,
     Stream,
     await_true,
@@ -31,10 +32,9 @@ from tests.support.ingest_job import (
     ingest,
     numbered,
 )
-from tests.support.job_sections import toml_section
-from tests.support.lakes import Lake
-from tests.support.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
-from tests.support.running_command import running_command
+from tests.support.streams.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
+from tests.support.tables.ducklakes import DuckLake
+from tests.support.tables.lakes import Lake
 
 FIRST, EVENTS = 100, 1200
 

@@ -10,7 +10,7 @@ import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.ingest_job import INGEST, Ended, Stream, ended, ingest, numbered
+from tests.support.streams.ingest_job import INGEST, Ended, Stream, ended, ingest, numbered
 
 PARTITIONS = 3
 

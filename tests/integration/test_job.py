@@ -13,10 +13,10 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
-from tests.support.driver import drive, write_job
-from tests.support.leftovers import nothing_left_over
-from tests.support.oracle import grouped, rows
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.leftovers import nothing_left_over
+from tests.support.jobs.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
+from tests.support.queries.oracle import grouped, rows
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "json"])

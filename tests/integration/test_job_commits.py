@@ -9,10 +9,10 @@ import pyarrow.compute
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
-from tests.support.driver import drive
-from tests.support.leftovers import tree
-from tests.support.oracle import rows
+from tests.support.commands.driver import drive
+from tests.support.commands.leftovers import tree
+from tests.support.jobs.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
+from tests.support.queries.oracle import rows
 
 
 def test_modes_append_and_overwrite_make_one_version_each(clicks: Path, tmp_path: Path) -> None:

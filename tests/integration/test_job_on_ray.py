@@ -15,11 +15,11 @@ import mrflight
 from mrflight.events.history import read_view
 from mrflight.events.profile import profile
 from mrflight.runtime.ray.cluster import RayServer
-from tests.support import faulty_job
-from tests.support.fault_matrix import at_the_moment, rows_of
-from tests.support.ray_head import RayHead
-from tests.support.ray_run import EMPTY_MIB, OnRay, all_gone
-from tests.support.threads import WAIT_S
+from tests.support.commands.threads import WAIT_S
+from tests.support.faults import faulty_job
+from tests.support.faults.matrix import at_the_moment, rows_of
+from tests.support.ray.head import RayHead
+from tests.support.ray.run import EMPTY_MIB, OnRay, all_gone
 
 pytestmark = pytest.mark.slow
 

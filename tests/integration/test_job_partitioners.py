@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.support.clicks_job import VISITS, as_read, write_visits
-from tests.support.driver import drive, write_job
-from tests.support.oracle import rows
+from tests.support.commands.driver import drive, write_job
+from tests.support.jobs.clicks_job import VISITS, as_read, write_visits
+from tests.support.queries.oracle import rows
 
 
 def test_repartition_keeps_every_row_and_brings_equal_keys_together(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.clicks_job import WEIGH, write_visits
-from tests.support.driver import drive, driver_command, write_job
-from tests.support.terminal import ENVIRONMENT, terminal
+from tests.support.commands.driver import drive, driver_command, write_job
+from tests.support.commands.terminal import ENVIRONMENT, terminal
+from tests.support.jobs.clicks_job import WEIGH, write_visits
 
 
 def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import mrflight
-from tests.support.driver import write_job
-from tests.support.oracle import rows
-from tests.support.visit_jobs import (
+from tests.support.commands.driver import write_job
+from tests.support.jobs.visit_jobs import (
     BROADCAST,
     HEAD,
     JOIN,
@@ -23,6 +22,7 @@ from tests.support.visit_jobs import (
     VISITS_BY_USER,
     write_visits,
 )
+from tests.support.queries.oracle import rows
 
 EVERYONE = "[inputs.everyone]\npath = 'users.parquet'\nbroadcast = true\n"
 SQL_OF_MAP = """sql = 'select "user", weight * 2 as twice from visits where weight > 10'\n"""

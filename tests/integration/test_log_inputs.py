@@ -13,7 +13,7 @@ from mrflight.config.identity import ClientOptions
 from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, EventLogNotFoundError, InputError, JobFileError
 from mrflight.sources.log_source import LogInput, open_log
-from tests.support.event_logs import LogCluster, log_cluster, numbers
+from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from mrflight.config.memory import Processes, min_memory
-from tests.support.driver import drive, sorted_rows, write_job
-from tests.support.leftovers import nothing_left_over, tree
+from tests.support.commands.driver import drive, sorted_rows, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
 
 ROWS = 200_000
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.leftovers import nothing_left_over, processes_of
-from tests.support.notebook import Notebook, Shown, open_notebook
+from tests.support.commands.leftovers import nothing_left_over, processes_of
+from tests.support.commands.notebook import Notebook, Shown, open_notebook
 
 SETTINGS = '{"cluster.workers": 2, "cluster.memory": "1 GiB"}'
 

@@ -19,9 +19,16 @@ from mrflight.page.job_page import EndedJob, LiveJob
 from mrflight.page.page import MeasuredSource, Page
 from mrflight.page.report import report
 from mrflight.units import format_bytes
-from tests.support.browser import REBOUND, browser_page, figures, launched_browser, table, texts
-from tests.support.http import get
-from tests.support.synthetic_job import SyntheticJob
+from tests.support.commands.browser import (
+    REBOUND,
+    browser_page,
+    figures,
+    launched_browser,
+    table,
+    texts,
+)
+from tests.support.commands.http import get
+from tests.support.jobs.synthetic_job import SyntheticJob
 
 TOKEN = "the token of a page"
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -19,11 +19,16 @@ from playwright.sync_api import Browser, expect
 from playwright.sync_api import Page as BrowserPage
 
 from mrflight.events.history import read_view
-from tests.support import faulty_job
-from tests.support.browser import browser_page, figures, launched_browser, table, texts
-from tests.support.driver import drive, write_job
-from tests.support.faults import FaultyRun, await_that, faulty_run, kill
-from tests.support.http import get
+from tests.support.commands.browser import browser_page, figures, launched_browser, table, texts
+from tests.support.commands.driver import drive, write_job
+from tests.support.commands.http import get
+from tests.support.faults import faulty_job
+from tests.support.faults.faulty_run import (
+    FaultyRun,
+    await_that,
+    faulty_run,
+    kill,
+)
 
 NAME = "<img src=x onerror=alert(1)>"
 FILES, ROWS, PARTITIONS = 3, 1000, 4

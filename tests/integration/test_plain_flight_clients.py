@@ -14,7 +14,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.flight_errors import from_flight
-from tests.support.numbered_rows import batch
+from tests.support.clusters.numbered_rows import batch
 
 
 def call(metadata: flight.FlightClient, action: str, **request: Any) -> Any:

@@ -9,9 +9,9 @@ import pytest
 from mrflight.config.job_file import load_job
 from mrflight.errors import JobError
 from mrflight.planner.analyze import analyze
-from tests.support.driver import write_job
-from tests.support.plans import MEMORY, WORKERS
-from tests.support.visit_jobs import (
+from tests.support.commands.driver import write_job
+from tests.support.jobs.plans import MEMORY, WORKERS
+from tests.support.jobs.visit_jobs import (
     BROADCAST,
     HEAD,
     JOIN,

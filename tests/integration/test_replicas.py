@@ -12,8 +12,8 @@ from mrflight.config.identity import ANONYMOUS
 from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNotFoundError
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
-from tests.support.cluster import StandingCluster, standing_cluster
-from tests.support.numbered_rows import numbers
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.clusters.numbered_rows import numbers
 
 ROWS = 200_000
 PARTITIONS = 4

@@ -20,8 +20,8 @@ import pytest
 
 import mrflight
 from mrflight.errors import DeadlineExceededError, JobFailedError
-from tests.support.cluster import standing_cluster
-from tests.support.leftovers import nothing_left_over, processes_of, tree
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.commands.leftovers import nothing_left_over, processes_of, tree
 
 WIDE_ROWS = 40_000
 FILES = 8

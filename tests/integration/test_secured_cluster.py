@@ -38,12 +38,12 @@ from mrflight.shuffle.wire.block import encode_block, ipc_options
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleName
 from mrflight.system.deadlines import NO_RETRY
-from tests.support.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
-from tests.support.cluster import server_process
-from tests.support.driver import drive
-from tests.support.faults import await_that
-from tests.support.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
-from tests.support.secured_cluster import Secured, secured_cluster
+from tests.support.clusters.cluster import server_process
+from tests.support.clusters.secured_cluster import Secured, secured_cluster
+from tests.support.commands.driver import drive
+from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
+from tests.support.faults.faulty_run import await_that
+from tests.support.jobs.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 

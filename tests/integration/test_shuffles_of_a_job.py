@@ -14,10 +14,10 @@ from mrflight.config.identity import ClientOptions
 from mrflight.events.recorder import Recorder
 from mrflight.scheduler.shuffles import JobShuffles
 from mrflight.system.deadlines import NO_DEADLINE
-from tests.support import stages_job
-from tests.support.cluster import StandingCluster, standing_cluster
-from tests.support.driver import write_job
-from tests.support.plans import job
+from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.commands.driver import write_job
+from tests.support.jobs import stages_job
+from tests.support.jobs.plans import job
 
 LEASE_S = 2.0
 

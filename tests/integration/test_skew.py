@@ -17,9 +17,9 @@ import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.tasks.side_slice import SideSlice
-from tests.support.cluster import standing_cluster
-from tests.support.driver import write_job
-from tests.support.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.commands.driver import write_job
+from tests.support.queries.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
 JOB = """
 [job]

@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 import mrflight
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import How
-from tests.support.driver import write_job
-from tests.support.join_tables import HOWS
-from tests.support.skewed_partition import watch_slices
+from tests.support.commands.driver import write_job
+from tests.support.queries.join_tables import HOWS
+from tests.support.queries.skewed_partition import watch_slices
 
 FILES = 4
 ROWS = 40_000  # of each file

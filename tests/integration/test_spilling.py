@@ -29,9 +29,9 @@ from mrflight.shuffle.wire.block import (
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.tickets import BlockStream
-from tests.support.cluster import Server, data_server, standing_cluster
-from tests.support.process_memory import flip_in_memory
-from tests.support.spilling_server import Spilling, plain_rows, spilling
+from tests.support.clusters.cluster import Server, data_server, standing_cluster
+from tests.support.clusters.spilling_server import Spilling, plain_rows, spilling
+from tests.support.commands.process_memory import flip_in_memory
 
 MIB = 2**20
 LARGE = 512 * MIB

@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import mrflight
-from tests.support.sql_command import answer, command
+from tests.support.commands.sql_command import answer, command
 
 ROWS = 40_000
 """A file of them is large enough for several tasks."""

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import mrflight
-from tests.support.leftovers import nothing_left_over
-from tests.support.sql_command import answer
+from tests.support.commands.leftovers import nothing_left_over
+from tests.support.commands.sql_command import answer
 
 JOINED = 300_000
 

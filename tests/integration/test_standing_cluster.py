@@ -23,10 +23,10 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.frontend import cli
-from tests.support.driver import driver_command, write_job
-from tests.support.near_cluster import wait_until
-from tests.support.numbered_rows import batch, held
-from tests.support.oracle import rows
+from tests.support.clusters.near_cluster import wait_until
+from tests.support.clusters.numbered_rows import batch, held
+from tests.support.commands.driver import driver_command, write_job
+from tests.support.queries.oracle import rows
 
 
 def test_every_row_comes_back_once_in_the_partition_of_its_key(cluster: mrflight.Cluster) -> None:

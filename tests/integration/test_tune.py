@@ -12,9 +12,9 @@ import pytest
 
 from mrflight.frontend import cli
 from mrflight.frontend.tune.job_file_edit import edited
-from tests.support.clicks_job import JOB, WEIGH, write_visits
-from tests.support.gated_job import gated_job, old_table
-from tests.support.leftovers import nothing_left_over, tree
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.faults.gated_job import gated_job, old_table
+from tests.support.jobs.clicks_job import JOB, WEIGH, write_visits
 
 TUNE = (sys.executable, "-m", "mrflight", "tune")
 QUICK = ("--budget", "1 s", "--sample", "1 GiB")

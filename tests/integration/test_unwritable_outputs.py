@@ -13,9 +13,9 @@ import pytest
 from mrflight.storage import Location, locate
 from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
-from tests.support.driver import drive, driver_command, write_job
-from tests.support.leftovers import nothing_left_over, tree
-from tests.support.unprivileged import read_only, unprivileged
+from tests.support.commands.driver import drive, driver_command, write_job
+from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.commands.unprivileged import read_only, unprivileged
 
 JOB = """
 [job]

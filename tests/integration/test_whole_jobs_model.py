@@ -29,10 +29,10 @@ import mrflight
 from mrflight.errors import JobFileError
 from mrflight.planner.reduce_tasks import ReduceTaskPlan
 from mrflight.tasks.operators.hash_join import Join, can_broadcast
-from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
-from tests.support.join_tables import SKEW, has_no_common_type, joins
-from tests.support.skewed_partition import watch_slices
-from tests.support.stored_tables import in_files, stored
+from tests.support.queries.duckdb_joins import by_duckdb, comparable_rows, rows_of
+from tests.support.queries.join_tables import SKEW, has_no_common_type, joins
+from tests.support.queries.skewed_partition import watch_slices
+from tests.support.tables.stored_tables import in_files, stored
 
 Partitions = Literal["auto"] | int
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mrflight.shuffle.metadata.registry import Registry
-from tests.support.clicks_job import JOB, WEIGH
-from tests.support.driver import drive, write_job
-from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata
+from tests.support.clusters.near_cluster import NearDataServer, near_data_servers, near_metadata
+from tests.support.commands.driver import drive, write_job
+from tests.support.jobs.clicks_job import JOB, WEIGH
 
 TIMEOUT_S = 60.0
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from mrflight.shuffle.metadata.registry import Registry
-from tests.support.job_files import Load, loader
-from tests.support.placed_shuffles import registry_with_clicks
-from tests.support.plans import Plan, planner
-from tests.support.registries import Clock
-from tests.support.spilling import Spilling
-from tests.support.supervised_cluster import ClusterHarness, surroundings
+from tests.support.clusters.placed_shuffles import registry_with_clicks
+from tests.support.clusters.registries import Clock
+from tests.support.clusters.spilling import Spilling
+from tests.support.clusters.supervised_cluster import ClusterHarness, surroundings
+from tests.support.jobs.job_files import Load, loader
+from tests.support.jobs.plans import Plan, planner
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def load(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def clicks_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with the inputs and functions of `tests.support.explain_command.CLICKS`."""
+    """Return a folder with the inputs and functions of `explain_command.CLICKS`."""
     (tmp_path / "visits").mkdir()
     (tmp_path / "spilled").mkdir()
     for name in ("a", "b"):

@@ -8,7 +8,7 @@ import pytest
 
 from mrflight.config.identity_options import identity_of
 from mrflight.frontend import cli
-from tests.support.deployed import commands
+from tests.support.clusters.deployed import commands
 
 COMMANDS = dict(commands())
 VALUES = {"${MRFLIGHT_METADATA}": "grpc+tls://metadata:5005", "${MRFLIGHT_MEMORY}": "2GiB"}

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from tests.support.ray_files import LEFT_OUT, RUN
+from tests.support.ray.files import LEFT_OUT, RUN
 
 TESTS = Path(__file__).parents[1]
 RUNS_JOBS = re.compile(

@@ -16,7 +16,7 @@ from mrflight.units import (
     parse_bytes,
     parse_seconds,
 )
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 

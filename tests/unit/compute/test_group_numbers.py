@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.group_numbers import number_groups
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 WIDE = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
 ROWS = st.lists(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute import kernel
 from mrflight.compute.kernel import reference as kernel_reference
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 Slices = list[tuple[list[int], list[int]]]
 

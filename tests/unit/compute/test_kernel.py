@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.kernel import reference
-from tests.support import key_arrays
-from tests.support.examples import some_of
+from tests.support.queries import key_arrays
+from tests.support.suite.examples import some_of
 
 ROWS = st.integers(0, 40)
 PARTITIONS = st.sampled_from([1, 2, 3, 7, 20, 1000, 2**16 + 1])

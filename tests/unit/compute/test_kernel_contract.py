@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute import kernel
 from mrflight.errors import KeyTypeError
-from tests.support import key_arrays
+from tests.support.queries import key_arrays
 
 NULL_HASH = 0x9E3779B97F4A7C15
 

@@ -7,7 +7,7 @@ import pytest
 
 from mrflight.compute import kernel
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
-from tests.support import key_arrays
+from tests.support.queries import key_arrays
 
 NESTED = pa.list_(pa.int64())
 NO_KEYS = [

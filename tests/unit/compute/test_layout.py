@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.layout import canonical_schema, null_masked, to_canonical, with_null_fields
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(100), derandomize=True)
 

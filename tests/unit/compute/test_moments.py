@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute.moments import merge_moments, variance
 from mrflight.compute.packed_floats import pack_rows
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(40), derandomize=True)
 

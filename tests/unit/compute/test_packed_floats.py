@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mrflight.compute import packed_floats
 from mrflight.compute.packed_floats import PACKED, pack, pack_rows, unpack
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 Lists = list[list[float] | None]
 

@@ -14,7 +14,7 @@ from mrflight.compute.sorting import check_sortable
 from mrflight.config.sort_key import SortKey
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
-from tests.support.partitioning import batch_of, few_examples, layouts, placed, texts
+from tests.support.queries.partitioning import batch_of, few_examples, layouts, placed, texts
 
 K = (SortKey("k"),)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.compute import kernel
-from tests.support.buffered_rows import integers, placed
+from tests.support.clusters.buffered_rows import integers, placed
 
 
 def test_used_bytes_count_all_buffers(needs_kernel: None) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.compute.schemas import describe_difference
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 BASE = pa.schema({"url": pa.string(), "weight": pa.int64()})
 

@@ -21,9 +21,16 @@ from mrflight.errors import ColumnNotFoundError
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.external_sort import ExternalSort
-from tests.support.examples import some_of
-from tests.support.partitioning import layouts
-from tests.support.sorted_tables import answered, in_batches, orders, sql_of, table_of, tables
+from tests.support.queries.partitioning import layouts
+from tests.support.queries.sorted_tables import (
+    answered,
+    in_batches,
+    orders,
+    sql_of,
+    table_of,
+    tables,
+)
+from tests.support.suite.examples import some_of
 
 
 @settings(max_examples=some_of(100), derandomize=True, deadline=None)

@@ -21,7 +21,7 @@ from mrflight.compute.t_digest import (
     estimate_quantiles,
     merge_digests,
 )
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 ROWS = 100_000
 FRACTIONS = [0, 0.0001, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 1]

@@ -14,7 +14,7 @@ from mrflight.config.aggregates import (
     parse_aggregate,
 )
 from mrflight.errors import JobFileError
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 

@@ -15,7 +15,7 @@ from mrflight.config.declared_functions import types_of
 from mrflight.config.function_types import FunctionTypes
 from mrflight.config.pickled_functions import name_of
 from mrflight.errors import UserFunctionError
-from tests.support import query_functions
+from tests.support.queries import functions as query_functions
 
 TIME = pa.timestamp("us")
 

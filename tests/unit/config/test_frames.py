@@ -16,7 +16,7 @@ from mrflight.config.frames import as_hinted, hinted_type, returned_rows, to_bat
 from mrflight.config.pickled_functions import load_pickled, pickle_function
 from mrflight.config.pickled_functions import split_pickled as split
 from mrflight.errors import UserFunctionError
-from tests.support.column_kinds import KINDS, Kind
+from tests.support.queries.column_kinds import KINDS, Kind
 
 
 def of_polars(rows: pl.DataFrame) -> pl.DataFrame:

@@ -16,8 +16,8 @@ import mrflight.config.spec
 from mrflight.config.job_file import decode_job, load_job
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
-from tests.support.examples import some_of
-from tests.support.job_files import MINIMAL, Load, refusal
+from tests.support.jobs.job_files import MINIMAL, Load, refusal
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(150), derandomize=True)
 

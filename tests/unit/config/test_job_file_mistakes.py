@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.job_files import MINIMAL, Load, refusal
+from tests.support.jobs.job_files import MINIMAL, Load, refusal
 
 
 @pytest.mark.parametrize(

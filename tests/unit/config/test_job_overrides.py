@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mrflight.config.overrides import parse_override
 from mrflight.errors import JobFileError
-from tests.support.examples import some_of
-from tests.support.job_files import MINIMAL, Load, refusal
+from tests.support.jobs.job_files import MINIMAL, Load, refusal
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(150), derandomize=True)
 

@@ -17,7 +17,7 @@ from mrflight.config.memory import (
 )
 from mrflight.errors import JobFileError
 from mrflight.frontend.dataset_writer import TO_CALLER
-from tests.support.plans import job
+from tests.support.jobs.plans import job
 
 GIB = 1024 * MIB
 TWO = Processes(workers=2, data_servers=1)

@@ -13,7 +13,7 @@ from mrflight.config.memory import MIB
 from mrflight.config.settings import Machines, RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFailedError, JobFileError
-from tests.support.driver import write_job
+from tests.support.commands.driver import write_job
 
 JOB = """
 [job]

@@ -24,7 +24,7 @@ from mrflight.events.kinds import (
 from mrflight.events.recorder import RING_EVENTS, News, Recorder
 from mrflight.result import JobResult
 from mrflight.system.closeable import Closeable
-from tests.support.recorded_progress import RecordedProgress
+from tests.support.jobs.recorded_progress import RecordedProgress
 
 BEGAN = JobBegan(job_id="j", name="job", version="1", host="here", pid=1)
 

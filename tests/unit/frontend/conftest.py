@@ -9,7 +9,7 @@ import pytest
 
 import mrflight
 from mrflight import Dataset
-from tests.support.mapped_rows import ROWS
+from tests.support.queries.mapped_rows import ROWS
 
 
 @pytest.fixture(scope="module")

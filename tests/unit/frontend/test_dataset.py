@@ -23,7 +23,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.planner.stages import build_stages, result_stages
 from mrflight.runtime.preload import worker_modules
 from mrflight.sources.type_names import parse_type
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(30), derandomize=True, deadline=None)
 

@@ -22,8 +22,8 @@ import mrflight
 from mrflight import Dataset, col, lit
 from mrflight.frontend.dataset_writer import TO_CALLER
 from mrflight.frontend.first_rows import plan_here
-from tests.support.examples import some_of
-from tests.support.mapped_rows import ROWS, all_of
+from tests.support.queries.mapped_rows import ROWS, all_of
+from tests.support.suite.examples import some_of
 
 STEPS: dict[str, tuple[Callable[[Dataset], Dataset], Callable[[pl.DataFrame], pl.DataFrame]]] = {
     "a condition drops nulls": (

@@ -12,7 +12,7 @@ from datafusion import functions as f
 
 from mrflight import Dataset, col, lit
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
-from tests.support.mapped_rows import all_of
+from tests.support.queries.mapped_rows import all_of
 
 MISTAKES: list[tuple[Callable[[Dataset], object], type[JobError], str]] = [
     (

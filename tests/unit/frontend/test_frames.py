@@ -39,7 +39,7 @@ from mrflight.sources.base import Source, pack_splits
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.progress import QuietProgress
 from tests.integration.test_column_types import UNION, kinds
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 LARGE = 1 << 30
 TABLE = pa.table({"id": [1, 2, 3, 4], "word": ["a", None, "", "b"], "x": [0.5, None, -1.0, 2.0]})

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mrflight.frontend import cli
-from tests.support.leftovers import tree
+from tests.support.commands.leftovers import tree
 
 
 @pytest.fixture

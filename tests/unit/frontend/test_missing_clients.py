@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pems import Authority
+from tests.support.commands.pems import Authority
 
 
 def error_without(module: str, call: str) -> str:

@@ -18,7 +18,7 @@ from mrflight.page import job_page
 from mrflight.page import messages as stream
 from mrflight.page.job_page import LiveJob
 from mrflight.system.progress import ProgressReport, QuietProgress
-from tests.support.synthetic_job import SyntheticJob
+from tests.support.jobs.synthetic_job import SyntheticJob
 
 OF_THE_RECORDER = 0.25
 """It was 0.18 when measured: 0.27 s of a job of 341 s, or 0.7 % of its driver's time. Beside five

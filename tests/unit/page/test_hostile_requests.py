@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mrflight.page.access import TokenAccess
 from mrflight.page.http_server import Answer, HttpServer, ListenAt, Route
-from tests.support.http import get, send
+from tests.support.commands.http import get, send
 
 TOKEN = "a token of a test"
 SECRET = b"the rows"

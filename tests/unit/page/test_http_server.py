@@ -12,7 +12,7 @@ import pytest
 from mrflight.page import http_server
 from mrflight.page.access import HostNames, TokenAccess
 from mrflight.page.http_server import Answer, HttpServer, ListenAt, Route
-from tests.support.http import TIMEOUT_S, get, received, send
+from tests.support.commands.http import TIMEOUT_S, get, received, send
 
 TOKEN = "a token of a test"
 

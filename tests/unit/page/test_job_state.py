@@ -23,7 +23,7 @@ from mrflight.events.recorder import Recorder
 from mrflight.page.contract import AttemptColumns
 from mrflight.page.job_page import EndedJob, LiveJob
 from mrflight.page.job_state import MAX_BARS, natural
-from tests.support.synthetic_job import BEGAN_AT, SyntheticJob
+from tests.support.jobs.synthetic_job import BEGAN_AT, SyntheticJob
 
 TYPES = {
     "worker": "H",

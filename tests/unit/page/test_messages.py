@@ -13,7 +13,7 @@ from mrflight.events.recorder import Recorder
 from mrflight.page import messages as stream
 from mrflight.page.job_page import LiveJob
 from mrflight.page.messages import messages
-from tests.support.synthetic_job import SyntheticJob
+from tests.support.jobs.synthetic_job import SyntheticJob
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from mrflight.events.job_view import fold
 from mrflight.page import site
 from mrflight.page.job_page import EndedJob
 from mrflight.page.report import report
-from tests.support.synthetic_job import SyntheticJob
+from tests.support.jobs.synthetic_job import SyntheticJob
 
 NAMES = [
     "<img src=x onerror=alert(1)>",

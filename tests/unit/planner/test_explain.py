@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from tests.support.explain_command import CLICKS, explained
+from tests.support.commands.explain_command import CLICKS, explained
 
 STAGES = """
 [job]

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from mrflight.planner.explain_stage import StageExplanation
 from mrflight.planner.stages import Stage
 from mrflight.sources import open_source
-from tests.support.explain_command import CLICKS, explained
-from tests.support.plans import job, planner
+from tests.support.commands.explain_command import CLICKS, explained
+from tests.support.jobs.plans import job, planner
 
 JOIN = """
 [job]

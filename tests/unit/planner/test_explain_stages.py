@@ -14,7 +14,7 @@ from mrflight.planner.explain_stage import StageExplanation, explain_count
 from mrflight.planner.partition_count import PartitionCount, Reason, count_partitions
 from mrflight.planner.stages import Stage
 from mrflight.sources import open_source
-from tests.support.plans import MEMORY, Plan, job, planner
+from tests.support.jobs.plans import MEMORY, Plan, job, planner
 
 
 @pytest.mark.parametrize(

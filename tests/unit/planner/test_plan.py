@@ -15,7 +15,7 @@ from mrflight.errors import JobFileError
 from mrflight.planner.stage_plan import plan_stage
 from mrflight.sources import open_source
 from mrflight.sources.base import Split
-from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
+from tests.support.jobs.plans import MEMORY, SPLIT_BYTES, Plan, job
 
 
 def test_map_tasks_are_numbered_in_the_order_of_the_inputs_and_their_splits(plan: Plan) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mrflight.config.sort_key import ascending
 from mrflight.errors import ColumnNotFoundError, JobFileError
-from tests.support.plans import Plan, job
+from tests.support.jobs.plans import Plan, job
 
 MERGE = {"table": "out", "mode": "merge", "keys": ["url"]}
 INPUT = {"path": "visits.csv", "key": ["url"]}

@@ -15,7 +15,7 @@ from mrflight.errors import (
     UserFunctionError,
 )
 from mrflight.ids import MAX_PARTITIONS
-from tests.support.plans import Plan, job
+from tests.support.jobs.plans import Plan, job
 
 
 @pytest.mark.parametrize(

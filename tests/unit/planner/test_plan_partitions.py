@@ -21,7 +21,7 @@ from mrflight.planner.partition_count import (
 )
 from mrflight.planner.stage_plan import choose_compression
 from mrflight.sources import open_source
-from tests.support.plans import MEMORY, SPLIT_BYTES, Plan, job
+from tests.support.jobs.plans import MEMORY, SPLIT_BYTES, Plan, job
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.config.sort_key import ascending
 from mrflight.tasks.sample_task import run_sample
-from tests.support.plans import Plan, job
+from tests.support.jobs.plans import Plan, job
 
 
 def test_the_sample_for_ranges_covers_the_whole_input(plan: Plan) -> None:

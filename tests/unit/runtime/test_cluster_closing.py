@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from mrflight.runtime.local.server_process import ServerProcess
-from tests.support.hanging_process import unresponsive
-from tests.support.supervised_cluster import ClusterHarness, started, until
-from tests.support.threads import WAIT_S
+from tests.support.clusters.supervised_cluster import ClusterHarness, started, until
+from tests.support.commands.threads import WAIT_S
+from tests.support.faults.hanging_process import unresponsive
 
 CLOSE_S = 1.5
 """How long closing may take, of the 5 s that an interrupted job has."""

@@ -13,8 +13,8 @@ from mrflight.config.identity import ClientOptions, Endpoint
 from mrflight.runtime.liveness_probe import LivenessProbe
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
-from tests.support.supervised_cluster import ClusterHarness, alive, started, until
-from tests.support.threads import WAIT_S
+from tests.support.clusters.supervised_cluster import ClusterHarness, alive, started, until
+from tests.support.commands.threads import WAIT_S
 
 
 def test_a_stopped_metadata_server_is_replaced(around: ClusterHarness) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from mrflight.errors import JobFailedError
 from mrflight.system.restart_limit import MAX_RESTARTS, WITHIN_S, RestartLimit
-from tests.support.supervised_cluster import ClusterHarness, alive, started, until
-from tests.support.threads import WAIT_S
+from tests.support.clusters.supervised_cluster import ClusterHarness, alive, started, until
+from tests.support.commands.threads import WAIT_S
 
 
 def test_restarts_of_long_ago_do_not_count() -> None:

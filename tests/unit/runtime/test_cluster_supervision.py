@@ -18,8 +18,8 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
-from tests.support.supervised_cluster import ClusterHarness, alive, started, until
-from tests.support.threads import WAIT_S
+from tests.support.clusters.supervised_cluster import ClusterHarness, alive, started, until
+from tests.support.commands.threads import WAIT_S
 
 
 def stats_of(location: str, identity: Identity) -> ServerStats:

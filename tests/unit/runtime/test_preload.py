@@ -24,8 +24,8 @@ from mrflight.runtime.preload import (
     is_likely_direct,
     worker_modules,
 )
-from tests.support.driver import drive, write_job
-from tests.support.plans import job
+from tests.support.commands.driver import drive, write_job
+from tests.support.jobs.plans import job
 
 
 def modules_for(spec: JobSpec) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.recorded_progress import RecordedProgress
+from tests.support.jobs.recorded_progress import RecordedProgress
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.system.deadlines import Deadline
-from tests.support.executors import local_executor
-from tests.support.recorded_progress import RecordedProgress
-from tests.support.scripted import ScriptedTask, perform
+from tests.support.commands.executors import local_executor
+from tests.support.commands.scripted import ScriptedTask, perform
+from tests.support.jobs.recorded_progress import RecordedProgress
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrflight.scheduler.rows_reader import rows_after
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 
 @settings(max_examples=some_of(50), derandomize=True, deadline=None)

@@ -23,7 +23,7 @@ from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.protocol import ShuffleHealth
 from mrflight.system.deadlines import Timeouts
-from tests.support.cluster import standing_cluster
+from tests.support.clusters.cluster import standing_cluster
 
 WAIT_S = 30.0
 HASTY = Timeouts(call_s=1.0, reconnect_s=1.0)

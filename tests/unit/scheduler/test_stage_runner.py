@@ -22,8 +22,8 @@ from mrflight.events.recorder import Recorder
 from mrflight.scheduler.stage_runner import StageRunner
 from mrflight.scheduler.task_set import TaskSetSpec
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
-from tests.support.recorded_progress import RecordedProgress
-from tests.support.scripted import ScriptedTask
+from tests.support.commands.scripted import ScriptedTask
+from tests.support.jobs.recorded_progress import RecordedProgress
 
 
 class NoExecutor:

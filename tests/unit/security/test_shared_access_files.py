@@ -11,7 +11,7 @@ import pytest
 
 from mrflight.errors import JobFileError
 from mrflight.security.access import parse_access
-from tests.support.another_user import NOBODY, as_another_user, code_of, needs_root
+from tests.support.commands.another_user import NOBODY, as_another_user, code_of, needs_root
 
 
 @needs_root

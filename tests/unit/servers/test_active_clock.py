@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.support.scripts import running_script
+from tests.support.commands.scripts import running_script
 
 PRINT_AT_EACH_LINE = """
 import sys

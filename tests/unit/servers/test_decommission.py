@@ -26,16 +26,16 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
-from tests.support.cluster import data_server
-from tests.support.faults import await_that
-from tests.support.near_cluster import (
+from tests.support.clusters.cluster import data_server
+from tests.support.clusters.near_cluster import (
     NearDataServer,
     another_in_place_of,
     near_data_servers,
     near_metadata,
     wait_until,
 )
-from tests.support.transport import FlakyTransport
+from tests.support.faults.faulty_run import await_that
+from tests.support.faults.transport import FlakyTransport
 
 PARTITIONS = 12
 HEARTBEAT_TIMEOUT_S = 1.5

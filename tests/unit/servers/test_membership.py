@@ -19,9 +19,14 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import ScratchFolder
-from tests.support.near_cluster import NearDataServer, near_data_servers, near_metadata, wait_until
-from tests.support.threads import run_threads
-from tests.support.transport import FlakyTransport
+from tests.support.clusters.near_cluster import (
+    NearDataServer,
+    near_data_servers,
+    near_metadata,
+    wait_until,
+)
+from tests.support.commands.threads import run_threads
+from tests.support.faults.transport import FlakyTransport
 
 HEARTBEAT_TIMEOUT_S = 2.0
 

@@ -19,8 +19,8 @@ import mrflight
 from mrflight.errors import ShuffleNotFoundError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import MetadataAction
-from tests.support.cluster import standing_cluster
-from tests.support.near_cluster import near_data_servers, near_metadata
+from tests.support.clusters.cluster import standing_cluster
+from tests.support.clusters.near_cluster import near_data_servers, near_metadata
 
 ROWS = pa.record_batch({"k": pa.array(range(1_000))})
 

@@ -14,7 +14,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import BadRowError, InputError
 from mrflight.sources import open_source
-from tests.support.refused_inputs import failure, read
+from tests.support.jobs.refused_inputs import failure, read
 
 QUOTED = {"csv": CsvOptions(newlines_in_values=True)}
 CLOSE = "close the quote, or set inputs.visits.csv.newlines_in_values = true"

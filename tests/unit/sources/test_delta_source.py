@@ -17,7 +17,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from tests.support.delta_log import action, commit, first_row_deleted, protocol
+from tests.support.tables.delta_log import action, commit, first_row_deleted, protocol
 
 
 def open_table(path: Path, **spec: Any) -> Source:

@@ -24,7 +24,7 @@ from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from mrflight.sources.hive_partitions import infer_type, partition_of
 from mrflight.storage import disk
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 
 def write_csv(table: pa.Table, path: Path) -> None:

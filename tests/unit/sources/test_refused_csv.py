@@ -8,7 +8,7 @@ import pytest
 
 from mrflight.config.text_options import CsvOptions
 from mrflight.errors import JobFileError
-from tests.support.refused_inputs import failure
+from tests.support.jobs.refused_inputs import failure
 
 
 def test_invalid_headers_are_refused(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
-from tests.support.examples import some_of
-from tests.support.leftovers import tree
+from tests.support.commands.leftovers import tree
+from tests.support.suite.examples import some_of
 from tests.unit.sources.test_hive_partitions import CountedDisk
 from tests.unit.sources.test_written_folders import write
 

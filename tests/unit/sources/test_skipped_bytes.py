@@ -15,7 +15,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError
 from mrflight.sources import open_source
-from tests.support.skipping import Bad, BadRows, Row, open_skipping, read
+from tests.support.jobs.skipping import Bad, BadRows, Row, open_skipping, read
 
 WRONG = {
     "utf-8": [b"\xff", b"\xe2\x82"],

@@ -23,8 +23,8 @@ from mrflight.sources import open_source
 from mrflight.sources.chunk import CHUNK_BYTES
 from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.packing import OPEN_BYTES
-from tests.support.examples import some_of
-from tests.support.skipping import TYPES, Bad, Row, open_skipping, read
+from tests.support.jobs.skipping import TYPES, Bad, Row, open_skipping, read
+from tests.support.suite.examples import some_of
 
 
 def rows_of_csv(name: str, lines: Sequence[str]) -> tuple[list[Row], list[Bad]]:

@@ -19,7 +19,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sources import open_source
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
+from tests.support.tables.commits import commit_and_cleanup
 
 FORMATS = ["parquet", "csv", "arrow"]
 VALUES = {

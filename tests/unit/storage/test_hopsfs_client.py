@@ -12,8 +12,8 @@ from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, locate
 from mrflight.storage.certificates import CLIENT_KEY
 from mrflight.storage.hopsfs import VARIABLES, ClientSettings, prepare
-from tests.support.driver import DriverRun, drive, write_job
-from tests.support.pems import Authority
+from tests.support.commands.driver import DriverRun, drive, write_job
+from tests.support.commands.pems import Authority
 
 HERE = Path("/")
 UNINSTALL = "pip uninstall deltalake, then pip install 'mrflight[hopsfs]'"

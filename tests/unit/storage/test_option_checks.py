@@ -13,7 +13,7 @@ from mrflight.config.output_section import NO_OUTPUT
 from mrflight.errors import JobFileError
 from mrflight.frontend import cli
 from mrflight.storage.option_checks import check_commits, check_endpoint, prepare_storage
-from tests.support.job_files import MINIMAL, Load
+from tests.support.jobs.job_files import MINIMAL, Load
 
 BUCKET = "s3://bucket/t"
 HTTP = {"aws_endpoint_url": "http://AKIA:HUSH@127.0.0.1:1"}

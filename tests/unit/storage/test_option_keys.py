@@ -13,7 +13,7 @@ from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs, s3
 from mrflight.storage.option_checks import OBJECT_STORE, check_options, prepare_storage
 from mrflight.storage.option_names import DELTALAKE_ONLY
-from tests.support.job_files import MINIMAL, Load
+from tests.support.jobs.job_files import MINIMAL, Load
 
 PAGE = "docs/reference/storage-options.md"
 DOCS = Path(__file__).parents[3] / PAGE

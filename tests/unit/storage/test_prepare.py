@@ -12,7 +12,7 @@ from mrflight.errors import JobFileError
 from mrflight.storage import hopsfs
 from mrflight.storage.hopsfs import VARIABLES
 from mrflight.storage.option_checks import prepare_storage
-from tests.support.driver import drive, write_job
+from tests.support.commands.driver import drive, write_job
 
 ON_RAY = """
 job = { name = "tls" }

@@ -17,8 +17,9 @@ import pytest
 
 import mrflight
 from mrflight.errors import MrflightError
-from tests.support.cluster import data_server, standing_cluster
-from tests.support.failing_disk import (
+from tests.support.clusters.cluster import data_server, standing_cluster
+from tests.support.commands.scripts import Script, running_script
+from tests.support.faults.failing_disk import (
     flip_byte,
     full_disk,
     remove_folder,
@@ -26,7 +27,6 @@ from tests.support.failing_disk import (
     truncate_file,
     write_protected,
 )
-from tests.support.scripts import Script, running_script
 
 WAIT_S = 20.0
 """The timeout of steps that take some milliseconds."""

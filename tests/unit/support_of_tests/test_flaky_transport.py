@@ -18,8 +18,8 @@ import pytest
 
 import mrflight
 from mrflight.errors import ServerUnavailableError
-from tests.support.cluster import data_server, standing_cluster
-from tests.support.transport import FlakyTransport, TransportCounts
+from tests.support.clusters.cluster import data_server, standing_cluster
+from tests.support.faults.transport import FlakyTransport, TransportCounts
 
 WAIT_S = 20.0
 """The timeout of steps that take some milliseconds."""

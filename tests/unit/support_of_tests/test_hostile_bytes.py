@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from tests.support.hostile_bytes import (
+from tests.support.faults.hostile_bytes import (
     DEEP,
     damaged,
     example_of,

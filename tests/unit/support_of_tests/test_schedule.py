@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.schedule import new_durations, starts_of
+from tests.support.suite.schedule import new_durations, starts_of
 
 
 def test_the_longest_begin_first_and_each_kind_is_spread_over_the_run() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driver import drive, shared_warm_driver, write_job
-from tests.support.leftovers import nothing_left_over, processes_of
+from tests.support.commands.driver import drive, shared_warm_driver, write_job
+from tests.support.commands.leftovers import nothing_left_over, processes_of
 
 JOB = """
 [job]

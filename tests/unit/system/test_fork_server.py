@@ -20,8 +20,8 @@ from mrflight.errors import JobFailedError
 from mrflight.system.fork_server import child as forked_process
 from mrflight.system.fork_server.child import NUMBER_BYTES, ForkedProcess, Streams
 from mrflight.system.fork_server.client import ForkServer
-from tests.support import faults
-from tests.support.threads import WAIT_S, run_threads
+from tests.support.commands.threads import WAIT_S, run_threads
+from tests.support.faults import faulty_run as faults
 
 pytestmark = pytest.mark.usefixtures("cold_fork_servers")
 
@@ -196,7 +196,9 @@ def test_children_end_with_the_fork_server_before_its_folders_are_removed(
     (tmp_path / "theirs").write_text("x")
     with ForkServer([folder, tmp_path / "gone before"]) as server:
         children = [
-            server.start("test-child", "tests.support.worker_calls:write_on", [str(folder)])
+            server.start(
+                "test-child", "tests.support.commands.worker_calls:write_on", [str(folder)]
+            )
             for _ in range(4)
         ]
         processes = [psutil.Process(child.pid) for child in children]
@@ -241,7 +243,7 @@ def test_a_fork_server_that_hangs_is_ended_with_its_children_and_folders(
     folder.mkdir()
     server = ForkServer([folder])
     children = [
-        server.start("test-child", "tests.support.worker_calls:write_on", [str(folder)])
+        server.start("test-child", "tests.support.commands.worker_calls:write_on", [str(folder)])
         for _ in range(2)
     ]
     processes = [psutil.Process(pid) for pid in (server.pid, *(child.pid for child in children))]

@@ -17,7 +17,7 @@ import pytest
 from mrflight.frontend.batches import ProgressBeforeRows
 from mrflight.system.progress import ProgressReport, Work, progress_for, progress_here
 from mrflight.system.progress.meter import StageMeter
-from tests.support.terminal import ENVIRONMENT, terminal
+from tests.support.commands.terminal import ENVIRONMENT, terminal
 
 WAIT_S = 30.0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mrflight.system.scratch import ScratchFolder, remove_dead_folders, temporary_folder
-from tests.support.scripts import running_script
+from tests.support.commands.scripts import running_script
 
 HOLDER = """
 import sys

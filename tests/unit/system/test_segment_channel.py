@@ -16,8 +16,8 @@ import pytest
 from mrflight.system import segment_channel
 from mrflight.system.segment_channel import KEY_BYTES, SegmentChannel, SegmentListener, open_channel
 from mrflight.system.shared_memory import Segment, SegmentError
-from tests.support.another_user import as_another_user, code_of, needs_root
-from tests.support.scripts import Script, running_script
+from tests.support.commands.another_user import as_another_user, code_of, needs_root
+from tests.support.commands.scripts import Script, running_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 

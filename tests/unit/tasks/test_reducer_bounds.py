@@ -17,7 +17,7 @@ from mrflight.config.sort_key import ascending
 from mrflight.errors import JobError
 from mrflight.tasks.operators.spill_partitions import GracePartitioner
 from mrflight.tasks.reducer import ReduceSpec
-from tests.support.reductions import (
+from tests.support.queries.reductions import (
     COMBINABLE,
     DISTINCT,
     LITTLE,

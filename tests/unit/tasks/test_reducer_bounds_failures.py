@@ -13,8 +13,8 @@ from mrflight.config.sort_key import ascending
 from mrflight.errors import JobFailedError
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.full_disk import largest_file
-from tests.support.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce, table_of
+from tests.support.faults.full_disk import largest_file
+from tests.support.queries.reductions import COMBINABLE, DISTINCT, LITTLE, ROWS, reduce, table_of
 
 
 @pytest.mark.parametrize(

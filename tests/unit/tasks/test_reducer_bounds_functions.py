@@ -12,7 +12,7 @@ from mrflight.config.functions import FunctionRef
 from mrflight.errors import UserFunctionError
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_of
+from tests.support.queries.reductions import LITTLE, MUCH, ROWS, by_key, reduce, table_of
 
 
 def sizes(table: pa.Table) -> pa.Table:

@@ -16,8 +16,8 @@ from mrflight.config.sort_key import ascending
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.examples import some_of
-from tests.support.reductions import LITTLE, ROWS, reduce
+from tests.support.queries.reductions import LITTLE, ROWS, reduce
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(40), derandomize=True)
 

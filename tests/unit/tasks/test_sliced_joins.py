@@ -15,9 +15,9 @@ from mrflight.tasks.cogroup import SlicedTable
 from mrflight.tasks.cogroup_kinds import JoinCoGroup
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.duckdb_joins import by_duckdb, comparable_rows, rows_of
-from tests.support.examples import some_of
-from tests.support.join_tables import has_no_common_type, joins
+from tests.support.queries.duckdb_joins import by_duckdb, comparable_rows, rows_of
+from tests.support.queries.join_tables import has_no_common_type, joins
+from tests.support.suite.examples import some_of
 
 MUCH = 2**30
 

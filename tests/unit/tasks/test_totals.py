@@ -16,9 +16,9 @@ from mrflight.config.aggregates import APPROXIMATIONS, Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.column_kinds import KINDS, Kind, admitted, aggregate
-from tests.support.examples import some_of
-from tests.support.reductions import LITTLE, MUCH, every, reduce, table_of
+from tests.support.queries.column_kinds import KINDS, Kind, admitted, aggregate
+from tests.support.queries.reductions import LITTLE, MUCH, every, reduce, table_of
+from tests.support.suite.examples import some_of
 
 examples = settings(
     max_examples=some_of(40),

@@ -11,7 +11,7 @@ from mrflight.compute.sql.physical.session import PlanSession
 from mrflight.compute.sql.user_functions import FunctionCalls, UserFunction, check_names
 from mrflight.config.functions import FunctionRef
 from mrflight.errors import UserFunctionError
-from tests.support.query_functions import HERE
+from tests.support.queries.functions import HERE
 
 pytest.importorskip("datafusion")
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mrflight.frontend.tune.time_model import check_on_largest, fit, noise
 from mrflight.frontend.tune.trial import Amount, Run, Setting, Trial
 from mrflight.result import StageSeconds
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 BASE = Setting(partitions=20, workers=2, memory_bytes=2**30, compression="lz4")
 MIB = 2**20

@@ -24,15 +24,15 @@ from mrflight.runtime.local.executor import LocalExecutor
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import is_stopped
 from mrflight.system.scratch import SocketFolder
-from tests.support.executors import local_executor
-from tests.support.hanging_process import unresponsive
-from tests.support.worker_calls import (
+from tests.support.commands.executors import local_executor
+from tests.support.commands.worker_calls import (
     be_killed_in_the_answer,
     kill_at_the_gate,
     leave_free,
     own_bytes,
     wait_at_the_gate,
 )
+from tests.support.faults.hanging_process import unresponsive
 
 WAIT_S = 30.0
 

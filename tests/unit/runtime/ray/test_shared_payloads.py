@@ -19,7 +19,7 @@ from mrflight.sources import open_source
 from mrflight.system.shared_payload import SharedPayload
 from mrflight.tasks.map_output import run_map
 from mrflight.tasks.map_task import MapTask
-from tests.support.plans import MEMORY, WORKERS, job
+from tests.support.jobs.plans import MEMORY, WORKERS, job
 
 FEW_HUNDRED_BYTES = 600
 SHUFFLE = Shuffle("grpc+tcp://127.0.0.1:50051", "20261122T142320-bbcb3ba98f3f", 1_000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mrflight.errors import UserFunctionError
 from mrflight.shuffle.client.partitioners import FunctionPartitioner
-from tests.support.partitioning import batch_of, examples, placed
+from tests.support.queries.partitioning import batch_of, examples, placed
 
 
 def users(answer: object) -> FunctionPartitioner:

@@ -19,9 +19,9 @@ from mrflight.shuffle.client.partition_buffers import (
     SlicedBuffers,
     partition_buffers,
 )
-from tests.support import key_arrays
-from tests.support.buffered_rows import integers, make, placed
-from tests.support.examples import some_of
+from tests.support.clusters.buffered_rows import integers, make, placed
+from tests.support.queries import key_arrays
+from tests.support.suite.examples import some_of
 
 TYPES = [type_ for type_ in key_arrays.PLAIN_TYPES if canonical_type(type_) == type_]
 

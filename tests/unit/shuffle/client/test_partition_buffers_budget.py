@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.shuffle.client.partition_buffers import SlicedBuffers
-from tests.support.buffered_rows import integers, make, placed
+from tests.support.clusters.buffered_rows import integers, make, placed
 
 KIB = 2**10
 

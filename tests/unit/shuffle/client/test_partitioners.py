@@ -20,8 +20,8 @@ from mrflight.shuffle.client.partitioners import (
     RoundRobinPartitioner,
 )
 from mrflight.shuffle.client.range_partitioner import RangePartitioner
-from tests.support.key_arrays import key_arrays
-from tests.support.partitioning import batch_of, examples, floats, layouts, placed, texts
+from tests.support.queries.key_arrays import key_arrays
+from tests.support.queries.partitioning import batch_of, examples, floats, layouts, placed, texts
 
 partition_counts = st.sampled_from([1, 2, 3, 7, 20, 1000])
 small_ints = st.none() | st.integers(-128, 127)

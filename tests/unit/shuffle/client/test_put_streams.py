@@ -20,7 +20,7 @@ from mrflight.shuffle.client.put_streams import SharedPutStream
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.system.segment_channel import SegmentChannel
 from mrflight.system.shared_memory import Segment
-from tests.support.near_cluster import near_data_servers, near_metadata
+from tests.support.clusters.near_cluster import near_data_servers, near_metadata
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 

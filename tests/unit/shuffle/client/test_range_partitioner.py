@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mrflight.config.sort_key import SortKey, ascending
 from mrflight.shuffle.client.range_partitioner import RangePartitioner, choose_boundaries
-from tests.support.examples import some_of
-from tests.support.partitioning import batch_of, floats, placed
+from tests.support.queries.partitioning import batch_of, floats, placed
+from tests.support.suite.examples import some_of
 
 K = (SortKey("k"),)
 

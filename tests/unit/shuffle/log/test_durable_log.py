@@ -18,7 +18,7 @@ from mrflight.shuffle.log.durable_log import DurableLog
 from mrflight.shuffle.log.frame import Frame, decode_frame, decode_frames, joined, serialize
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.producers import REMEMBERED_BATCHES
-from tests.support.full_disk import largest_file
+from tests.support.faults.full_disk import largest_file
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

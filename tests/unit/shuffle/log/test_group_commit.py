@@ -21,7 +21,7 @@ from mrflight.shuffle.log.durable_log import DurableLog
 from mrflight.shuffle.log.frame import Frame, serialize
 from mrflight.shuffle.log.group_commit import Alone, Append, GroupCommit
 from mrflight.shuffle.log.log_totals import LogTotals
-from tests.support.full_disk import largest_file
+from tests.support.faults.full_disk import largest_file
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

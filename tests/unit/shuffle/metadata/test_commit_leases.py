@@ -18,8 +18,8 @@ from mrflight.shuffle.wire.lease_protocol import (
     RecordVersion,
     VersionRecord,
 )
-from tests.support.journals import after_a_journal
-from tests.support.registries import TIMEOUT_S, Clock, resumed
+from tests.support.clusters.journals import after_a_journal
+from tests.support.clusters.registries import TIMEOUT_S, Clock, resumed
 
 TABLE = "hopsfs://node:8020/table"
 DIGESTS = ["a" * 64, "b" * 64]

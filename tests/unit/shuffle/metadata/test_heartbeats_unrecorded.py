@@ -11,9 +11,9 @@ from mrflight.errors import JournalError
 from mrflight.shuffle.metadata.events import AnyEvent, PartitionsPlaced
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
-from tests.support.near_cluster import wait_until
-from tests.support.placed_shuffles import placement, registry_with_clicks
-from tests.support.registries import TIMEOUT_S, Clock, health
+from tests.support.clusters.near_cluster import wait_until
+from tests.support.clusters.placed_shuffles import placement, registry_with_clicks
+from tests.support.clusters.registries import TIMEOUT_S, Clock, health
 
 WAIT_S = 20.0
 

@@ -36,9 +36,8 @@ from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.lease_protocol import MAX_VERSIONS
-from tests.support.examples import some_of
-from tests.support.journals import ENCODED, HISTORY, encoded, events_in, record_all, sums
-from tests.support.registries import (
+from tests.support.clusters.journals import ENCODED, HISTORY, encoded, events_in, record_all, sums
+from tests.support.clusters.registries import (
     SCHEMA,
     TIMEOUT_S,
     Clock,
@@ -47,7 +46,8 @@ from tests.support.registries import (
     knowledge,
     resumed,
 )
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.suite.examples import some_of
 
 
 @pytest.fixture

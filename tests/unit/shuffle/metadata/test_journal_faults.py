@@ -17,10 +17,10 @@ from mrflight.shuffle.metadata.events import (
     ServerJoined,
 )
 from mrflight.shuffle.metadata.journal import Journal
-from tests.support.full_disk import largest_file
-from tests.support.journals import ENCODED, HISTORY, encoded, events_in, record_all
-from tests.support.scripts import running_script
-from tests.support.threads import WAIT_S
+from tests.support.clusters.journals import ENCODED, HISTORY, encoded, events_in, record_all
+from tests.support.commands.scripts import running_script
+from tests.support.commands.threads import WAIT_S
+from tests.support.faults.full_disk import largest_file
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import mrflight
 from mrflight.errors import ShuffleNotFoundError
 from mrflight.shuffle.metadata.registry import Registry
-from tests.support.near_cluster import (
+from tests.support.clusters.near_cluster import (
     NearDataServer,
     near_data_servers,
     near_metadata,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mrflight.errors import NoDataServersError
 from mrflight.shuffle.metadata.placement import place_partitions
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 

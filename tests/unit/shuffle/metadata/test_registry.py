@@ -20,9 +20,16 @@ from mrflight.shuffle.metadata.commit_log import NEVER
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.partition_info import MapCommit
-from tests.support.placed_shuffles import registry_with_clicks
-from tests.support.registries import OTHER_SCHEMA, SCHEMA, Clock, commit, commit_message, health
-from tests.support.threads import run_threads
+from tests.support.clusters.placed_shuffles import registry_with_clicks
+from tests.support.clusters.registries import (
+    OTHER_SCHEMA,
+    SCHEMA,
+    Clock,
+    commit,
+    commit_message,
+    health,
+)
+from tests.support.commands.threads import run_threads
 
 FIRST = MapAttempt(0, 0)
 LEASE_S = 8.0

@@ -19,9 +19,8 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.reassignment import Loss
-from tests.support.examples import some_of
-from tests.support.modelled_servers import ModelShuffle, rows_of
-from tests.support.registries import (
+from tests.support.clusters.modelled_servers import ModelShuffle, rows_of
+from tests.support.clusters.registries import (
     OTHER_SCHEMA,
     SCHEMA,
     TIMEOUT_S,
@@ -29,8 +28,9 @@ from tests.support.registries import (
     health,
     knowledge,
 )
-from tests.support.registry_model import MAPS, any_one, if_shuffles, locations, maps
-from tests.support.registry_moves import MoveRules
+from tests.support.clusters.registry_model import MAPS, any_one, if_shuffles, locations, maps
+from tests.support.clusters.registry_moves import MoveRules
+from tests.support.suite.examples import some_of
 
 MAX_PARTITIONS = 4
 

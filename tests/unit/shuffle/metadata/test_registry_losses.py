@@ -16,7 +16,7 @@ from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.partition_info import MapCommit
 from mrflight.shuffle.wire.protocol import ShuffleDescription
-from tests.support.placed_shuffles import (
+from tests.support.clusters.placed_shuffles import (
     FIRST,
     OTHER,
     SECOND,
@@ -26,7 +26,7 @@ from tests.support.placed_shuffles import (
     registry_with_clicks,
     rows,
 )
-from tests.support.registries import Clock, commit, health, knowledge, resumed
+from tests.support.clusters.registries import Clock, commit, health, knowledge, resumed
 
 # A server that is lost
 

@@ -8,7 +8,7 @@ from mrflight.errors import PlacementChangedError, ProtocolError
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import ShuffleDescription
-from tests.support.placed_shuffles import (
+from tests.support.clusters.placed_shuffles import (
     FIRST,
     SECOND,
     counting,
@@ -16,7 +16,7 @@ from tests.support.placed_shuffles import (
     registry_with_clicks,
     rows,
 )
-from tests.support.registries import TIMEOUT_S, Clock, commit, health
+from tests.support.clusters.registries import TIMEOUT_S, Clock, commit, health
 
 # Replicas
 

@@ -9,8 +9,8 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.cluster_status import ServerStatus
-from tests.support.placed_shuffles import placement
-from tests.support.registries import TIMEOUT_S, Clock, commit, health
+from tests.support.clusters.placed_shuffles import placement
+from tests.support.clusters.registries import TIMEOUT_S, Clock, commit, health
 
 
 @pytest.fixture

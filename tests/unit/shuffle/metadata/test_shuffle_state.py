@@ -11,8 +11,8 @@ from mrflight.shuffle.metadata.commit_log import NEVER, hash_output
 from mrflight.shuffle.metadata.events import PartitionsPlaced, ShuffleCreated
 from mrflight.shuffle.metadata.shuffle_state import ShuffleState
 from mrflight.shuffle.wire.partition_info import MapCommit
-from tests.support.examples import some_of
-from tests.support.registries import commit_message
+from tests.support.clusters.registries import commit_message
+from tests.support.suite.examples import some_of
 
 PARTITIONS = 3
 FIRST = MapAttempt(0, 0, "first")

@@ -30,9 +30,9 @@ from mrflight.shuffle.wire.block import (
 )
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.system.scratch import ScratchFolder
-from tests.support.examples import some_of
-from tests.support.spilling import Peak
-from tests.support.threads import run_threads
+from tests.support.clusters.spilling import Peak
+from tests.support.commands.threads import run_threads
+from tests.support.suite.examples import some_of
 
 PARTITIONS = 3
 BUDGET = 10_000

@@ -16,7 +16,7 @@ from mrflight.errors import ProtocolError
 from mrflight.shuffle.store import canonical_slices as module
 from mrflight.shuffle.store.canonical_slices import SLICE_BYTES, canonical_slices
 from mrflight.shuffle.store.decoded_size import row_bytes
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 WIDE = 100_000
 texts = pa.array(["x" * WIDE, "y", None])

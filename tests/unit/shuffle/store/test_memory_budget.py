@@ -8,7 +8,7 @@ import pytest
 
 from mrflight.errors import DeadlineExceededError, SpillError
 from mrflight.shuffle.store.memory_budget import MemoryBudget
-from tests.support.spilling import Peak
+from tests.support.clusters.spilling import Peak
 
 
 class Waiting:

@@ -11,7 +11,7 @@ import pytest
 from mrflight.errors import CorruptBlockError, SpillError
 from mrflight.shuffle.store.spill_file import SpillFile, append_blocks
 from mrflight.shuffle.wire.block import Block, decode_block
-from tests.support.full_disk import largest_file
+from tests.support.faults.full_disk import largest_file
 
 
 def blocks(count: int, size: int = 100) -> list[Block]:

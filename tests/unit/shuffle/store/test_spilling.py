@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.wire.tickets import PartitionSlice
-from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
-from tests.support.threads import run_threads
+from tests.support.clusters.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
+from tests.support.commands.threads import run_threads
 
 
 def test_the_budget_is_kept_and_everything_comes_back_in_order(spilling: Spilling) -> None:

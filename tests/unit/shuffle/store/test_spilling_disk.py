@@ -8,7 +8,7 @@ import pytest
 
 from mrflight.errors import CorruptBlockError, SpillError
 from mrflight.shuffle.wire.block import decode_block
-from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
+from tests.support.clusters.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
 
 
 def test_a_block_of_a_damaged_file_comes_with_the_hash_of_what_was_put(

@@ -11,7 +11,7 @@ import pytest
 from mrflight.errors import IncompletePartitionError, MrflightError, ShuffleNotFoundError
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.system.scratch import ScratchFolder
-from tests.support.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
+from tests.support.clusters.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
 
 
 def test_drop_removes_every_file(spilling: Spilling) -> None:

@@ -17,7 +17,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_store import BlockStore
-from tests.support.spilling import FIRST, KIB, NAME, SECOND, Spilling, block, rows
+from tests.support.clusters.spilling import FIRST, KIB, NAME, SECOND, Spilling, block, rows
 
 
 class Put:

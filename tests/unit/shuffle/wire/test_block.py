@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.shuffle.wire.block import decode_block, encode_block, ipc_options
-from tests.support.blocks import COLUMNS, PLAIN, at_offset, batch_of
+from tests.support.clusters.blocks import COLUMNS, PLAIN, at_offset, batch_of
 
 
 def rewritten(batch: pa.RecordBatch, compression: str = "none") -> pa.RecordBatch:

@@ -18,8 +18,8 @@ from mrflight.shuffle.wire.block import (
     from_wire,
     to_wire,
 )
-from tests.support.blocks import PLAIN, batch_of
-from tests.support.examples import some_of
+from tests.support.clusters.blocks import PLAIN, batch_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, check_hash, decode_block, encode_block, ipc_options
-from tests.support.blocks import COLUMNS, PLAIN, at_offset, batch_of
-from tests.support.examples import some_of
+from tests.support.clusters.blocks import COLUMNS, PLAIN, at_offset, batch_of
+from tests.support.suite.examples import some_of
 
 
 def flipped(body: pa.Buffer, bit: int) -> pa.Buffer:

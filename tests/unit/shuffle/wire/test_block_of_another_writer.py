@@ -12,7 +12,7 @@ import pytest
 
 from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
-from tests.support.blocks import COLUMNS, PLAIN, batch_of
+from tests.support.clusters.blocks import COLUMNS, PLAIN, batch_of
 
 ROOT = Path(__file__).parents[4]
 FUZZ_SEEDS = {"none": 11, "lz4": 12, "zstd": 13}

@@ -18,7 +18,7 @@ from mrflight.compute.layout import canonical_schema, decode_dictionaries, to_ca
 from mrflight.errors import CorruptBlockError, SchemaMismatchError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.wire.encoder import WireEncoder
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)

@@ -13,7 +13,7 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.calls import note_silence, notify
 from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
 from mrflight.system.deadlines import NO_RETRY
-from tests.support.near_cluster import near_data_servers, near_metadata
+from tests.support.clusters.near_cluster import near_data_servers, near_metadata
 
 SILENT = 5
 

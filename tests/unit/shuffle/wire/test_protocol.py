@@ -26,8 +26,8 @@ from mrflight.shuffle.wire.protocol import (
     decode,
 )
 from mrflight.shuffle.wire.tickets import BlockStream
-from tests.support.damaged_bytes import damaged
-from tests.support.examples import some_of
+from tests.support.faults.damaged_bytes import damaged
+from tests.support.suite.examples import some_of
 
 few_examples = settings(max_examples=some_of(40), derandomize=True)
 

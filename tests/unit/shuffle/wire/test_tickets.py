@@ -19,8 +19,8 @@ from mrflight.shuffle.wire.tickets import (
     decode_put_path,
     decode_ticket,
 )
-from tests.support.damaged_bytes import damaged
-from tests.support.examples import some_of
+from tests.support.faults.damaged_bytes import damaged
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 

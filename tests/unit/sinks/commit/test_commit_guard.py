@@ -16,8 +16,8 @@ from mrflight.sinks.commit.base import Sink
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import compaction
 from mrflight.sinks.folder import sink as folder_sink
-from tests.support.delta_outputs import ROWS, finish, open_delta, run
-from tests.support.maintained_table import append, compacted, maintain, read
+from tests.support.tables.delta_outputs import ROWS, finish, open_delta, run
+from tests.support.tables.maintained_table import append, compacted, maintain, read
 
 LATE = 2
 """How many tries are too late before the first pause."""

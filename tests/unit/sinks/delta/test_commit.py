@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from mrflight.sinks.delta import table as delta_table
 from mrflight.storage import Location
-from tests.support.delta_outputs import (
+from tests.support.tables.delta_outputs import (
     NTZ,
     ROWS,
     create_with_checkpoints,
@@ -24,7 +24,7 @@ from tests.support.delta_outputs import (
     run,
     versions,
 )
-from tests.support.outputs import NEW, OLD, Output
+from tests.support.tables.outputs import NEW, OLD, Output
 
 
 def test_a_new_table_is_one_version(tmp_path: Path) -> None:

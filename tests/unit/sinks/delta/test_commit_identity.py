@@ -22,9 +22,7 @@ from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta.schema_evolution import add_columns
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.delta_outputs import entry, open_delta, versions
-from tests.support.stream_commits import (
+from tests.support.streams.commits import (
     PARTITION,
     STREAM,
     begin_stream,
@@ -32,6 +30,8 @@ from tests.support.stream_commits import (
     following,
     numbers,
 )
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.delta_outputs import entry, open_delta, versions
 
 
 def rows_of(folder: Path) -> list[int]:

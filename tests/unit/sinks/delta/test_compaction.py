@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage.part_name import is_part
-from tests.support.delta_outputs import entry, run, versions
-from tests.support.maintained_table import append, compacted, maintain, read
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.delta_outputs import entry, run, versions
+from tests.support.tables.maintained_table import append, compacted, maintain, read
 
 NAN = float("nan")
 

@@ -15,9 +15,9 @@ from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.orphan_files import find_orphan_files
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage import locate
-from tests.support.delta_outputs import versions
-from tests.support.leftovers import tree
-from tests.support.maintained_table import append, compacted, maintain, read
+from tests.support.commands.leftovers import tree
+from tests.support.tables.delta_outputs import versions
+from tests.support.tables.maintained_table import append, compacted, maintain, read
 
 
 def test_files_with_other_rows_than_their_log_says_are_left_alone(tmp_path: Path) -> None:

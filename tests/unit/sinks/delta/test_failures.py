@@ -17,8 +17,8 @@ from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
-from tests.support.delta_outputs import (
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.delta_outputs import (
     ROWS,
     create_with_checkpoints,
     finish,
@@ -26,7 +26,7 @@ from tests.support.delta_outputs import (
     run,
     versions,
 )
-from tests.support.outputs import Mode
+from tests.support.tables.outputs import Mode
 
 
 def test_a_rerun_whose_log_entry_is_gone_deletes_nothing(tmp_path: Path) -> None:

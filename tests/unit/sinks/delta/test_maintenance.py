@@ -13,8 +13,8 @@ import pytest
 from mrflight.errors import OutputError
 from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
-from tests.support.leftovers import tree
-from tests.support.maintained_table import append, maintain
+from tests.support.commands.leftovers import tree
+from tests.support.tables.maintained_table import append, maintain
 
 
 def test_a_dry_run_changes_nothing_and_reports_what_would_be_done(tmp_path: Path) -> None:

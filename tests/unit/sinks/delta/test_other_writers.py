@@ -13,8 +13,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, transaction, write_deltalake
 
 from mrflight.errors import CommitError
-from tests.support.delta_outputs import ROWS, finish, open_delta, run, versions
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.delta_outputs import ROWS, finish, open_delta, run, versions
 
 
 def test_an_append_takes_the_types_of_a_table_of_another_writer(tmp_path: Path) -> None:

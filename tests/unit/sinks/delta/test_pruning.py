@@ -32,7 +32,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.encoders import ChunkLimit
 from mrflight.sinks.parts.file_format import FileFormat
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
+from tests.support.tables.commits import commit_and_cleanup
 
 
 class Kind(NamedTuple):

@@ -12,9 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from mrflight.errors import CommitError, StreamMovedError, StreamRestoredError
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
-from tests.support.commits import commit_and_cleanup
-from tests.support.delta_outputs import open_delta, versions
-from tests.support.stream_commits import (
+from tests.support.streams.commits import (
     IDLE,
     PARTITION,
     STREAM,
@@ -23,6 +21,8 @@ from tests.support.stream_commits import (
     following,
     numbers,
 )
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.delta_outputs import open_delta, versions
 
 
 def rows_of(folder: Path) -> list[int]:

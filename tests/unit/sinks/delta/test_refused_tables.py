@@ -12,8 +12,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.schema import Field, PrimitiveType
 
 from mrflight.errors import OutputError
-from tests.support.delta_outputs import ROWS, finish, open_delta, run
-from tests.support.outputs import Mode
+from tests.support.tables.delta_outputs import ROWS, finish, open_delta, run
+from tests.support.tables.outputs import Mode
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage.part_name import PartId
-from tests.support.delta_outputs import entry, finish, versions
-from tests.support.threads import run_threads
+from tests.support.commands.threads import run_threads
+from tests.support.tables.delta_outputs import entry, finish, versions
 
 OLD = pa.table({"n": [1, 2], "k": ["a", "b"]})
 WIDER = pa.table({"x": [0.5], "k": ["c"], "n": [3], "y": ["z"]})

@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from mrflight.errors import OutputError
 from mrflight.storage import Location
 from mrflight.storage.delta import entry_name, open_table
-from tests.support.delta_outputs import ROWS, finish, open_delta, run, versions
-from tests.support.outputs import Mode
+from tests.support.tables.delta_outputs import ROWS, finish, open_delta, run, versions
+from tests.support.tables.outputs import Mode
 
 
 @pytest.fixture

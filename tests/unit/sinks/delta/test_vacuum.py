@@ -14,9 +14,9 @@ from mrflight.errors import OutputError
 from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
 from mrflight.storage.disk import Disk
-from tests.support.delta_outputs import versions
-from tests.support.leftovers import tree
-from tests.support.maintained_table import maintain, read
+from tests.support.commands.leftovers import tree
+from tests.support.tables.delta_outputs import versions
+from tests.support.tables.maintained_table import maintain, read
 
 
 def vacuum(folder: Path, time: timedelta | None, **more: bool) -> int:

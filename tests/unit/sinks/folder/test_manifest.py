@@ -19,9 +19,9 @@ from mrflight.storage.disk import Disk
 from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
 from mrflight.storage.part_name import PartId, hash_run_id
-from tests.support.commits import commit_and_cleanup
-from tests.support.leftovers import tree
-from tests.support.manifests import newest_manifest
+from tests.support.commands.leftovers import tree
+from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.manifests import newest_manifest
 
 Mode = Literal["error", "append", "overwrite"]
 ROWS = pa.table({"n": [1, 2], "k": ["a", "b"]})

@@ -24,7 +24,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_statistics import STRING_BOUND_LENGTH, string_upper_bound
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
+from tests.support.tables.commits import commit_and_cleanup
 
 NAN, INFINITY = float("nan"), float("inf")
 

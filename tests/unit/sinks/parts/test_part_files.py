@@ -36,7 +36,7 @@ from mrflight.storage.part_name import (
     is_part_of_run,
     part_name,
 )
-from tests.support.outputs import FORMATS
+from tests.support.tables.outputs import FORMATS
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
 

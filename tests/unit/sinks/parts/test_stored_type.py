@@ -23,7 +23,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type
 from mrflight.storage.part_name import PartId
-from tests.support.commits import commit_and_cleanup
+from tests.support.tables.commits import commit_and_cleanup
 
 TEXT = pa.string_view()
 MOMENT = datetime(2026, 5, 17, 12, 30, 15, 123_456)

@@ -20,9 +20,9 @@ from mrflight.sources.kafka.formats.avro_format import AvroFormat
 from mrflight.sources.kafka.formats.avro_schema import avro_columns
 from mrflight.sources.kafka.messages import Messages
 from mrflight.sources.kafka.rejected_message import RejectedMessage
-from tests.support.avro_cases import CASES, Case, long
-from tests.support.hostile_bytes import damaged
-from tests.support.schema_registry import schema_registry
+from tests.support.faults.hostile_bytes import damaged
+from tests.support.streams.avro_cases import CASES, Case, long
+from tests.support.streams.schema_registry import schema_registry
 
 pytestmark = pytest.mark.skipif(
     avro_decoder.kernel_language() != "rust", reason="the kernel is not built"

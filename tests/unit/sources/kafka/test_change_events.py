@@ -27,7 +27,7 @@ from mrflight.sources.kafka.changes.encoded_columns import to_decimal
 from mrflight.sources.kafka.changes.opening import open_changes
 from mrflight.sources.kafka.decoding import MessageDecoder
 from mrflight.sources.kafka.messages import Messages
-from tests.support.changed_rows import AVRO_ENVELOPE, FIELDS, Changes, Message
+from tests.support.streams.changed_rows import AVRO_ENVELOPE, FIELDS, Changes, Message
 
 HERE = Path("/")
 

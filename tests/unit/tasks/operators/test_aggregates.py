@@ -19,7 +19,7 @@ from mrflight.config.aggregates import (
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError, SchemaMismatchError
 from mrflight.tasks.operators.aggregates import check_aggregates
 from mrflight.tasks.operators.grouping import group
-from tests.support.examples import some_of
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 

@@ -18,8 +18,8 @@ from mrflight.errors import KeyTypeError, SchemaMismatchError
 from mrflight.tasks.partitioner import PartitionerSpec
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.examples import some_of
-from tests.support.sorted_tables import in_batches, query_duckdb, table_of, tables
+from tests.support.queries.sorted_tables import in_batches, query_duckdb, table_of, tables
+from tests.support.suite.examples import some_of
 
 MUCH = 2**30
 DISTINCT = ReduceSpec(distinct=True, combines=True)

@@ -19,8 +19,15 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.first_last_by_key import FirstLastByKey, Which
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
-from tests.support.examples import some_of
-from tests.support.sorted_tables import answered, in_batches, orders, sql_of, table_of, tables
+from tests.support.queries.sorted_tables import (
+    answered,
+    in_batches,
+    orders,
+    sql_of,
+    table_of,
+    tables,
+)
+from tests.support.suite.examples import some_of
 
 MUCH = 2**30
 

@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 from mrflight.config.aggregates import Aggregate
 from mrflight.tasks.operators.grouping import group
 from mrflight.tasks.operators.partial_aggregates import plan_partials
-from tests.support.aggregate_oracle import agrees, expected, groups_of, is_nan, result_type
-from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, chunked, same, with_nulls
-from tests.support.examples import some_of
+from tests.support.queries.aggregate_oracle import agrees, expected, groups_of, is_nan, result_type
+from tests.support.queries.column_kinds import (
+    KINDS,
+    Kind,
+    admitted,
+    aggregate,
+    chunked,
+    same,
+    with_nulls,
+)
+from tests.support.suite.examples import some_of
 
 few_examples = settings(max_examples=some_of(16), derandomize=True)
 examples = settings(max_examples=some_of(60), derandomize=True)

@@ -18,9 +18,9 @@ from mrflight.tasks.operators import build_side
 from mrflight.tasks.operators.hash_join import How, Join
 from mrflight.tasks.operators.join_output import JoinPlan, JoinSide
 from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPartition
-from tests.support.duckdb_joins import by_duckdb, comparable_rows, joined, rows_of
-from tests.support.examples import some_of
-from tests.support.join_tables import HOWS, has_no_common_type, joins
+from tests.support.queries.duckdb_joins import by_duckdb, comparable_rows, joined, rows_of
+from tests.support.queries.join_tables import HOWS, has_no_common_type, joins
+from tests.support.suite.examples import some_of
 
 MUCH = 2**30
 

@@ -25,8 +25,8 @@ from mrflight.tasks.operators.partial_aggregates import (
     plan_partials,
 )
 from mrflight.tasks.operators.partial_columns import Part, needed_columns
-from tests.support.column_kinds import KINDS, Kind, admitted, aggregate, same, with_nulls
-from tests.support.examples import some_of
+from tests.support.queries.column_kinds import KINDS, Kind, admitted, aggregate, same, with_nulls
+from tests.support.suite.examples import some_of
 
 few_examples = settings(max_examples=some_of(16), derandomize=True)
 examples = settings(max_examples=some_of(60), derandomize=True)

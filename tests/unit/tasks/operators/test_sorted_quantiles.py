@@ -16,7 +16,7 @@ from mrflight.config.aggregates import parse_aggregate
 from mrflight.config.sort_key import ascending
 from mrflight.tasks.operators.external_sort import ExternalSort
 from mrflight.tasks.reducer import ReduceSpec
-from tests.support.reductions import LITTLE, MUCH, reduce
+from tests.support.queries.reductions import LITTLE, MUCH, reduce
 
 ROWS = 4200
 CALLS = {

@@ -10,7 +10,7 @@ import pytest
 
 from mrflight.errors import JobFileError
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from tests.support.sql_partitions import by_duckdb, of_partitions
+from tests.support.queries.sql_partitions import by_duckdb, of_partitions
 
 PARTITIONS = 4
 RANDOM = np.random.default_rng(11)

@@ -16,7 +16,7 @@ from mrflight.errors import ColumnNotFoundError, JobError, JobFailedError, JobFi
 from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators import sql_reduce
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from tests.support.duckdb_joins import comparable_rows, rows_of
+from tests.support.queries.duckdb_joins import comparable_rows, rows_of
 
 MUCH = 2**30
 RANDOM = np.random.default_rng(5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mrflight.errors import JobFileError
 from mrflight.tasks.operators.sql_reduce import SqlReduce
-from tests.support.sql_partitions import by_duckdb, of_partitions
+from tests.support.queries.sql_partitions import by_duckdb, of_partitions
 from tests.unit.tasks.operators.test_sql_copartition import ACCEPTED, KEYS, NOT_IN, SCHEMAS
 
 Row = tuple[int | None, str | None, int | None]

@@ -15,9 +15,9 @@ from mrflight.config.aggregates import Aggregate
 from mrflight.errors import JobError
 from mrflight.tasks.operators.exact_sums import may_overflow
 from mrflight.tasks.operators.grouping import group
-from tests.support.aggregate_oracle import expected, groups_of, nearest
-from tests.support.column_kinds import Kind
-from tests.support.examples import some_of
+from tests.support.queries.aggregate_oracle import expected, groups_of, nearest
+from tests.support.queries.column_kinds import Kind
+from tests.support.suite.examples import some_of
 
 examples = settings(max_examples=some_of(60), derandomize=True)
 

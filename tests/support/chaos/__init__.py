@@ -1,0 +1,1 @@
+"""Streams to which much is done while they run."""

@@ -1,0 +1,1 @@
+"""Standing clusters, their servers, registries and stores."""

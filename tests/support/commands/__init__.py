@@ -1,0 +1,1 @@
+"""Commands, processes and programs that tests start."""

@@ -1,0 +1,1 @@
+"""What is done to a job, a process, a disk or a connection."""

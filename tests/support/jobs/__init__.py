@@ -1,0 +1,1 @@
+"""Jobs, their files and inputs, and what is planned for them."""

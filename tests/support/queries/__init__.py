@@ -1,0 +1,1 @@
+"""Queries, keys and rows, with the answers that they must have."""

@@ -1,0 +1,1 @@
+"""Jobs and programs on a Ray that tests share."""

@@ -1,0 +1,1 @@
+"""Streams of events, the jobs that ingest them, and their readers."""

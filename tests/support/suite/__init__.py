@@ -1,0 +1,1 @@
+"""How the suite itself runs: its order, its waits, and what it leaves."""

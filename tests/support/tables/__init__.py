@@ -1,0 +1,1 @@
+"""Tables and folders that jobs write, their catalogs, and stock readers of them."""
