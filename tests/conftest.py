@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.support.tables.lakes",
     "tests.support.tables.ducklakes",
     "tests.support.tables.places",
+    "tests.support.suite.run",
     "tests.support.suite.schedule",
     "tests.support.commands.warm_fork_servers",
     "tests.support.ray.head",
