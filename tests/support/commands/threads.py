@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-WAIT_S = 30.0
+from tests.support.suite.waiting import TooSlow, hang_s
+
+WAIT_S = 120.0
 """Longer than anything takes that ends at all."""
 
 
@@ -23,7 +25,14 @@ def run_threads(functions: Iterable[Callable[[], object]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT_S)
-        assert not thread.is_alive()
+        await_thread(thread)
     if errors:
         raise errors[0]
+
+
+def await_thread(thread: threading.Thread) -> None:
+    """Return once a thread has ended. Raises `TooSlow` if it hangs."""
+    limit_s = hang_s()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise TooSlow(f"the thread {thread.name} has not ended after {limit_s:.0f} s")
