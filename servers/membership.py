@@ -47,12 +47,17 @@ class Membership:
         metadata: str,
         client: ClientOptions | None = None,
         log_store: str = "",
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
-        """``log_store`` is the id of this server's folder of event logs; empty if it has none."""
+        """``log_store`` is the id of this server's folder of event logs; empty if it has none.
+
+        ``heartbeat_s`` is the time between two heartbeats.
+        """
         self.client = client or ClientOptions()
         """How this server talks to others."""
         self._store = store
         self._log_store = log_store
+        self._heartbeat_s = heartbeat_s
         self._renewed_at = -math.inf
         self._stopping = threading.Event()
         self._is_draining = False
@@ -236,7 +241,7 @@ class Membership:
             self._metadata_lock.release()
 
     def _send_heartbeats(self) -> None:
-        while not self._stopping.wait(HEARTBEAT_S):
+        while not self._stopping.wait(self._heartbeat_s):
             try:
                 self._send_heartbeat()
             except MrflightError as error:

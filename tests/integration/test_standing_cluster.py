@@ -23,10 +23,10 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.frontend import cli
-from tests.support.clusters.near_cluster import wait_until
 from tests.support.clusters.numbered_rows import batch, held
 from tests.support.commands.driver import driver_command, write_job
 from tests.support.queries.oracle import rows
+from tests.support.suite.waiting import await_that
 
 
 def test_every_row_comes_back_once_in_the_partition_of_its_key(cluster: mrflight.Cluster) -> None:
@@ -172,7 +172,10 @@ def test_status_shows_servers_and_shuffles(
     cluster: mrflight.Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # What is stored is known as of the last heartbeat, which may be before another test dropped it.
-    wait_until(lambda: not any(each.use.held_bytes for each in cluster.status().servers))
+    await_that(
+        lambda: not any(each.use.held_bytes for each in cluster.status().servers),
+        "the servers to tell that they hold nothing",
+    )
     shuffles = [
         cluster.create_shuffle("shown", partitions=3),
         cluster.create_shuffle("named", partitions=1, job="clicks of ünsere"),

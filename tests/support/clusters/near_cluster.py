@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,10 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.system.scratch import ScratchFolder
 
-_WAIT_S = 20.0
+HEARTBEAT_S = 0.05
+"""The time between two heartbeats, as tests wait for some."""
+_NEVER_IDLE_S = 3600.0
+"""No stream is ended because its client has said nothing for so long."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +90,10 @@ def _near_data_server(
 ) -> NearDataServer:
     scratch = stack.enter_context(ScratchFolder(name, folder))
     store = stack.enter_context(stores(2**30, scratch))
-    membership = Membership(store, metadata)
+    membership = Membership(store, metadata, heartbeat_s=HEARTBEAT_S)
     memory = stack.enter_context(SharedMemory())
-    rules = StreamRules(stack.enter_context(IdleStreams(_WAIT_S)))
+    rules = StreamRules(stack.enter_context(IdleStreams(_NEVER_IDLE_S)))
     server = DataServer(Listening(at), store, membership, memory, rules)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     membership.join(location)
     return NearDataServer(location, store, membership, server)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once a condition holds; raise AssertionError if that takes very long."""
-    until = time.monotonic() + _WAIT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from mrflight.servers import decommission
 from mrflight.servers.block_copier import COPY_S
 from mrflight.servers.decommission import Decommission
 
 import mrflight
 from mrflight.errors import MapOutputLostError, PlacementChangedError
+from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.metadata.partition_moves import PartitionMoves
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
@@ -25,6 +26,7 @@ from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.move_protocol import PlanMoveResponse
 from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.clusters.cluster import data_server
 from tests.support.clusters.near_cluster import (
@@ -32,14 +34,18 @@ from tests.support.clusters.near_cluster import (
     another_in_place_of,
     near_data_servers,
     near_metadata,
-    wait_until,
 )
-from tests.support.faults.faulty_run import await_that
+from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.commands.threads import await_thread
 from tests.support.faults.transport import FlakyTransport
+from tests.support.suite.waiting import await_that, hang_s
 
 PARTITIONS = 12
-HEARTBEAT_TIMEOUT_S = 1.5
-ENDS_IN_S = 15.0
+
+
+def registry_that_loses_nobody() -> Registry:
+    """Return a registry whose clock stands still, so that no heartbeat is ever missed."""
+    return Registry(Clock(), TIMEOUT_S)
 
 
 class MovesOfOneRefusal(PartitionMoves):
@@ -55,7 +61,7 @@ class MovesOfOneRefusal(PartitionMoves):
     ) -> None:
         if not self.refused.is_set():
             self.refused.set()
-            self.go_on.wait(ENDS_IN_S)
+            self.go_on.wait()
             raise PlacementChangedError("as where a commit came in between")
         super().record(shuffle_id, moves, origin, epoch, version)
 
@@ -64,7 +70,7 @@ class RegistryOfOneRefusal(Registry):
     """A registry that refuses the first move."""
 
     def __init__(self) -> None:
-        super().__init__(time.monotonic, HEARTBEAT_TIMEOUT_S)
+        super().__init__(Clock(), TIMEOUT_S)
         self.moves: MovesOfOneRefusal = MovesOfOneRefusal(self.moves)
 
 
@@ -104,17 +110,19 @@ def write(shuffle: mrflight.Shuffle, attempt: int = 0) -> None:
         out.write(pa.record_batch({"k": pa.array(range(1_000))}))
 
 
-def drain(server: NearDataServer, metadata: str, copy_s: float = COPY_S) -> threading.Thread:
+def drain(server: NearDataServer, metadata: str) -> threading.Thread:
     server.membership.drain()
-    draining = Decommission(server.store, server.membership, metadata, copy_s)
+    return running(Decommission(server.store, server.membership, metadata))
+
+
+def running(draining: Decommission) -> threading.Thread:
     thread = threading.Thread(target=draining.run, daemon=True)
     thread.start()
     return thread
 
 
 def assert_ends(draining: threading.Thread) -> None:
-    draining.join(ENDS_IN_S)
-    assert not draining.is_alive()
+    await_thread(draining)
 
 
 def assert_all_is_at(location: str, shuffle: mrflight.Shuffle) -> None:
@@ -151,7 +159,7 @@ def test_a_target_that_is_gone_after_the_copy_is_replaced(tmp_path: Path) -> Non
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
-        assert registry.moves.refused.wait(ENDS_IN_S)
+        assert registry.moves.refused.wait(hang_s())
         second.die()
         registry.unregister_server(second.location)
         registry.moves.go_on.set()
@@ -160,15 +168,15 @@ def test_a_target_that_is_gone_after_the_copy_is_replaced(tmp_path: Path) -> Non
 
 
 def test_a_failing_target_does_not_invalidate_others(tmp_path: Path) -> None:
-    registry = Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)
+    registry = registry_that_loses_nobody()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
-        second.die()  # it remains a target until its heartbeats are missed
+        second.die()  # it remains a target, as no heartbeat is missed
         assert_ends(drain(first, metadata))
         assert_all_is_at(third.location, shuffle)
 
 
 def test_a_live_target_that_refuses_blocks_is_replaced(tmp_path: Path) -> None:
-    registry = Registry(time.monotonic, 60.0)
+    registry = registry_that_loses_nobody()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *others), shuffle):
         refusing, other = sorted(others, key=lambda server: server.location)
         refusing.server.shutdown()  # its heartbeats continue
@@ -179,7 +187,7 @@ def test_a_live_target_that_refuses_blocks_is_replaced(tmp_path: Path) -> None:
 def test_a_target_that_is_suspended_during_a_copy_is_replaced(
     tmp_path: Path,
 ) -> None:
-    registry = Registry(time.monotonic, 60.0)  # it is not declared lost in time
+    registry = registry_that_loses_nobody()
     with (
         near_metadata(registry) as metadata,
         near_data_servers(metadata, 1, tmp_path, StoreThatTellsOfReads) as (first,),
@@ -190,14 +198,18 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
             _, (target, *_) = registry.moves.plan("drained", first.location)
             still = servers.pop(target)
 
+            first.membership.drain()
+            draining = Decommission(first.store, first.membership, metadata, copy_s=1.0)
+
             def stop() -> None:
-                wait_until(lambda: shuffles_at(target) == 1)  # the first block has arrived
+                draining._copier._copy_s = COPY_S  # for the copies after this one
+                await_that(lambda: shuffles_at(target) == 1, "the first block to arrive")
                 still.send_signal(signal.SIGSTOP)
 
             assert isinstance(first.store, StoreThatTellsOfReads)
             first.store.before_second = stop
             try:
-                assert_ends(drain(first, metadata, copy_s=1.0))
+                assert_ends(running(draining))
                 assert_all_is_at(*servers, shuffle)
             finally:
                 still.kill()
@@ -216,7 +228,7 @@ def test_copies_on_a_target_that_was_restarted_are_made_again(
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
-        assert registry.moves.refused.wait(ENDS_IN_S)
+        assert registry.moves.refused.wait(hang_s())
         version = shuffle.health().version
         second.die()
         with another_in_place_of(second, metadata, tmp_path):
@@ -233,7 +245,7 @@ def test_a_target_that_drops_the_shuffle_during_a_copy_does_not_end_the_decommis
     tmp_path: Path,
 ) -> None:
     """A server that was declared lost does so when it is back; the shuffle still exists."""
-    registry = Registry(time.monotonic, 60.0)
+    registry = registry_that_loses_nobody()
     with (
         near_metadata(registry) as metadata,
         near_data_servers(metadata, 1, tmp_path / "first", StoreThatTellsOfReads) as (first,),
@@ -242,14 +254,16 @@ def test_a_target_that_drops_the_shuffle_during_a_copy_does_not_end_the_decommis
         with near_data_servers(metadata, 1, tmp_path / "second") as (second,):
 
             def drop() -> None:
-                wait_until(lambda: second.store.stats().blocks == 1)
+                await_that(lambda: second.store.stats().blocks == 1, "the first block")
                 second.store.drop("drained")
 
             store = first.store
             assert isinstance(store, StoreThatTellsOfReads)
             store.before_second = drop
             draining = drain(first, metadata)
-            wait_until(lambda: store.reads >= 2 and second.store.shuffles() == [])
+            await_that(
+                lambda: store.reads >= 2 and second.store.shuffles() == [], "the shuffle to be gone"
+            )
             with near_data_servers(metadata, 1, tmp_path / "third") as (third,):
                 assert_ends(draining)
                 assert_all_is_at(third.location, shuffle)
@@ -262,9 +276,9 @@ def test_copies_on_a_target_that_was_declared_lost_and_is_back_are_made_again(
     registry = RegistryOfOneRefusal()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, second, third), shuffle):
         draining = drain(first, metadata)
-        assert registry.moves.refused.wait(ENDS_IN_S)
+        assert registry.moves.refused.wait(hang_s())
         registry.unregister_server(second.location)
-        wait_until(lambda: registry.incarnation(second.location) is not None)
+        await_that(lambda: registry.incarnation(second.location) is not None, "it to be back")
         assert second.store.shuffles() == []
         registry.moves.go_on.set()
         assert_ends(draining)
@@ -277,7 +291,7 @@ def test_copies_on_a_target_that_was_declared_lost_and_is_back_are_made_again(
 def test_unreadable_partitions_are_reported_lost_and_the_others_move(
     damage: Callable[[BlockStore], None], tmp_path: Path
 ) -> None:
-    registry = Registry(time.monotonic, 60.0)
+    registry = registry_that_loses_nobody()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *others), shuffle):
         damage(first.store)
         assert_ends(drain(first, metadata))
@@ -294,14 +308,12 @@ def test_unreadable_partitions_are_reported_lost_and_the_others_move(
 
 
 def test_a_metadata_server_that_restarts_is_retried(tmp_path: Path) -> None:
-    registry = Registry(time.monotonic, 60.0)
+    registry = registry_that_loses_nobody()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *_), shuffle):
         with FlakyTransport(metadata) as between:
             first.membership.drain()
             between.cut_off()
-            draining = Decommission(first.store, first.membership, between.location)
-            thread = threading.Thread(target=draining.run, daemon=True)
-            thread.start()
+            thread = running(Decommission(first.store, first.membership, between.location))
             await_that(lambda: between.counts().refused_connections >= 2, "calls that fail")
             assert thread.is_alive()
             between.heal()
@@ -309,12 +321,23 @@ def test_a_metadata_server_that_restarts_is_retried(tmp_path: Path) -> None:
         assert all(places != (first.location,) for places in shuffle.placement())
 
 
-def test_a_metadata_server_that_is_gone_is_not_retried_for_long(tmp_path: Path) -> None:
-    registry = Registry(time.monotonic, 60.0)
+def test_a_metadata_server_that_is_gone_is_asked_about_one_shuffle_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that is asked about takes as long as a restart of the metadata server may take."""
+    monkeypatch.setattr(decommission, "_RETRY_FOR_S", 0.1)
+    asked: list[str] = []
+
+    class Asked(MetadataClient):
+        def plan_move(self, shuffle_id: str, origin: str) -> PlanMoveResponse:
+            asked.append(shuffle_id)
+            return super().plan_move(shuffle_id, origin)
+
+    monkeypatch.setattr(decommission, "MetadataClient", Asked)
+    registry = registry_that_loses_nobody()
     with rows_on_the_first(registry, tmp_path) as (_, (first, *_), _):
         first.membership.open("drained")
         for number in range(5):
             first.store.open(f"another-{number}", PARTITIONS)
-        began = time.monotonic()
         Decommission(first.store, first.membership, "grpc+tcp://127.0.0.1:1").run()
-        assert time.monotonic() - began < 10.0
+        assert len(asked) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,16 +18,11 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import ScratchFolder
-from tests.support.clusters.near_cluster import (
-    NearDataServer,
-    near_data_servers,
-    near_metadata,
-    wait_until,
-)
+from tests.support.clusters.near_cluster import NearDataServer, near_data_servers, near_metadata
+from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.threads import run_threads
 from tests.support.faults.transport import FlakyTransport
-
-HEARTBEAT_TIMEOUT_S = 2.0
+from tests.support.suite.waiting import await_that
 
 
 class StoreOfASlowDisk(BlockStore):
@@ -46,8 +40,8 @@ class StoreOfASlowDisk(BlockStore):
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)
+def registry(clock: Clock) -> Registry:
+    return Registry(clock, TIMEOUT_S)
 
 
 @pytest.fixture
@@ -56,46 +50,47 @@ def metadata(registry: Registry) -> Iterator[str]:
         yield location
 
 
-def assert_it_beats(registry: Registry, near: NearDataServer) -> None:
-    until = time.monotonic() + 2 * HEARTBEAT_TIMEOUT_S
-    while time.monotonic() < until:
+def assert_it_beats(registry: Registry, near: NearDataServer, clock: Clock) -> None:
+    """It stays a member for twice the timeout, as its heartbeats come in time."""
+    for _ in range(4):
+        clock.now_s += TIMEOUT_S / 2
+        await_that(
+            lambda: registry._state.servers[near.location].last_seen_s == clock.now_s, "a heartbeat"
+        )
         assert registry.incarnation(near.location) is not None
-        time.sleep(0.1)  # between two looks; the server must be there at each
 
 
 def test_heartbeats_continue_while_files_are_removed(
-    registry: Registry, metadata: str, tmp_path: Path
+    registry: Registry, clock: Clock, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 1, tmp_path, StoreOfASlowDisk) as (near,):
         with mrflight.connect(metadata) as client:
             client.create_shuffle("dropped", 3)
         near.membership.open("dropped")
         registry.drop_shuffle("dropped")  # the server learns of it at its next heartbeat
-        wait_until(lambda: near.store.shuffles() == [])
-        assert_it_beats(registry, near)
+        await_that(lambda: near.store.shuffles() == [], "the shuffle to be dropped")
+        assert_it_beats(registry, near, clock)
         assert isinstance(near.store, StoreOfASlowDisk)
         near.store.end()
 
 
 def test_a_server_that_was_declared_lost_is_back_before_its_files_are_gone(
-    registry: Registry, metadata: str, tmp_path: Path
+    registry: Registry, clock: Clock, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 1, tmp_path, StoreOfASlowDisk) as (near,):
         with mrflight.connect(metadata) as client:
             client.create_shuffle("given-up", 3)
         near.membership.open("given-up")
         registry.unregister_server(near.location)
-        given_up = time.monotonic()
-        wait_until(lambda: registry.incarnation(near.location) is not None)
-        assert time.monotonic() - given_up < HEARTBEAT_TIMEOUT_S
+        await_that(lambda: registry.incarnation(near.location) is not None, "it to be back")
         assert near.store.shuffles() == []
-        assert_it_beats(registry, near)
+        assert_it_beats(registry, near, clock)
         assert isinstance(near.store, StoreOfASlowDisk)
         near.store.end()
 
 
 def test_heartbeats_continue_while_a_request_waits_for_metadata(
-    registry: Registry, metadata: str, tmp_path: Path
+    registry: Registry, clock: Clock, metadata: str, tmp_path: Path
 ) -> None:
     with near_data_servers(metadata, 1, tmp_path) as (near,):
         with mrflight.connect(metadata) as client:
@@ -103,8 +98,8 @@ def test_heartbeats_continue_while_a_request_waits_for_metadata(
         near.membership.open("dropped")
         with near.membership._metadata_lock:  # as during a call over a connection that was cut
             registry.drop_shuffle("dropped")
-            wait_until(lambda: near.store.shuffles() == [])
-            assert_it_beats(registry, near)
+            await_that(lambda: near.store.shuffles() == [], "the shuffle to be dropped")
+            assert_it_beats(registry, near, clock)
 
 
 def test_a_draining_server_that_was_declared_lost_takes_nothing_when_it_is_back(
@@ -114,8 +109,8 @@ def test_a_draining_server_that_was_declared_lost_takes_nothing_when_it_is_back(
         near.membership.drain()
         registry.unregister_server(near.location)
         # A heartbeat has registered it again.
-        wait_until(lambda: len(registry.overview.servers()) == 2)
-        wait_until(lambda: registry._state.servers[near.location].is_draining)
+        await_that(lambda: len(registry.overview.servers()) == 2, "it to be back")
+        await_that(lambda: registry._state.servers[near.location].is_draining, "it to drain")
         assert registry.put_shuffle("late", 2) == [(other.location,)] * 2
 
 
@@ -130,28 +125,28 @@ def test_a_drain_whose_report_was_lost_is_reported_again(
         near.membership.drain()
         assert not registry._state.servers[near.location].is_draining
         between.heal()
-        wait_until(lambda: registry._state.servers[near.location].is_draining)
+        await_that(lambda: registry._state.servers[near.location].is_draining, "the report")
 
 
 def test_requests_wait_for_a_metadata_server_at_the_same_time(tmp_path: Path) -> None:
-    retry_for_s = 1.0
+    """While one retries, the others give up after the same time, and do not retry after it."""
     nowhere = "grpc+tcp://127.0.0.1:1"
+    timeouts = Timeouts(call_s=1.0, reconnect_s=0.1)
     with ScratchFolder("spill", tmp_path) as scratch, BlockStore(2**20, scratch) as store:
-        membership = Membership(
-            store, nowhere, ClientOptions(Timeouts(call_s=1.0, reconnect_s=retry_for_s))
-        )
+        membership = Membership(store, nowhere, ClientOptions(timeouts))
         raised = []
 
         def ask() -> None:
-            try:
+            with pytest.raises(ServerUnavailableError, match="another request in time") as late:
                 membership.open("clicks")
-            except ServerUnavailableError as error:
-                raised.append(error.location)
+            raised.append(late.value.location)
 
-        began = time.monotonic()
-        run_threads([ask] * 8)
+        with membership._metadata_lock:  # as during a call
+            run_threads([ask] * 8)
         assert raised == [nowhere] * 8
-        assert time.monotonic() - began < 4 * retry_for_s
+        with pytest.raises(ServerUnavailableError) as unreachable:
+            membership.open("clicks")
+        assert unreachable.value.location == nowhere
 
 
 def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
@@ -167,12 +162,12 @@ def test_an_unreachable_metadata_server_is_logged_once_and_when_it_answers(
     try:
         with near_data_servers(location, 1, tmp_path):
             server.shutdown()
-            wait_until(lambda: len(messages(logging.DEBUG)) >= 2)
+            await_that(lambda: len(messages(logging.DEBUG)) >= 2, "two more failures")
             (warning,) = messages(logging.WARNING)
             assert warning.startswith("heartbeat: grpc")
             assert messages(logging.INFO) == []
             server = MetadataServer(Listening(location), registry)
-            wait_until(lambda: messages(logging.INFO) != [])
+            await_that(lambda: messages(logging.INFO), "an answer")
             assert messages(logging.INFO) == [f"the metadata server at {location} answers again"]
             assert messages(logging.WARNING) == [warning]
     finally:

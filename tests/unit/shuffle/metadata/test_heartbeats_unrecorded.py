@@ -11,11 +11,9 @@ from mrflight.errors import JournalError
 from mrflight.shuffle.metadata.events import AnyEvent, PartitionsPlaced
 from mrflight.shuffle.metadata.reassignment import Loss
 from mrflight.shuffle.metadata.registry import Registry
-from tests.support.clusters.near_cluster import wait_until
 from tests.support.clusters.placed_shuffles import placement, registry_with_clicks
 from tests.support.clusters.registries import TIMEOUT_S, Clock, health
-
-WAIT_S = 20.0
+from tests.support.suite.waiting import await_that, hang_s
 
 
 def test_a_server_with_heartbeats_is_not_lost_while_the_disk_is_full() -> None:
@@ -46,7 +44,7 @@ def test_a_heartbeat_that_waits_for_a_slow_disk_counts() -> None:
 
     def record(event: AnyEvent) -> None:
         if is_slow.is_set():
-            assert is_written.wait(WAIT_S)
+            assert is_written.wait(hang_s())
 
     clock = Clock()
     registry = registry_with_clicks(record=record, clock=clock)
@@ -54,13 +52,13 @@ def test_a_heartbeat_that_waits_for_a_slow_disk_counts() -> None:
     is_slow.set()
     with ThreadPoolExecutor(4) as pool:
         created = pool.submit(registry.put_shuffle, "slow", 3)
-        wait_until(registry._lock.locked)
+        await_that(registry._lock.locked, "the lock to be taken")
         beats = [pool.submit(registry.heartbeat, name, [], 0) for name in "abc"]
-        wait_until(lambda: len(registry._pending_heartbeats) == 3)
+        await_that(lambda: len(registry._pending_heartbeats) == 3, "three heartbeats")
         clock.now_s += 2 * TIMEOUT_S
         is_written.set()
-        assert [beat.result(WAIT_S) for beat in beats] == [(True, [])] * 3
-        assert len(created.result(WAIT_S)) == 3
+        assert [beat.result(hang_s()) for beat in beats] == [(True, [])] * 3
+        assert len(created.result(hang_s())) == 3
     assert placement(registry) == before
     assert registry._pending_heartbeats == {}
 

@@ -19,8 +19,8 @@ from mrflight.shuffle.metadata.events import (
 from mrflight.shuffle.metadata.journal import Journal
 from tests.support.clusters.journals import ENCODED, HISTORY, encoded, events_in, record_all
 from tests.support.commands.scripts import running_script
-from tests.support.commands.threads import WAIT_S
 from tests.support.faults.full_disk import largest_file
+from tests.support.suite.waiting import hang_s
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_what_was_recorded_is_there_after_a_kill(
         lines = [process.stdout.readline() for _ in range(kill_after)]
         process.kill()
         lines += process.stdout.readlines()
-        assert process.wait(WAIT_S) == -9
+        assert process.wait(hang_s()) == -9
     acknowledged = {tuple(map(int, line.split())) for line in lines}
     assert len(acknowledged) == len(lines) >= kill_after
     locations = [event.location.split(" ") for event in events_in(path)]  # type: ignore[union-attr]
@@ -94,7 +94,7 @@ def test_only_one_process_has_it_until_that_is_killed(path: Path) -> None:
         with pytest.raises(JobFileError, match="belongs to another server that runs; end that"):
             Journal(path)
         holder.process.kill()
-        holder.process.wait(WAIT_S)
+        holder.process.wait(hang_s())
         assert events_in(path) == [ServerJoined("a", "")]
 
 
@@ -184,7 +184,7 @@ def test_a_log_that_another_server_writes_is_not_called_damaged(path: Path) -> N
         with pytest.raises(JobFileError, match="belongs to another server that runs"):
             Journal(path)
         holder.process.kill()
-        holder.process.wait(WAIT_S)
+        holder.process.wait(hang_s())
 
 
 def test_a_damaged_journal_is_refused_or_reads_the_same(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +16,10 @@ from tests.support.clusters.near_cluster import (
     NearDataServer,
     near_data_servers,
     near_metadata,
-    wait_until,
 )
+from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.commands.threads import await_thread
+from tests.support.suite.waiting import await_that, hang_s
 
 ROWS = pa.record_batch({"k": pa.array(range(1_000))})
 OTHERS = pa.record_batch({"k": pa.array(range(5_000, 7_000))})
@@ -26,7 +27,7 @@ OTHERS = pa.record_batch({"k": pa.array(range(5_000, 7_000))})
 
 @pytest.fixture
 def registry() -> Registry:
-    return Registry(time.monotonic, 60.0)
+    return Registry(Clock(), TIMEOUT_S)
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_a_late_heartbeat_answer_does_not_drop_the_second_shuffle(
     def slow(held: object) -> object:
         answer = ask(held)  # type: ignore[arg-type]
         answered.set()
-        assert is_created.wait(20.0)
+        assert is_created.wait(hang_s())
         return answer
 
     write(client.create_shuffle("again", 2), ROWS)
@@ -125,11 +126,11 @@ def test_a_late_heartbeat_answer_does_not_drop_the_second_shuffle(
     heartbeats.heartbeat = slow  # type: ignore[method-assign,assignment]
     beat = threading.Thread(target=near.membership._send_heartbeat)
     beat.start()
-    assert answered.wait(20.0)
+    assert answered.wait(hang_s())
     new = client.create_shuffle("again", 2)
     write(new, OTHERS)
     is_created.set()
-    beat.join(20.0)
+    await_thread(beat)
     assert read(new) == list(range(5_000, 7_000))
 
 
@@ -139,7 +140,7 @@ def test_a_heartbeat_answer_drops_the_first_shuffle_although_its_name_is_in_use(
     write(client.create_shuffle("again", 2), ROWS)
     registry.drop_shuffle("again")
     client.create_shuffle("again", 2)
-    wait_until(lambda: near.store.shuffles() == [])
+    await_that(lambda: near.store.shuffles() == [], "the shuffle to be dropped")
 
 
 def test_a_late_writer_of_the_first_shuffle_is_refused(
