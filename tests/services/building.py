@@ -57,6 +57,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             pytest.exit(f"make services SERVICES='{' '.join(needed)}' failed", code)
 
 
+def fixtures_of_services() -> frozenset[str]:
+    """Return the names of the fixtures that need something built."""
+    return frozenset(NEEDS)
+
+
 def services_of(items: Iterable[pytest.Item]) -> list[str]:
     """Return the names of the services that tests ask for."""
     needed: set[str] = set()

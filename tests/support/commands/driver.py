@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support.commands.warm_driver import ForkedDriver, WarmDriver
-
-RUN_TIMEOUT_S = 120
+from tests.support.suite.waiting import hang_s
 
 DRIVER = (sys.executable, "-m", "mrflight.driver")
 
@@ -58,13 +57,13 @@ def drive(
     variables = {**os.environ, **(environment or {})}
     if python == sys.executable and (warm := shared_warm_driver()).takes(variables):
         words = driver_command(job, *options, command=())
-        done = warm.run(words, variables, RUN_TIMEOUT_S)
+        done = warm.run(words, variables, hang_s())
         return DriverRun(done.returncode, done.stdout, done.stderr)
     done = subprocess.run(
         [str(python), *driver_command(job, *options)[1:]],
         capture_output=True,
         text=True,
-        timeout=RUN_TIMEOUT_S,
+        timeout=hang_s(),
         env=variables,
         check=False,
     )
@@ -92,6 +91,11 @@ def shared_warm_driver() -> WarmDriver:
     warm = WarmDriver(first_environment())
     atexit.register(warm.close)
     return warm
+
+
+def warm_pids() -> set[int]:
+    """Return the warm process of this one, if there is one."""
+    return {shared_warm_driver().pid} if shared_warm_driver.cache_info().currsize else set()
 
 
 def driver_command(job: Path, *options: str, command: Sequence[str] = DRIVER) -> list[str]:

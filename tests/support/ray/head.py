@@ -21,7 +21,8 @@ import pytest
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, WorkerContext
-from tests.support.faults.faulty_run import await_that
+from tests.support.suite.run import keep
+from tests.support.suite.waiting import await_that
 
 ROOT = Path(__file__).parents[3]
 
@@ -103,9 +104,10 @@ def needs_ray() -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_head(needs_ray: None, request: pytest.FixtureRequest) -> Iterator[RayHead]:
-    """One that tests share, with two cores, or as many as any job of a test has workers."""
-    with a_head(cpus=MAX_WORKERS if request.config.getoption("--all-on-ray") else 2) as head:
+def ray_head(needs_ray: None) -> Iterator[RayHead]:
+    """One that tests share, with as many cores as any job of a test has workers."""
+    with a_head(cpus=MAX_WORKERS) as head:
+        keep(head.process.pid)
         yield head
 
 

@@ -1,46 +1,49 @@
-"""Divides the tests of one run between the workers of pytest-xdist, and reports slow files.
+"""Divides the tests of one run between the workers of pytest-xdist, and keeps its plan true.
 
-A plugin of ``tests/conftest.py``, for ``--dist loadgroup``. A file goes to one worker as a whole,
-as its tests share fixtures; files that ask for the same HDFS or Ray go to the same worker, as each
-takes seconds to start. Tests of `tests/fault` share nothing and wait most of their time, so they
-are divided one by one, and begin spread over the run: beside files that compute they cost little.
-What takes longest begins first. `tests/durations.json`, which is committed, has the seconds of each
-file, and ``--write-durations`` replaces them by those of a run; ``--add-durations`` leaves them as
-they are, and adds those of new files. A run ends with a list of the files that took twice as long
-as there, which is how a slower test is seen.
+A plugin of ``tests/conftest.py``, for ``--dist loadgroup``. The kinds of tests follow each other:
+quick ones, those of foreign servers, slow ones (`tests.support.suite.marks`), and at last those
+about time. Within a kind the tests of a file go to one worker, as they share fixtures, and what
+takes longest begins first. Tests of `tests/fault` share nothing and wait most of their time, so
+they are divided one by one, and begin spread over their kind: beside files that compute they cost
+little. Tests on Ray share one Ray, so one worker has them all; it begins with the slow tests, and
+not after them, as the others would wait for it.
+
+The plan is `tests/durations.json`, which is committed: the seconds of each file in each kind. A run
+of everything writes what it took to ``build/durations.json``, to be committed in its place, and a
+run ends with a list of the files that took three times what is expected of them on a machine that
+is as busy.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from tests.support.suite.marks import KINDS, kind_of
+from tests.support.suite.run import is_controller
+from tests.support.suite.timing import node_id
+
 HERE = Path(__file__).parents[2]
 DURATIONS = HERE / "durations.json"
-SERVICES = {"hdfs": "hdfs", "name_node": "hdfs", "kafka": "kafka", "ray_head": "ray"}
-"""Fixtures of servers that a session has once, with the groups of their tests."""
-SLOWER = 2.0
-MIN_SLOWER_S = 10.0
+WRITTEN = HERE.parent / "build" / "durations.json"
+SLOWER = 3.0
+MIN_SLOWER_S = 5.0
 """A smaller difference may be due to other work of the machine."""
-BUDGET_S = 480.0
-"""For all of `make test` on two cores; DESIGN: a change should not wait longer for its tests."""
+_PROPERTY = "part of the plan"
 
-_seconds: dict[str, float] = defaultdict(float)
+_took: dict[str, float] = defaultdict(float)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--write-durations", action="store_true", help="write tests/durations.json by this run"
-    )
-    parser.addoption(
-        "--add-durations",
+        "--write-durations",
         action="store_true",
-        help="write the files of this run that tests/durations.json does not have",
+        help="write the seconds of each file of this run to build/durations.json",
     )
 
 
@@ -51,40 +54,74 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each test its group, and put the groups in the order in which they begin."""
-    if not hasattr(config, "workerinput"):
+    """Give each test its group, and put the tests in the order in which they begin."""
+    for item in items:
+        item.user_properties.append((_PROPERTY, part_of(item)))
+    if is_controller(config):
         return  # one process runs them all, in the order of their files
-    expected = _read_durations()
-    groups = {item: _group_of(item) for item in items}
-    seconds: dict[str, float] = defaultdict(float)
+    expected = read_durations()
     tests: dict[str, int] = defaultdict(int)
     for item in items:
-        tests[_file_of(item)] += 1
-    for item, group in groups.items():
-        file = _file_of(item)
-        seconds[group or item.nodeid] += expected.get(file, 0.0) / tests[file]
-        if group is not None and item.get_closest_marker("xdist_group") is None:
+        tests[part_of(item)] += 1
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and (group := group_of(item)):
             item.add_marker(pytest.mark.xdist_group(group))
-    divided = {item.nodeid for item, group in groups.items() if group is None}
-    starts = starts_of(
-        {group: took for group, took in seconds.items() if group not in divided},
-        {group: took for group, took in seconds.items() if group in divided},
+    seconds = {part: expected.get(part, 0.0) / number for part, number in tests.items()}
+    starts = begins(
+        (order_of(item), _group(item) or node_id(item), seconds[part_of(item)]) for item in items
     )
-    items.sort(key=lambda item: starts[groups[item] or item.nodeid])
+    items.sort(key=lambda item: starts[order_of(item), _group(item) or node_id(item)])
 
 
-def starts_of(*kinds: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares of a run, from 0 to 1, after which groups begin, by the seconds of each.
+Order = tuple[int, bool]
+"""The place of a kind of tests in a run, and whether its tests are divided one by one."""
 
-    The groups of each kind are spread over the whole run, and what takes longest begins first.
+
+def begins(tests: Iterable[tuple[Order, str, float]]) -> dict[tuple[Order, str], tuple[int, float]]:
+    """Return when groups begin: after which kinds, and after which share of their own kind.
+
+    ``tests`` are the order, group and seconds of each test. The groups of an order are spread over
+    the whole of their kind, and what takes longest begins first.
     """
+    orders: dict[Order, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for order, group, seconds in tests:
+        orders[order][group] += seconds
     starts = {}
-    for seconds in kinds:
-        total, before = sum(seconds.values()) or 1.0, 0.0
-        for group, took in sorted(seconds.items(), key=lambda each: -each[1]):
-            starts[group] = before / total
+    for order, groups in orders.items():
+        total, before = sum(groups.values()) or 1.0, 0.0
+        for group, took in sorted(groups.items(), key=lambda each: -each[1]):
+            starts[order, group] = (order[0], before / total)
             before += took
     return starts
+
+
+def order_of(item: pytest.Item) -> Order:
+    """Return where in the run a test is."""
+    if item.get_closest_marker("timing") is not None:
+        return len(KINDS), True
+    kind = kind_of(item)
+    if kind == "ray":
+        return KINDS.index("slow"), False
+    return KINDS.index(kind), group_of(item) is None
+
+
+def part_of(item: pytest.Item) -> str:
+    """Return the name of a test's file and kind, as the plan has it."""
+    kind = kind_of(item)
+    return _file_of(item) if kind == "quick" else f"{_file_of(item)} [{kind}]"
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Return the group of tests that go to one worker; None if the test may go to any worker."""
+    if (marker := item.get_closest_marker("xdist_group")) is not None:
+        return str(marker.args[0])
+    if item.get_closest_marker("timing") is not None:
+        return None
+    if kind_of(item) == "ray":
+        return "ray"
+    if item.path.is_relative_to(HERE / "fault") and not _shares_fixtures(item):
+        return None
+    return part_of(item)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -96,50 +133,49 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up the seconds of a file. With xdist that is done where all reports come together."""
-    _seconds[report.nodeid.partition("::")[0]] += report.duration
+    """Add up the seconds of a part. With xdist that is done where all reports come together."""
+    part = next((value for name, value in report.user_properties if name == _PROPERTY), None)
+    _took[str(part)] += report.duration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the files that took longer than they used to. On Ray all do."""
-    if terminalreporter.config.getoption("--all-on-ray"):
-        return
-    expected = _read_durations()
-    slower = [
-        f"{file}: {took:.0f} s, {expected[file]:.0f} s in tests/durations.json"
-        for file, took in sorted(_seconds.items())
-        if took > max(SLOWER * expected.get(file, took), expected.get(file, 0.0) + MIN_SLOWER_S)
-    ]
-    if slower:
+    """Name the files that took much longer than they used to, and write what they took."""
+    if slower := slower_files(_took, read_durations()):
         terminalreporter.section("slower than they were")
         for line in slower:
             terminalreporter.write_line(line)
-    if terminalreporter.config.getoption("--add-durations"):
-        _write_durations(new_durations(_seconds, expected) | expected)
     if terminalreporter.config.getoption("--write-durations"):
-        _write_durations(expected | {file: round(s, 1) for file, s in _seconds.items()})
+        WRITTEN.parent.mkdir(exist_ok=True)
+        durations = {part: round(seconds, 1) for part, seconds in sorted(_took.items())}
+        WRITTEN.write_text(json.dumps(durations, indent=1) + "\n")
 
 
-def new_durations(took: Mapping[str, float], expected: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of files that have none, on a machine as fast as that of the others.
+def slower_files(took: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:
+    """Return a line for each file that took `SLOWER` times what the plan says of it.
 
     A busy machine takes a multiple of the time for all of them: the median of those that are known.
     """
-    known = [took[file] / expected[file] for file in took if expected.get(file, 0.0) >= 1.0]
-    slower = median(known) if known else 1.0
-    return {file: round(s / slower, 1) for file, s in took.items() if file not in expected}
+    known = [took[part] / expected[part] for part in took if expected.get(part, 0.0) >= 1.0]
+    busy = max(1.0, median(known)) if known else 1.0
+    lines = []
+    for part, seconds in sorted(took.items()):
+        usual = expected.get(part, seconds / busy) * busy
+        if seconds > max(SLOWER * usual, usual + MIN_SLOWER_S):
+            lines.append(f"{part}: {seconds:.0f} s, {usual:.0f} s by tests/durations.json")
+    return lines
 
 
-def _group_of(item: pytest.Item) -> str | None:
-    """Return the group of tests that go to one worker; None if the test may go to any worker."""
-    if (marker := item.get_closest_marker("xdist_group")) is not None:
-        return str(marker.args[0])
-    for fixture in getattr(item, "fixturenames", ()):
-        if fixture in SERVICES:
-            return SERVICES[fixture]
-    if item.path.is_relative_to(HERE / "fault") and not _shares_fixtures(item):
-        return None
-    return _file_of(item)
+def read_durations() -> dict[str, float]:
+    """Return the seconds of each part of the plan."""
+    if not DURATIONS.exists():
+        return {}
+    found: dict[str, float] = json.loads(DURATIONS.read_text())
+    return found
+
+
+def _group(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker is not None else None
 
 
 def _shares_fixtures(item: pytest.Item) -> bool:
@@ -151,15 +187,3 @@ def _shares_fixtures(item: pytest.Item) -> bool:
 
 def _file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
-
-
-def _read_durations() -> dict[str, float]:
-    if not DURATIONS.exists():
-        return {}
-    found: dict[str, float] = json.loads(DURATIONS.read_text())
-    return found
-
-
-def _write_durations(durations: dict[str, float]) -> None:
-    there = {file: s for file, s in sorted(durations.items()) if (HERE.parent / file).exists()}
-    DURATIONS.write_text(json.dumps(there, indent=1) + "\n")
