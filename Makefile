@@ -28,7 +28,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 # Tests and measurements start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo services test test-all test-on-ray bench microbench check docs format constraints wheels clean \
+.PHONY: install demo services test soak flakes test-on-ray messages bench microbench check docs format constraints wheels clean \
 	apt-update apt-chromium apt-postgresql apt-prometheus
 
 install: $(installed) $(link)
@@ -135,32 +135,41 @@ apt-update:
 apt-chromium apt-postgresql apt-prometheus: apt-%: | apt-update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $*
 
-# Tests that kill and stop wait most of the time, so there are more workers than cores.
-# tests/support/suite/schedule.py divides the tests; with ARGS they run in one process, in order, and
-# only the servers that they ask for are built.
-workers := --numprocesses 5 --dist loadgroup
+# Tests wait much of their time, so there are more workers than cores. tests/support/suite/schedule.py divides the
+# tests. `make test` runs the quick ones on what is installed, and one of each foreign server that is prepared;
+# `make test ALL=1` prepares the servers and runs everything. With ARGS the tests run in one process, in order, and
+# only the servers that they ask for are prepared.
+workers := --numprocesses 4 --dist loadgroup
+ALL ?=
+all := $(filter 1,$(ALL))
 
-test: install $(if $(strip $(ARGS)),,$(minio_file) $(hdfs_file) $(hopsfs_file) $(kafka_file) $(duckdb_file) $(iceberg_file) $(ducklake_file) $(postgres_file) $(chromium_file) $(promtool_file))
+test: install $(if $(strip $(ARGS)),,$(if $(all),services))
 ifeq ($(strip $(ARGS)),)
-	$(python) -m pytest $(workers) -m 'not slow' tests --ignore tests/extended
+	$(python) -m pytest $(workers) -m '$(if $(all),not soak,quick or smoke)' $(if $(all),--write-durations) tests
 else
 	$(python) -m pytest --build-services $(ARGS)
 endif
 
-# What a change seldom breaks and takes long to show: the tests marked slow and those of tests/extended (a soak
-# with faults, smoke tests of the experiments, programs and faults on Ray), a hundred random whole jobs a kind,
-# and what may differ on Ray: where functions and modules come from, transports, stores, slices of a partition,
-# memory, and what notices the end or the silence of a process. Plans, sinks and results are the same there.
-test-all: test $(spark_file) $(validators_file)
-	$(python) -m pytest $(workers) -m slow tests
-	$(python) -m pytest --numprocesses 2 --hypothesis-profile thorough tests/integration/test_whole_jobs_model.py
-	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray @tests/on_ray.txt
+# What finds more only with time, for so many minutes: chaos, random queries and jobs, a thousand examples of each
+# property, and the smoke tests of the experiments. Its seed is today's date, or SEED.
+MINUTES ?= 60
+SEED ?= $(shell date +%Y%m%d)
+soak: install services
+	$(python) -m pytest $(workers) -m 'soak or hypothesis' --minutes $(MINUTES) --seed $(SEED) \
+		--hypothesis-seed $(SEED) --hypothesis-profile thorough $(ARGS) tests
 
-# All tests that can run over the other executor: those of tests/support/ray/files.py, which says
-# why the others do not. Half an hour.
+# The tests that have failed without a reason, twenty times: tests/flakes.txt. Five rounds with a stall of 3 s
+# wherever a test waits, and five beside ten busy processes. ARGS="--rounds 4" for fewer.
+flakes: install services
+	$(python) -m tests.support.suite.flakes $(ARGS)
+
+# All tests whose jobs can run over the other executor: those with the mark runs_on_ray. Half an hour.
 test-on-ray: install services
-	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray tests/contract tests/integration
-	$(python) -m pytest --numprocesses 2 --all-on-ray tests/fault
+	$(python) -m pytest --numprocesses 2 --dist loadfile --all-on-ray -m 'not soak' tests
+
+# The table of messages, written anew; look at its difference before you commit it.
+messages: install
+	$(python) -m pytest --rewrite-messages $(ARGS)
 
 # Small measurements of the hot paths, compared with the last run that was saved, in .benchmarks.
 # ARGS="--benchmark-compare-fail=min:10%" fails where one became slower.

@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.support.suite.run",
     "tests.support.suite.marks",
     "tests.support.suite.schedule",
+    "tests.support.suite.soak",
     "tests.support.suite.timing",
     "tests.support.suite.left_by_files",
     "tests.support.commands.warm_fork_servers",
