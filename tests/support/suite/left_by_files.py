@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +19,15 @@ import pytest
 
 from tests.support.commands.driver import warm_pids
 from tests.support.suite.run import kept, run_folder
-from tests.support.suite.waiting import TooSlow, await_that
+from tests.support.suite.slack import slack
+
+LEAVING_S = 10.0
+"""The seconds in which a process that is told to end does so, on a quiet machine."""
 
 _FOLDER = pytest.StashKey[Path]()
+
+_own: set[int] = set()
+"""The processes that this one had before its first test: those that see to its end."""
 
 
 @pytest.hookimpl(trylast=True)  # when there is a folder of the run
@@ -32,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.mkdir()
     config.stash[_FOLDER] = folder
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    _own.update(child.pid for child in psutil.Process().children())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -42,8 +50,9 @@ def pytest_runtest_teardown(
     yield
     if nextitem is None or nextitem.path != item.path:
         folder = item.config.stash[_FOLDER]
-        with suppress(TooSlow):
-            await_that(lambda: not left_processes(), "the processes of a file to end")
+        until_s = time.monotonic() + LEAVING_S * slack()
+        while left_processes() and time.monotonic() < until_s:
+            time.sleep(0.02)
         assert left_processes() == [], f"{item.path.name} has left processes"
         left = sorted(path.name for path in folder.iterdir())
         assert left == [], f"{item.path.name} has left files in the temporary folder"
@@ -52,7 +61,7 @@ def pytest_runtest_teardown(
 def left_processes() -> list[str]:
     """Return the command lines of this process's children that the run does not keep."""
     left = []
-    for process in _children(psutil.Process(), kept()):
+    for process in _children(psutil.Process(), kept() | _own):
         with suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE and process.pid not in warm_pids():
                 left.append(f"{process.pid}: {' '.join(process.cmdline())[:300]}")
