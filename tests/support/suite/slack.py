@@ -19,8 +19,8 @@ QUIET_S = 0.06
 EVERY_S = 20.0
 KEPT = 3
 """The measurements whose largest counts: those of the last minute."""
-MOST = 10.0
-"""Beyond it the machine does not work, and a hang is to be told."""
+MOST = 6.0
+"""Beyond it the machine does not work, and a hang is to be told before pytest ends the test."""
 
 _WORK = (sys.executable, "-I", "-c", "import json, socket, tempfile, decimal")
 
