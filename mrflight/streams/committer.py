@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 
 import msgspec
@@ -38,7 +38,7 @@ class CommittedBatch(msgspec.Struct, frozen=True):
 
 
 class Committer(Closeable):
-    """Commits one batch at a time, in a thread of its own. A context manager.
+    """Commits one batch at a time, beside the next one. A context manager.
 
     A batch that cannot be committed leaves no files, and those after it are not committed either.
     """
@@ -49,14 +49,18 @@ class Committer(Closeable):
         positions: Positions,
         dead_letters: DeadLetters | None,
         on_commit: Callable[[CommittedBatch], None],
+        thread: Executor,
     ) -> None:
-        """``on_commit`` is called in the thread that commits, after each commit."""
+        """``on_commit`` is called in the thread that commits, after each commit.
+
+        ``thread`` runs one call after the other, and is closed with this.
+        """
         self._settings = settings
         self._positions = positions
         self._dead_letters = dead_letters
         self._on_commit = on_commit
         self._upkeep = TableUpkeep() if settings.has_upkeep else None
-        self._thread = ThreadPoolExecutor(1, "commit")
+        self._thread = thread
         self._running: Future[None] | None = None
         self.recorded: dict[str, int] = {}
         """The offsets that the table has, as far as this stream knows."""
@@ -80,7 +84,7 @@ class Committer(Closeable):
         try:
             self.wait()
         except BaseException:
-            batch.job.interrupts.clean_up(batch.sink.abort)
+            batch.discard()
             raise
         self._running = self._thread.submit(self._commit, batch)
 
@@ -116,7 +120,7 @@ class Committer(Closeable):
             self._reject(batch, offsets)
             version = batch.commit(offsets)
         except BaseException:
-            batch.job.interrupts.clean_up(batch.sink.abort)
+            batch.discard()
             raise
         self.recorded |= offsets.after
         self._reached |= offsets.after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mrflight.scheduler.job_run import JobRun
 from mrflight.storage import locate
-from mrflight.streams.batch_job import BatchJobs
+from mrflight.streams.batches import Batches
 from mrflight.streams.committer import Committer
 from mrflight.streams.live import Live
 from mrflight.streams.positions import Positions
@@ -16,7 +16,7 @@ def open_live(
     settings: StreamSettings,
     positions: Positions,
     committer: Committer,
-    batches: BatchJobs,
+    batches: Batches,
 ) -> Live | None:
     """Return what keeps the tail of a stream that is live; None for another one.
 

@@ -208,7 +208,7 @@ class _Replay:
             for place, spans in events.ranges().items()
             for start, stop in spans
         )
-        batch = _ReplayJobs(opened, self._job, frame).write(ranges, sink, job_id)
+        batch = _ReplayJobs(opened, self._job, frame).write(ranges, None, sink, job_id)
         replayed: dict[str, list[tuple[int, int]]] = {}
         for each in ranges:
             place = f"{each.topic}/{each.partition}"
@@ -222,7 +222,7 @@ class _Replay:
         try:
             self._version = batch.commit(offsets)
         except BaseException:
-            opened.interrupts.clean_up(sink.abort)
+            batch.discard()
             raise
         self._is_new, self._number = False, self._number + 1
         self._replayed += events.rows
@@ -241,7 +241,7 @@ class _ReplayJobs(BatchJobs):
         self._stream_job = job
         self._frame = frame
 
-    def _batch_spec(self, ranges: tuple[OffsetRange, ...]) -> JobSpec:
+    def _batch_spec(self, ranges: tuple[OffsetRange, ...], schema: pa.Schema | None) -> JobSpec:
         spec, read = self._stream_job.spec, self._stream_job.input
         section = InputSpec(
             frame=self._frame,

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import random
-import threading
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from mrflight.errors import LostOffsetsError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
-from mrflight.scheduler.job_run import JobRun
-from mrflight.sinks import open_sink
 from mrflight.sources.kafka.offset_range import OffsetRange
-from mrflight.storage import locate
 from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
-from mrflight.streams.batch_job import BatchJobs
+from mrflight.streams.batches import Batches
 from mrflight.streams.committer import CommittedBatch, Committer
-from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.event_size import EventSize
 from mrflight.streams.live import Live
-from mrflight.streams.live_kinds import open_live
-from mrflight.streams.open_positions import open_positions
+from mrflight.streams.outage import Outage
 from mrflight.streams.positions import Position, Positions
+from mrflight.streams.stream_clock import StreamClock
+from mrflight.streams.stream_parts import StreamParts
 from mrflight.streams.stream_progress import StreamProgress
-from mrflight.streams.stream_settings import StreamSettings
 
 if TYPE_CHECKING:
     from mrflight.sinks.commit.base import Sink
-
-log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.2
 """How often the ends of the partitions are asked for while events wait for their commit."""
@@ -38,7 +29,6 @@ _LOOK_EVERY_S = 0.2
 _NEW_PARTITIONS_EVERY_S = 10.0
 """How often the cluster is asked for new topics and partitions."""
 
-_MAX_PAUSE_S = 30.0
 _FIRST_OUTAGE_S = 60.0
 """How long a stream that has not begun tries to reach the brokers: their address may be wrong."""
 
@@ -50,21 +40,14 @@ _MAX_STANDBY_S = 5.0
 
 
 class StreamRun:
-    """One run of a stream, with the processes of its job."""
+    """One run of a stream."""
 
-    def __init__(
-        self,
-        job: JobRun,
-        settings: StreamSettings,
-        stopping: threading.Event,
-        progress: StreamProgress,
-    ) -> None:
-        """``stopping`` is set when the stream is to stop after the batch that runs."""
-        self._job = job
-        self._settings = settings
-        self._stopping = stopping
+    def __init__(self, parts: StreamParts, clock: StreamClock, progress: StreamProgress) -> None:
+        self._parts = parts
+        self._settings = settings = parts.settings
+        self._clock = clock
         self._progress = progress
-        self._batches = BatchJobs(job, settings)
+        self._batches = Batches(parts.spec, settings, parts.writer)
         self._size = EventSize()
         self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
         self._sink: Sink | None = None
@@ -73,7 +56,7 @@ class StreamRun:
         """The ends at which a bounded stream stops."""
         self._had_last = False
         """True once the final batch after a request to stop was cut."""
-        self._refreshed_at = time.monotonic()
+        self._refreshed_at = clock.now()
         self._moves = 0
 
     def run(self) -> None:
@@ -84,12 +67,13 @@ class StreamRun:
         """
         if (positions := self._connect()) is None:
             return
-        self._positions, outage = positions, _Outage(_MAX_OUTAGE_S)
+        self._positions, outage = positions, Outage(_MAX_OUTAGE_S)
         with ExitStack() as stack:
+            parts, letters = self._parts, self._parts.open_dead_letters()
             self._committer = stack.enter_context(
-                Committer(self._settings, self._positions, self._dead_letters(), self._committed)
+                Committer(self._settings, positions, letters, self._committed, parts.open_thread())
             )
-            live = open_live(self._job, self._settings, positions, self._committer, self._batches)
+            live = parts.open_live(positions, self._committer, self._batches)
             if live is not None:
                 self._live = stack.enter_context(live)
             while True:
@@ -111,30 +95,23 @@ class StreamRun:
 
     def _connect(self) -> Positions | None:
         """Wait until the brokers tell what there is to read; None if the stream is to stop."""
-        outage = _Outage(_FIRST_OUTAGE_S)
+        outage = Outage(_FIRST_OUTAGE_S)
         while True:
             try:
-                return open_positions(self._job.spec, self._job.folder, self._settings)
+                return self._parts.open_positions()
             except MrflightError as error:
                 if self._waits_after(error, outage):
                     return None
 
-    def _waits_after(self, error: MrflightError, outage: _Outage) -> bool:
+    def _waits_after(self, error: MrflightError, outage: Outage) -> bool:
         """Wait before the next try, and return whether the stream is to stop; raise the error."""
-        pause_s = outage.pause(error)
+        pause_s = outage.pause(error, self._clock.now())
         self._progress.say(f"{error}; the stream tries again in {pause_s:.0f} s")
-        return self._stopping.wait(pause_s)
-
-    def _dead_letters(self) -> DeadLetters | None:
-        if self._settings.dead_letter is None:
-            return None
-        job = self._job
-        table = locate(self._settings.dead_letter, job.folder, job.spec.storage)
-        return DeadLetters(table, self._settings.name)
+        return self._clock.wait(pause_s)
 
     def _run(self) -> None:
         """Go on from what the table has recorded."""
-        self._sink = sink = self._open_sink(new_job_id())
+        self._sink = sink = self._parts.open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
         self._batches.begin_with(sink.stored_schema())
         position = self._positions.position(recorded)
@@ -160,12 +137,12 @@ class StreamRun:
 
         Such a start is recorded before the first event.
         """
-        section = self._job.spec.inputs[self._settings.input]
+        section = self._parts.spec.inputs[self._settings.input]
         return section.kafka is not None and section.start != "earliest"
 
     def _knows_columns(self) -> bool:
         """Return whether the table can be made, or is there, before the first event."""
-        section = self._job.spec.inputs[self._settings.input]
+        section = self._parts.spec.inputs[self._settings.input]
         infers = section.format in ("json", "csv", "arrow") and not section.types
         return not infers or section.schema != "strict" or self._batches.schema is not None
 
@@ -185,17 +162,13 @@ class StreamRun:
         assert self._sink is not None, "a run opens it"
         if not self._committer.recorded:
             self._committer.wait()
-            return self._open_sink(job_id)
-        return self._sink.following(job_id) or self._open_sink(job_id)
-
-    def _open_sink(self, job_id: str) -> Sink:
-        job = self._job
-        return open_sink(job.spec.output, job.folder, job.spec.storage, job_id, None)
+            return self._parts.open_sink(job_id)
+        return self._sink.following(job_id) or self._parts.open_sink(job_id)
 
     def _next_batch(self, position: Position) -> tuple[OffsetRange, ...] | None:
         """Return the ranges of the next batch, once it is due; None if the stream is to end."""
         first_seen: float | None = None
-        while not self._stopping.is_set():
+        while not self._clock.is_stopping:
             self._committer.check()  # it would wait for the next events otherwise
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
@@ -208,7 +181,7 @@ class StreamRun:
             if self._ends is not None:
                 return None
             if count and first_seen is None:
-                first_seen = time.monotonic()
+                first_seen = self._clock.now()
             self._pause(first_seen)
         return self._last_batch(position)
 
@@ -236,23 +209,23 @@ class StreamRun:
         return ranges
 
     def _is_due(self, first_seen: float) -> bool:
-        return time.monotonic() - first_seen >= self._settings.commit_s
+        return self._clock.now() - first_seen >= self._settings.commit_s
 
     def _pause(self, first_seen: float | None) -> None:
         """Wait for events, or for the time of a commit."""
         pause_s = min(_LOOK_EVERY_S, self._settings.commit_s)
         if first_seen is not None:
-            left_s = first_seen + self._settings.commit_s - time.monotonic()
+            left_s = first_seen + self._settings.commit_s - self._clock.now()
             pause_s = min(pause_s, max(0.0, left_s))
-        self._stopping.wait(pause_s)
+        self._clock.wait(pause_s)
 
     def _look_ends(self, position: Position) -> Position:
         """Return up to where events can be read, and add new partitions to the position."""
         if self._ends is not None:
             return self._ends
-        if time.monotonic() - self._refreshed_at >= _NEW_PARTITIONS_EVERY_S:
+        if self._clock.now() - self._refreshed_at >= _NEW_PARTITIONS_EVERY_S:
             self._positions.refresh()
-            self._refreshed_at = time.monotonic()
+            self._refreshed_at = self._clock.now()
             known = set(position)
             found = self._positions.position(
                 {
@@ -279,27 +252,4 @@ class StreamRun:
         if self._moves == 1:
             self._progress.say(f"{error}; this one goes on from there, and stands by meanwhile")
         longest_s = min(_MAX_STANDBY_S, 0.1 * 2 ** min(self._moves, 10))
-        self._stopping.wait(random.uniform(0, longest_s))
-
-
-class _Outage:
-    """How long to wait before a batch is tried again."""
-
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self._began: float | None = None
-        self._tries = 0
-        self._last = 0.0
-
-    def pause(self, error: MrflightError) -> float:
-        """Return for how long to wait after an error; raise it if waiting does not help."""
-        if not error.retryable:
-            raise error
-        now = time.monotonic()
-        if self._began is None or now - self._last > 2 * _MAX_PAUSE_S:
-            self._began, self._tries = now, 0
-        if now - self._began > self._longest_s:
-            raise error
-        self._last = now
-        self._tries += 1
-        return min(_MAX_PAUSE_S, 0.5 * 2 ** min(self._tries, 10))
+        self._clock.wait(random.uniform(0, longest_s))

@@ -58,9 +58,13 @@ class StreamSession:
             interrupts=self._interrupts,
             owns_process=self._owns_process,
         ) as job:
-            from mrflight.streams.stream_run import StreamRun  # after the processes have started
+            # After the processes have started.
+            from mrflight.streams.stream_clock import StreamClock
+            from mrflight.streams.stream_parts import StreamParts
+            from mrflight.streams.stream_run import StreamRun
 
-            StreamRun(job, settings, self._interrupts.stopping, progress).run()
+            clock = StreamClock(self._interrupts.stopping)
+            StreamRun(StreamParts.of(job, settings), clock, progress).run()
             self._interrupts.job_ends()
         is_stopped = self._interrupts.stopping.is_set()
         return progress.result("stopped" if is_stopped else "caught_up")

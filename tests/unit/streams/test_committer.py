@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -43,17 +44,9 @@ class Batch:
     aborted: list[bool] = field(default_factory=list)
     bad_count = rows_in = rows_out = 0
     bad_rows = ()
+    sink = None
 
-    @property
-    def job(self) -> Any:
-        return self
-
-    interrupts = sink = job
-
-    def clean_up(self, abort: Callable[[], None]) -> None:
-        abort()
-
-    def abort(self) -> None:
+    def discard(self) -> None:
         self.aborted.append(True)
 
     def commit(self, offsets: StreamOffsets) -> int:
@@ -66,7 +59,8 @@ def committer() -> Committer:
     def ignore(_: CommittedBatch) -> None:
         return
 
-    return Committer(SETTINGS, cast(TopicPositions, Names()), None, ignore)
+    positions = cast(TopicPositions, Names())
+    return Committer(SETTINGS, positions, None, ignore, ThreadPoolExecutor(1))
 
 
 def written(batch: Batch) -> WrittenBatch:
