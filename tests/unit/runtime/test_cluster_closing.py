@@ -3,60 +3,88 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
+from typing import Any
 
 import psutil
 import pytest
 
 from mrflight.runtime.local.server_process import ServerProcess
-from tests.support.clusters.supervised_cluster import ClusterHarness, started, until
-from tests.support.commands.threads import WAIT_S
+from mrflight.runtime.supervised_cluster import SupervisedCluster
+from tests.support.clusters.supervised_cluster import ClusterHarness, Notices
+from tests.support.commands.threads import await_thread, run_threads
 from tests.support.faults.hanging_process import unresponsive
-
-CLOSE_S = 1.5
-"""How long closing may take, of the 5 s that an interrupted job has."""
+from tests.support.suite.waiting import await_that, hang_s
 
 
-def test_closing_waits_for_a_restart_and_ends_what_it_started(around: ClusterHarness) -> None:
-    """The restart is held up after it has started the replacement, which is then ended, too."""
-    reported, goes_on = threading.Event(), threading.Event()
+class HeldUp:
+    """Holds up calls of a method from the moment that a test says so, until it lets them go on."""
 
-    def hold_up(line: str) -> None:
-        reported.set()
-        assert goes_on.wait(WAIT_S)
+    def __init__(self, owner: type, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+        self.goes_on.set()
+        really: Callable[..., object] = getattr(owner, method)
 
-    cluster = around.cluster(notify=hold_up)
+        def held_up(of: object, *arguments: Any, **named: Any) -> object:
+            if not self.goes_on.is_set():
+                self.begun.set()
+                assert self.goes_on.wait(hang_s())
+            return really(of, *arguments, **named)
+
+        monkeypatch.setattr(owner, method, held_up)
+
+
+STEPS = {
+    "notices its end": (SupervisedCluster, "_replace"),
+    "asks how it ended": (ServerProcess, "describe_end"),
+    "reads its log": (ServerProcess, "last_log_line"),
+    "starts another one": (SupervisedCluster, "_start_replacement"),
+    "has started another one": (ServerProcess, "is_started"),
+    "reports it": (Notices, "notify"),
+}
+"""What is about to happen in a restart, in this order."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_closing_during_a_restart_ends_all_servers_and_starts_no_more(
+    step: str, around: ClusterHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the restart, and then ends what that has started."""
+    owner, method = STEPS[step]
+    restart = HeldUp(owner, method, monkeypatch)
+    cluster = around.cluster()
     cluster.wait()
     before = set(around.servers())
+    restart.goes_on.clear()
     around.server("data0").kill()
-    assert reported.wait(WAIT_S)
-    until(lambda: set(around.servers()) == before - {"data0"} | {"data2"})
+    assert restart.begun.wait(hang_s())
+    if list(STEPS).index(step) >= 4:
+        after = before - {"data0"} | {"data2"}
+        await_that(lambda: set(around.servers()) == after, "the replacement")
     closer = threading.Thread(target=cluster.close)
     closer.start()
+    supervisors = cluster._supervisors
+    await_that(lambda: any(each._stopping.is_set() for each in supervisors), "closing to begin")
     around.server("data1").kill()  # nobody minds any more
-    goes_on.set()
-    closer.join(WAIT_S)
-    assert not closer.is_alive()
-    until(around.is_empty)
+    restart.goes_on.set()
+    await_thread(closer)
+    await_that(around.is_empty, "the servers to end")
+    assert around.messages.qsize() <= 1  # and nothing more comes after the close
+    while not around.messages.empty():
+        message = around.messages.get()
+        assert message == "the data server data0 was killed by SIGKILL; data2 takes its place"
     cluster.close()
 
 
-def test_closing_at_any_moment_leaves_nothing(around: ClusterHarness) -> None:
-    """Closing comes before or during a restart; which one differs from round to round."""
-    replaced = 0
-    for pause in range(20):
-        with started(around.cluster(1)):
-            around.server("data0").kill()
-            for _ in range(pause):
-                around.servers()  # takes about as long as it takes to notice
-        count = around.messages.qsize()
-        replaced += count
-        until(around.is_empty)
-        assert around.messages.qsize() == count  # nothing more comes after the close
-        while not around.messages.empty():
-            message = around.messages.get()
-            assert message == "the data server data0 was killed by SIGKILL; data1 takes its place"
-    assert 0 < replaced <= 20
+def test_closing_before_a_killed_server_is_noticed_leaves_nothing(around: ClusterHarness) -> None:
+    cluster = around.cluster(1)
+    cluster.wait()
+    for supervisor in cluster._supervisors:
+        supervisor.close()
+    around.server("data0").kill()
+    cluster.close()
+    await_that(around.is_empty, "the servers to end")
+    assert around.messages.empty()
 
 
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
@@ -65,24 +93,15 @@ def test_closing_does_not_wait_for_a_fork_server_that_is_stopped_in_a_restart(
 ) -> None:
     """It has reported the end of a server, and is about to be asked for a replacement."""
     fork_server = psutil.Process(around.fork_server.pid)
-    is_held_up, stands_still = threading.Event(), threading.Event()
-    really = ServerProcess.last_log_line
-
-    def hold_up(server: ServerProcess) -> str:
-        is_held_up.set()
-        assert stands_still.wait(WAIT_S)
-        return really(server)
-
-    monkeypatch.setattr(ServerProcess, "last_log_line", hold_up)
+    restart = HeldUp(ServerProcess, "last_log_line", monkeypatch)
     cluster = around.cluster()
     cluster.wait()
+    restart.goes_on.clear()
     around.server("data0").kill()
-    assert is_held_up.wait(WAIT_S)
+    assert restart.begun.wait(hang_s())
     with unresponsive(fork_server, how):
-        stands_still.set()
-        until(lambda: cluster._changing.locked())
-        began = time.monotonic()
-        cluster.close()
-        assert time.monotonic() - began < CLOSE_S
+        restart.goes_on.set()
+        await_that(cluster._changing.locked, "the restart to go on")
+        run_threads([cluster.close])
         around.fork_server.close()
     assert not fork_server.is_running()

@@ -12,8 +12,8 @@ import pytest
 
 from mrflight.errors import JobFailedError
 from mrflight.system.restart_limit import MAX_RESTARTS, WITHIN_S, RestartLimit
-from tests.support.clusters.supervised_cluster import ClusterHarness, alive, started, until
-from tests.support.commands.threads import WAIT_S
+from tests.support.clusters.supervised_cluster import ClusterHarness, await_alive, started
+from tests.support.suite.waiting import await_that, hang_s
 
 
 def test_restarts_of_long_ago_do_not_count() -> None:
@@ -55,7 +55,10 @@ def test_servers_that_cannot_start_are_retried_up_to_a_limit(around: ClusterHarn
     with started(around.cluster()):
         around.spill.rmdir()
         around.spill.write_text("in the way")
-        reported = [around.kill("data0"), *(around.messages.get(timeout=WAIT_S) for _ in range(8))]
+        reported = [
+            around.kill("data0"),
+            *(around.message() for _ in range(8)),
+        ]
         assert reported[0] == "the data server data0 was killed by SIGKILL; data2 takes its place"
         refusal = f"(mrflight: --spill-dir {around.spill}"
         for number, line in enumerate(reported[1:], 2):
@@ -90,14 +93,14 @@ def test_all_servers_end_with_their_fork_server_and_are_replaced(
     with started(around.cluster()) as cluster:
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
-        reported = {around.messages.get(timeout=WAIT_S) for _ in range(3)}
+        reported = {around.message() for _ in range(3)}
         assert "the metadata server was killed by SIGKILL; it is started again" in reported
         dead = {line.split()[3] for line in reported if "data server data" in line}
         assert dead == {"data0", "data1"}
-        until(lambda: alive(cluster) == {"data2", "data3"})
-        assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
+        await_alive(cluster, "data2", "data3")
+        assert psutil.wait_procs(servers, timeout=hang_s())[1] == []
     assert around.messages.empty()
-    until(around.is_empty)
+    await_that(around.is_empty, "the servers to end")
 
 
 def test_without_a_fork_server_nothing_is_started_and_that_is_reported(
@@ -109,11 +112,11 @@ def test_without_a_fork_server_nothing_is_started_and_that_is_reported(
     with started(around.cluster()):
         servers = list(around.servers().values())
         os.kill(around.fork_server.pid, signal.SIGKILL)
-        reported = {around.messages.get(timeout=WAIT_S) for _ in range(3)}
+        reported = {around.message() for _ in range(3)}
         why = "it is not replaced: there is no process left to fork it from"
         assert reported == {
             f"{called} was killed by SIGKILL; {why}"
             for called in ("the metadata server", "the data server data0", "the data server data1")
         }
-        assert psutil.wait_procs(servers, timeout=WAIT_S)[1] == []
+        assert psutil.wait_procs(servers, timeout=hang_s())[1] == []
     shutil.rmtree(around.spill)  # which the fork server does otherwise

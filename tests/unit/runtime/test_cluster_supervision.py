@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import closing
 from itertools import chain
@@ -18,8 +17,14 @@ from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
-from tests.support.clusters.supervised_cluster import ClusterHarness, alive, started, until
-from tests.support.commands.threads import WAIT_S
+from tests.support.clusters.supervised_cluster import (
+    NEVER_S,
+    ClusterHarness,
+    alive,
+    await_alive,
+    declare_lost,
+    started,
+)
 
 
 def stats_of(location: str, identity: Identity) -> ServerStats:
@@ -32,11 +37,11 @@ def test_a_data_server_that_is_killed_is_replaced(around: ClusterHarness) -> Non
         assert alive(cluster) == {"data0", "data1"}
         reported = around.kill("data0")
         assert reported == "the data server data0 was killed by SIGKILL; data2 takes its place"
-        until(lambda: "data2" in alive(cluster))
+        await_alive(cluster, "data2")
         assert stats_of(around.location("data2"), cluster.identity).blocks == 0
         reported = around.kill("data2")
         assert reported == "the data server data2 was killed by SIGKILL; data3 takes its place"
-        until(lambda: "data3" in alive(cluster))
+        await_alive(cluster, "data3")
         assert (
             stats_of(around.location("data1"), cluster.identity).blocks == 0
         )  # which nothing happened to
@@ -49,29 +54,38 @@ def test_the_metadata_server_is_restarted_at_its_location(around: ClusterHarness
         reported = around.kill("metadata")
         assert reported == "the metadata server was killed by SIGKILL; it is started again"
         assert around.server("metadata").pid != before
-        until(lambda: alive(cluster) == {"data0", "data1"})  # who come by themselves
+        await_alive(cluster, "data0", "data1")  # who come by themselves
         assert len(around.servers()) == 3
 
 
 @pytest.mark.parametrize(
-    ("child", "number"),
-    [(1, signal.SIGSTOP), (1, signal.SIGKILL), (3, signal.SIGKILL)],
+    ("name", "number"),
+    [
+        ("metadata", signal.SIGSTOP),
+        ("metadata", signal.SIGKILL),
+        ("data1", signal.SIGKILL),
+    ],
     ids=["metadata-stopped", "metadata-killed", "data1-killed"],
 )
 def test_a_server_that_is_killed_while_it_starts_is_replaced(
-    around: ClusterHarness, child: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    around: ClusterHarness, name: str, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is killed within a millisecond of its fork."""
-    monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", 3.0)
-    cluster = around.cluster()
+    """It is stopped or killed right after its fork; what follows may take as long as it likes."""
+
+    def notify(line: str) -> None:
+        cluster._limits = cluster._limits._replace(slow_s=NEVER_S)
+        around.messages.put(line)
+
+    slow_s = 0.5 if number == signal.SIGSTOP else NEVER_S
+    monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", slow_s)
+    around.hurt_at_fork(name, number, monkeypatch)
+    cluster = around.cluster(notify=notify)
     with closing(cluster):
-        until(lambda: len(around.fork_server.pids()) > child)
-        os.kill(around.fork_server.pids()[child], number)
         cluster.wait()
-        until(lambda: len(alive(cluster)) == 2)
         if number == signal.SIGSTOP:  # or who reads that it was killed would look for who did it
-            ended = "the metadata server has not answered for 3 s and is ended"
-            assert around.messages.get(timeout=WAIT_S) == ended
+            ended = "the metadata server has not answered for 0.5 s and is ended"
+            assert around.message() == ended
+        await_alive(cluster, "data0", "data2" if name == "data1" else "data1")
         with connect(cluster.metadata, identity=cluster.identity) as client:
             shuffle = client.create_shuffle("numbers", partitions=4)
             with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
@@ -83,7 +97,7 @@ def test_all_servers_may_be_killed_at_once(around: ClusterHarness) -> None:
     with started(around.cluster(3)) as cluster:
         for process in around.servers().values():
             process.kill()
-        reported = sorted(around.messages.get(timeout=WAIT_S) for _ in range(4))
+        reported = sorted(around.message() for _ in range(4))
         ended = [line.partition(";")[0] for line in reported]
         places = {line.partition("; ")[2] for line in reported}
         assert ended == [
@@ -94,7 +108,7 @@ def test_all_servers_may_be_killed_at_once(around: ClusterHarness) -> None:
             *(f"data{number} takes its place" for number in range(3, 6)),
             "it is started again",
         }
-        until(lambda: alive(cluster) == {"data3", "data4", "data5"})
+        await_alive(cluster, "data3", "data4", "data5")
 
 
 def test_a_replacement_has_the_same_memory_and_spill_folder(
@@ -104,7 +118,8 @@ def test_a_replacement_has_the_same_memory_and_spill_folder(
     with started(around.cluster()) as cluster:
         around.kill("data0")
         around.kill("data1")
-        until(lambda: alive(cluster) == {"data2", "data3"})
+        await_alive(cluster, "data2", "data3")
+        declare_lost(cluster, around.location("data0"), around.location("data1"))
         with connect(cluster.metadata, identity=cluster.identity) as client:
             shuffle = client.create_shuffle("numbers", partitions=4)
             with shuffle.writer(map_id=0, attempt=0, key=["key"]) as out:
@@ -146,6 +161,6 @@ def test_a_bug_of_mrflight_costs_one_server_and_is_reported(
         )
         reported = around.kill("data1")
         assert reported == "the data server data1 was killed by SIGKILL; data2 takes its place"
-        until(lambda: alive(cluster) == {"data2"})
+        await_alive(cluster, "data2")
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert record.exc_info is not None

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,30 +27,34 @@ from mrflight.runtime.preload import (
 )
 from tests.support.commands.driver import drive, write_job
 from tests.support.jobs.plans import job
+from tests.support.suite.cases import cases
 
 
 def modules_for(spec: JobSpec) -> list[str]:
     return fork_server_modules(spec, is_direct=False)
 
 
-@pytest.mark.parametrize("output", get_args(OutputFormat))
-@pytest.mark.parametrize("given", get_args(InputFormat))
-def test_every_module_exists(given: str, output: str) -> None:
-    inputs = {"visits": {"path": "visits", "format": given, "key": ["url"]}}
-    spec = job(inputs=inputs, output={"table": "out", "format": output})
-    modules = modules_for(spec)
-    modules += driver_modules(spec)
-    assert f"mrflight.sources.{given}_source" in modules
-    assert [module for module in modules if find_spec(module) is None] == []
+def test_every_module_exists() -> None:
+    with cases() as case:
+        for given, output in product(get_args(InputFormat), get_args(OutputFormat)):
+            with case(f"{given} to {output}"):
+                inputs = {"visits": {"path": "visits", "format": given, "key": ["url"]}}
+                spec = job(inputs=inputs, output={"table": "out", "format": output})
+                modules = modules_for(spec) + driver_modules(spec)
+                assert f"mrflight.sources.{given}_source" in modules
+                assert [module for module in modules if find_spec(module) is None] == []
 
 
-@pytest.mark.parametrize("given", KAFKA_FORMATS)
-def test_every_module_for_messages_exists(given: str) -> None:
-    keys = {"avro": {"schema": "s"}, "protobuf": {"schema": "s", "message": "M"}}.get(given, {})
-    inputs = {"trips": {"kafka": "a:1", "topic": "t", "format": given, **keys}}
-    modules = modules_for(job(inputs=inputs, output={"table": "out"}))
-    assert f"mrflight.sources.kafka.formats.{given}_format" in modules
-    assert [module for module in modules if find_spec(module) is None] == []
+def test_every_module_for_messages_exists() -> None:
+    of_formats = {"avro": {"schema": "s"}, "protobuf": {"schema": "s", "message": "M"}}
+    with cases() as case:
+        for given in KAFKA_FORMATS:
+            with case(given):
+                keys = of_formats.get(given, {})
+                inputs = {"trips": {"kafka": "a:1", "topic": "t", "format": given, **keys}}
+                modules = modules_for(job(inputs=inputs, output={"table": "out"}))
+                assert f"mrflight.sources.kafka.formats.{given}_format" in modules
+                assert [module for module in modules if find_spec(module) is None] == []
 
 
 def test_formats_come_from_suffixes_and_not_from_folders() -> None:
@@ -78,29 +83,26 @@ def test_a_standing_cluster_needs_no_modules_of_servers() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("changed", "is_direct"),
-    [
-        ({}, True),
-        ({"shuffle": {"partitions": 1}}, True),
-        ({"shuffle": {"partitions": 2}}, False),
-        ({"inputs": {"rows": {"path": "large.csv"}}}, False),
-        ({"inputs": {"rows": {"path": "folder"}}}, False),
-        ({"inputs": {"rows": {"path": "few"}}}, True),
-        ({"inputs": {"rows": {"path": "few"}}, "shuffle": {"partitions": 1}}, False),
-        ({"inputs": {"rows": {"path": "few", "map": "clicks:parse"}}}, False),
-        ({"inputs": {"rows": {"path": "many"}}}, False),
-        ({"inputs": {"rows": {"path": "*.csv"}}}, False),
-        ({"inputs": {"rows": {"path": "few/*.csv"}}}, True),
-        ({"inputs": {"rows": {"path": "missing.csv"}}}, False),
-        ({"inputs": {"rows": {"path": "s3://bucket/small.csv"}}}, False),
-        ({"inputs": {"rows": {"path": ["small.csv", "few/1.csv"]}}}, True),
-        ({"inputs": {n: {"path": "small.csv"} for n in "ab"}}, False),
-    ],
-)
-def test_a_small_file_is_likely_to_need_no_servers(
-    changed: dict[str, Any], is_direct: bool, tmp_path: Path
-) -> None:
+LIKELY_DIRECT: list[tuple[dict[str, Any], bool]] = [
+    ({}, True),
+    ({"shuffle": {"partitions": 1}}, True),
+    ({"shuffle": {"partitions": 2}}, False),
+    ({"inputs": {"rows": {"path": "large.csv"}}}, False),
+    ({"inputs": {"rows": {"path": "folder"}}}, False),
+    ({"inputs": {"rows": {"path": "few"}}}, True),
+    ({"inputs": {"rows": {"path": "few"}}, "shuffle": {"partitions": 1}}, False),
+    ({"inputs": {"rows": {"path": "few", "map": "clicks:parse"}}}, False),
+    ({"inputs": {"rows": {"path": "many"}}}, False),
+    ({"inputs": {"rows": {"path": "*.csv"}}}, False),
+    ({"inputs": {"rows": {"path": "few/*.csv"}}}, True),
+    ({"inputs": {"rows": {"path": "missing.csv"}}}, False),
+    ({"inputs": {"rows": {"path": "s3://bucket/small.csv"}}}, False),
+    ({"inputs": {"rows": {"path": ["small.csv", "few/1.csv"]}}}, True),
+    ({"inputs": {n: {"path": "small.csv"} for n in "ab"}}, False),
+]
+
+
+def test_a_small_file_is_likely_to_need_no_servers(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "of a folder").mkdir()
     for name, count in {"few": 4, "many": 64}.items():
@@ -110,20 +112,21 @@ def test_a_small_file_is_likely_to_need_no_servers(
     (tmp_path / "small.csv").write_text("k\n1\n")
     with (tmp_path / "large.csv").open("wb") as large:
         large.truncate(9 << 20)
-    spec = job(**({"inputs": {"rows": {"path": "small.csv"}}} | changed))
-    assert is_likely_direct(spec, tmp_path) == is_direct
-    servers = [
-        each
-        for each in fork_server_modules(spec, is_direct=is_direct)
-        if "mrflight.servers" in each
-    ]
-    assert bool(servers) != is_direct
+    with cases() as case:
+        for changed, is_direct in LIKELY_DIRECT:
+            with case(changed):
+                spec = job(**({"inputs": {"rows": {"path": "small.csv"}}} | changed))
+                assert is_likely_direct(spec, tmp_path) == is_direct
+                modules = fork_server_modules(spec, is_direct=is_direct)
+                assert any("mrflight.servers" in each for each in modules) != is_direct
 
 
-@pytest.mark.parametrize("output", get_args(OutputFormat))
-def test_workers_on_ray_load_no_servers_and_no_sinks(output: str) -> None:
-    modules = worker_modules(job(output={"table": "out", "format": output}))
-    assert [module for module in modules if re.search("servers|_sink", module)] == []
+def test_workers_on_ray_load_no_servers_and_no_sinks() -> None:
+    with cases() as case:
+        for output in get_args(OutputFormat):
+            with case(output):
+                modules = worker_modules(job(output={"table": "out", "format": output}))
+                assert [module for module in modules if re.search("servers|_sink", module)] == []
 
 
 @pytest.mark.parametrize("has_sql", [False, True])

