@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.services import built
+from tests.services import built, starts
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import (
-    StartFailedError,
-    run_to_its_end,
-    server_process,
-    wait_for,
-)
+from tests.services.server_process import server_process
 from tests.services.service_folder import service_folder
-from tests.support.clusters.supervised_cluster import until
-from tests.support.commands.running_command import running_command
-
-ROOT = Path(__file__).parents[2]
+from tests.services.starts import NotReadyError, StartFailedError, run_to_its_end, wait_for
+from tests.support.clusters.service_processes import has_ended, line_of, program
+from tests.support.suite import waiting
+from tests.support.suite.waiting import TooSlow, await_that
 
 STARTER = """
 import sys, time
@@ -36,23 +30,15 @@ with service_folder("test") as folder, server_process("sleep", ["sleep", "600"],
 
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_nothing_outlives_who_started_it(how: str) -> None:
-    command = [sys.executable, "-c", STARTER]
-    with running_command(command, {"PYTHONPATH": str(ROOT)}) as starter:
-        assert starter.stdout is not None
-        pid, folder = starter.stdout.readline().split()
+    with program(STARTER) as starter:
+        pid, folder = line_of(starter).split()
+        assert psutil.pid_exists(int(pid))
         if how == "killed":
             starter.kill()
         else:
             starter.communicate()
-        until(lambda: _has_ended(int(pid)))
-        until(lambda: not Path(folder).exists())
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # of who adopted it
-    except psutil.NoSuchProcess:
-        return True
+        await_that(lambda: has_ended(int(pid)), "the end of the server")
+        await_that(lambda: not Path(folder).exists(), "the removal of its folder")
 
 
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
@@ -61,21 +47,47 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
         server_process("unlucky", command, tmp_path) as server,
         pytest.raises(StartFailedError, match=r"unlucky ended with 3; .*\nno such luck"),
     ):
-        wait_for(lambda: False, [server], 30)
+        wait_for(lambda: False, [server])
 
 
-def test_a_server_that_is_never_ready_says_what_it_logged(tmp_path: Path) -> None:
-    expected = "not ready within 0.3 s; idle logged:\nnothing"
+def test_a_server_that_stands_still_says_what_it_logged(tmp_path: Path) -> None:
+    expected = r"not ready and used no processor for \d+ s; idle logged:\nnothing"
     with (
         server_process("idle", ["sleep", "600"], tmp_path) as server,
-        pytest.raises(StartFailedError, match=expected),
+        pytest.raises(NotReadyError, match=expected) as caught,
     ):
-        wait_for(lambda: False, [server], 0.3)
+        wait_for(lambda: False, [server], idle_s=0.3)
+    assert isinstance(caught.value, TooSlow)
+
+
+def test_a_server_that_works_may_take_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used_s: list[float] = []
+
+    def use(server: object) -> float:
+        used_s.append(len(used_s))
+        return used_s[-1]
+
+    monkeypatch.setattr(starts, "processor_seconds", use)
+    with server_process("busy", ["sleep", "600"], tmp_path) as server:
+        wait_for(lambda: len(used_s) > 5, [server], idle_s=0.1)
+
+
+def test_a_server_that_works_and_hangs_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "HANG_S", 0.3)
+    with (
+        server_process("busy", ["sh", "-c", "while :; do :; done"], tmp_path) as server,
+        pytest.raises(NotReadyError, match=r"not ready after \d+ s; busy logged:"),
+    ):
+        wait_for(lambda: False, [server])
 
 
 def test_a_preparation_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(StartFailedError, match=r"format failed with 1; .*\nno space"):
-        run_to_its_end("format", ["sh", "-c", "echo no space; exit 1"], tmp_path, 30)
+        run_to_its_end("format", ["sh", "-c", "echo no space; exit 1"], tmp_path)
 
 
 def test_a_folder_goes_when_its_server_does_not_start() -> None:
@@ -84,7 +96,7 @@ def test_a_folder_goes_when_its_server_does_not_start() -> None:
     def start() -> None:
         with service_folder("test") as folder:
             kept.append(folder)
-            run_to_its_end("format", ["sh", "-c", "touch data; exit 1"], folder, 30)
+            run_to_its_end("format", ["sh", "-c", "touch data; exit 1"], folder)
 
     with pytest.raises(StartFailedError):
         start()

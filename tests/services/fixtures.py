@@ -1,12 +1,11 @@
 """Servers as fixtures, for whichever test asks; a plugin of ``tests/conftest.py``.
 
-Each worker of pytest-xdist has servers of its own: sharing them would need one that outlives the
-workers, and in a suite that is divided by file few of them ask for the same.
+There is one of each server for a whole run, which all workers of pytest-xdist use: see `shared`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,23 @@ from tests.services.kafka import Kafka, running_kafka
 from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
 from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
 from tests.services.postgres import Postgres, running_postgres
+from tests.services.shared import await_ends, first_failures, keepers, shared_server
+from tests.support.suite.run import is_controller, run_folder
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_unconfigure(config: pytest.Config) -> Generator[None]:
+    """End with the servers of the run, which end as soon as the rest of it has."""
+    ending = keepers(run_folder()) if is_controller(config) else []
+    yield
+    await_ends(ending)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell of servers that did not start at first: that is a fault too."""
+    for name, failure in first_failures(run_folder()).items():
+        terminalreporter.section(f"{name} failed, and was tried again")
+        terminalreporter.write_line(failure)
 
 
 @pytest.fixture(scope="session")
@@ -79,10 +95,9 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def minio(needs_minio: None) -> Iterator[Minio]:
+def minio(needs_minio: None) -> Minio:
     """For tests that leave it running."""
-    with running_minio() as minio:
-        yield minio
+    return shared_server(run_folder(), running_minio)
 
 
 @pytest.fixture
@@ -100,10 +115,9 @@ def recorded_bucket(minio: Minio) -> Iterator[RecordedBucket]:
 
 
 @pytest.fixture(scope="session")
-def hdfs(needs_hdfs: None) -> Iterator[Hdfs]:
+def hdfs(needs_hdfs: None) -> Hdfs:
     """For tests that leave it running, each in a folder of its own."""
-    with running_hdfs() as hdfs:
-        yield hdfs
+    return shared_server(run_folder(), running_hdfs)
 
 
 @pytest.fixture(scope="session")
@@ -133,10 +147,9 @@ def needs_kafka() -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka(needs_kafka: None) -> Iterator[Kafka]:
+def kafka(needs_kafka: None) -> Kafka:
     """For tests that leave it running, each with topics of its own."""
-    with running_kafka() as kafka:
-        yield kafka
+    return shared_server(run_folder(), running_kafka)
 
 
 @pytest.fixture
@@ -174,10 +187,9 @@ def needs_postgres() -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres(needs_postgres: None) -> Iterator[Postgres]:
+def postgres(needs_postgres: None) -> Postgres:
     """For tests that leave it running, each with a database of its own."""
-    with running_postgres() as postgres:
-        yield postgres
+    return shared_server(run_folder(), running_postgres)
 
 
 @pytest.fixture(scope="session")
@@ -190,10 +202,9 @@ def needs_iceberg() -> None:
 
 
 @pytest.fixture(scope="session")
-def iceberg_rest(needs_iceberg: None) -> Iterator[IcebergRest]:
+def iceberg_rest(needs_iceberg: None) -> IcebergRest:
     """For tests that leave it running, each with a namespace of its own."""
-    with running_iceberg_rest() as catalog:
-        yield catalog
+    return shared_server(run_folder(), running_iceberg_rest)
 
 
 @pytest.fixture(scope="session")

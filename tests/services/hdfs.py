@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
@@ -15,15 +16,10 @@ from tests.services.built import hdfs_class_path
 from tests.services.get import get
 from tests.services.hdfs_settings import write_settings
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import (
-    ServerProcess,
-    run_to_its_end,
-    server_process,
-    wait_for,
-)
+from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
+from tests.services.starts import run_to_its_end, wait_for
 
-START_TIMEOUT_S = 60.0
 DATA_NODES = 2
 BLOCK_BYTES = 128 << 20  # of HDFS itself
 
@@ -62,12 +58,12 @@ class Hdfs:
         client (deltalake 1.6) does not, and fails where small blocks are full so soon.
         """
         command = [*self.java, "org.apache.hadoop.fs.FsShell", "-put", str(file), self.url + path]
-        run_to_its_end("put", command, self.own_folder, START_TIMEOUT_S)
+        run_to_its_end(f"put-{os.getpid()}", command, self.own_folder)
 
     def change_mode(self, mode: str, path: str) -> None:
         """Change the mode of a file or folder; ``mode`` is written as for chmod."""
         command = [*self.java, "org.apache.hadoop.fs.FsShell", "-chmod", mode, self.url + path]
-        run_to_its_end("chmod", command, self.own_folder, START_TIMEOUT_S)
+        run_to_its_end(f"chmod-{os.getpid()}", command, self.own_folder)
 
     def live_data_nodes(self) -> list[str]:
         """The addresses of those that can be written to, as the name node sees it."""
@@ -89,9 +85,9 @@ class Hdfs:
         """
         servers = [self.name_node, *self.data_nodes]
         for server in servers:
-            if server.process.poll() is not None:
+            if server.poll() is not None:
                 server.start_again()
-        wait_for(self.is_ready, servers, START_TIMEOUT_S)
+        wait_for(self.is_ready, servers)
 
     def _state(self, name: str) -> _State:
         path = f"/jmx?qry=Hadoop:service=NameNode,name={name}"
@@ -146,16 +142,14 @@ def running_hdfs(
         write_settings(settings, port, http_port, DATA_NODES, replication, block_bytes)
         java = _java(folder, java_options, f"{settings}:{jars}")
         name_node = [*java, f"{_SERVER}.namenode.NameNode"]
-        run_to_its_end(
-            "format", [*name_node, "-format", "-nonInteractive"], folder, START_TIMEOUT_S
-        )
+        run_to_its_end("format", [*name_node, "-format", "-nonInteractive"], folder)
         servers = [stack.enter_context(server_process("namenode", name_node, folder))]
         for number in range(DATA_NODES):
             data_node = [*java, f"{_SERVER}.datanode.DataNode", *_own_settings(folder, number)]
             name = f"datanode-{number}"
             servers.append(stack.enter_context(server_process(name, data_node, folder)))
         hdfs = Hdfs(port, http_port, servers[0], servers[1:], java, folder)
-        wait_for(hdfs.is_ready, servers, START_TIMEOUT_S)
+        wait_for(hdfs.is_ready, servers)
         yield hdfs
 
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services.built import iceberg_class_path
-from tests.services.get import get
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import ServerProcess, server_process, wait_for
+from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
+from tests.services.starts import answers, wait_for
 
-START_TIMEOUT_S = 60.0
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
 
 
@@ -32,7 +31,7 @@ class IcebergRest:
 
     def await_ready(self) -> None:
         """Wait until it answers."""
-        wait_for(lambda: get(self.port, "/v1/config")[0] == 200, [self.server], START_TIMEOUT_S)
+        wait_for(lambda: answers(self.port, "/v1/config"), [self.server])
 
 
 @contextmanager

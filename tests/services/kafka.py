@@ -12,10 +12,10 @@ from typing import Any
 
 from tests.services.built import kafka_class_path
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import ServerProcess, run_to_its_end, server_process, wait_for
+from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
-
-START_TIMEOUT_S = 60.0
+from tests.services.starts import run_to_its_end, wait_for
+from tests.support.suite.waiting import hang_s
 
 QUICK_START = (
     "-XX:+UseSerialGC",
@@ -55,8 +55,8 @@ class Kafka:
         name = f"topic-{secrets.token_hex(6)}"
         new = NewTopic(name, partitions, self.replicas, config=dict(config or {}))
         admin = self.admin()  # its calls end with it
-        admin.list_topics(timeout=START_TIMEOUT_S)  # a call while it learns of brokers may be lost
-        admin.create_topics([new])[name].result(START_TIMEOUT_S)
+        admin.list_topics(timeout=hang_s())  # a call while it learns of brokers may be lost
+        admin.create_topics([new])[name].result(hang_s())
         return name
 
     def admin(self) -> Any:
@@ -80,7 +80,7 @@ class Kafka:
 
     def await_ready(self) -> None:
         """Wait until it can be connected to."""
-        wait_for(self._is_ready, [self.server], START_TIMEOUT_S)
+        wait_for(self._is_ready, [self.server])
 
     def _is_ready(self) -> bool:
         socket.create_connection((LOOPBACK, self.port)).close()
@@ -122,7 +122,7 @@ def format_log(
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     command = [*java, "kafka.tools.StorageTool", "format", "-c", str(path)]
     command += [f"--cluster-id={cluster_id}"]  # an id may begin with a hyphen
-    run_to_its_end("format", command, folder, START_TIMEOUT_S)
+    run_to_its_end("format", command, folder)
 
 
 def broker_settings(folder: Path, port: int, controller_port: int) -> dict[str, object]:

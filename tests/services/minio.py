@@ -12,18 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.services.built import minio_program
-from tests.services.get import get
 from tests.services.recorder import Recorder, Request, recorder
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import (
-    ServerProcess,
-    server_process,
-    wait_for,
-)
+from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
 from tests.services.signed import put_signed
-
-START_TIMEOUT_S = 30.0
+from tests.services.starts import answers, wait_for
 
 
 @dataclass(frozen=True)
@@ -176,4 +170,4 @@ def restarted(minio: Minio) -> Iterator[Minio]:
 
 
 def _await(port: int, server: ServerProcess) -> None:
-    wait_for(lambda: get(port, "/minio/health/cluster")[0] == 200, [server], START_TIMEOUT_S)
+    wait_for(lambda: answers(port, "/minio/health/cluster"), [server])

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from tests.support.suite.waiting import await_that, hang_s
+
 HOPS_PORT = 8020
 _TRIES = 20
-_WAIT_S = 30.0
-_HELD_S = 100.0
 
 
 @dataclass
@@ -29,8 +29,8 @@ class HeldRequest:
     let_go: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
-        """Until somebody has sent it."""
-        assert self.reached.wait(_WAIT_S), f"nobody asked for {self.words}"
+        """Until somebody has sent it. Raises TooSlow."""
+        await_that(self.reached.is_set, f"a request for {self.words}")
 
 
 @dataclass
@@ -88,7 +88,7 @@ class NameNodeProxy:
                 if looks and held is not None and all(word in data for word in held.words):
                     self.held = None
                     held.reached.set()
-                    held.let_go.wait(_HELD_S)
+                    held.let_go.wait(hang_s())
                 sink.sendall(data)
         for end in (source, sink):
             with suppress(OSError):

@@ -16,15 +16,10 @@ import psycopg
 
 from tests.services.built import postgres_folder
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import (
-    ServerProcess,
-    run_to_its_end,
-    server_process,
-    wait_for,
-)
+from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
+from tests.services.starts import run_to_its_end, wait_for
 
-START_TIMEOUT_S = 30.0
 _USER = "tests"
 _UNPRIVILEGED = "nobody"
 """The user of the system as which it runs if the tests are root's, as it refuses to run as root."""
@@ -60,7 +55,7 @@ class Postgres:
 
     def await_ready(self) -> None:
         """Wait until it takes connections."""
-        wait_for(lambda: _answers(self), [self.server], START_TIMEOUT_S)
+        wait_for(lambda: _answers(self), [self.server])
 
     @contextmanager
     def database(self) -> Iterator[str]:
@@ -90,7 +85,7 @@ def running_postgres(port: int = 0, *, is_durable: bool = False) -> Iterator[Pos
         secret.write_text(password)
         initdb = [str(programs / "initdb"), "-D", str(data), "-U", _USER, "--no-sync"]
         initdb += ["--auth=scram-sha-256", f"--pwfile={secret}", "-E", "UTF8", "--locale=C"]
-        run_to_its_end("initdb", _unprivileged(initdb, folder), folder, START_TIMEOUT_S)
+        run_to_its_end("initdb", _unprivileged(initdb, folder), folder)
         command = [str(programs / "postgres"), "-D", str(data), "-p", str(port)]
         command += [] if is_durable else ["-F"]
         command += ["-c", f"listen_addresses={LOOPBACK}", "-c", "unix_socket_directories="]
@@ -118,4 +113,5 @@ def _unprivileged(command: Sequence[str], folder: Path) -> list[str]:
             os.chown(path, user.pw_uid, user.pw_gid)
     setpriv = shutil.which("setpriv") or "setpriv"
     ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    return [setpriv, *ids, *command]
+    # The system takes the signal at the starter's end from who becomes somebody else.
+    return [setpriv, *ids, "--pdeathsig=keep", *command]

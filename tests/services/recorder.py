@@ -27,11 +27,11 @@ import msgspec
 
 from tests.services.get import get
 from tests.services.reserved_port import LOOPBACK, reserved_port
-from tests.services.server_process import server_process, wait_for
+from tests.services.server_process import server_process
 from tests.services.service_folder import service_folder
+from tests.services.starts import answers, wait_for
+from tests.support.suite.waiting import hang_s
 
-_START_TIMEOUT_S = 30.0
-_TIMEOUT_S = 60.0
 _RECORDS = "/-/requests"
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
@@ -75,7 +75,7 @@ def recorder(server_port: int) -> Iterator[Recorder]:
         command = [sys.executable, "-m", __name__, str(port), str(server_port)]
         environment = {**os.environ, "PYTHONPATH": root}
         with server_process("recorder", command, folder, environment) as server:
-            wait_for(lambda: get(port, _RECORDS)[0] == 200, [server], _START_TIMEOUT_S)
+            wait_for(lambda: answers(port, _RECORDS), [server])
             yield Recorder(port)
 
 
@@ -117,9 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._forward(body)
 
     def _forward(self, body: bytes) -> None:
-        with closing(
-            HTTPConnection(LOOPBACK, self.server.forward_to, timeout=_TIMEOUT_S)
-        ) as server:
+        with closing(HTTPConnection(LOOPBACK, self.server.forward_to, timeout=hang_s())) as server:
             server.putrequest(self.command, self.path, True, True)
             for name, value in self.headers.items():  # with Host, which is signed
                 if name.lower() not in {"connection", "expect"}:

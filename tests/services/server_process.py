@@ -5,20 +5,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from tests.services import dies_with_starter
 
-_POLL_S = 0.02
 _SHOWN_LINES = 40
 
 
-class StartFailedError(Exception):
-    """The message ends with what the server logged."""
+@dataclass(frozen=True)
+class KeptServer:
+    """A server that another process keeps for the whole run: a test may look, and not end it."""
+
+    name: str
+    log: Path
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return None while it runs. Nobody but who started it learns of its exit code."""
+        return None if psutil.pid_exists(self.pid) else -1
+
+    def last_words(self) -> str:
+        return last_words(self.name, self.log)
 
 
 @dataclass
@@ -30,9 +42,17 @@ class ServerProcess:
     process: subprocess.Popen[bytes]
     start: Callable[[], subprocess.Popen[bytes]]
 
+    def __reduce__(self) -> tuple[type[KeptServer], tuple[str, Path, int]]:
+        """Return it as other processes see it, which get it with the handle of the server."""
+        return KeptServer, (self.name, self.log, self.pid)
+
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def poll(self) -> int | None:
+        """Return its exit code once it has ended."""
+        return self.process.poll()
 
     def kill(self) -> None:
         """At once, as none of their data outlives the tests."""
@@ -41,12 +61,17 @@ class ServerProcess:
 
     def start_again(self) -> None:
         """The same command in the same folder, after it was killed; its log begins anew."""
-        assert self.process.poll() is not None, f"{self.name} runs"
+        assert self.poll() is not None, f"{self.name} runs"
         self.process = self.start()
 
     def last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
-        return "\n".join([f"{self.name} logged:", *(lines[-_SHOWN_LINES:] or ["nothing"])])
+        return last_words(self.name, self.log)
+
+
+def last_words(name: str, log: Path) -> str:
+    """Return the end of what a server has logged."""
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join([f"{name} logged:", *(lines[-_SHOWN_LINES:] or ["nothing"])])
 
 
 @contextmanager
@@ -77,36 +102,3 @@ def server_process(
         yield server
     finally:
         server.kill()
-
-
-def run_to_its_end(name: str, command: Sequence[str], folder: Path, timeout_s: float) -> None:
-    """Run a command that prepares something for a server."""
-    with server_process(name, command, folder) as server:
-        try:
-            code = server.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            message = f"{name} took longer than {timeout_s:g} s; {server.last_words()}"
-            raise StartFailedError(message) from None
-        if code != 0:
-            raise StartFailedError(f"{name} failed with {code}; {server.last_words()}")
-
-
-def wait_for(ready: Callable[[], bool], servers: Sequence[ServerProcess], timeout_s: float) -> None:
-    """Ask until they are ready; an OSError says that they do not listen yet."""
-    deadline = time.monotonic() + timeout_s
-    while not _is_true(ready):
-        for server in servers:
-            if server.process.poll() is not None:
-                code = server.process.returncode
-                raise StartFailedError(f"{server.name} ended with {code}; {server.last_words()}")
-        if time.monotonic() > deadline:
-            words = "\n".join(server.last_words() for server in servers)
-            raise StartFailedError(f"it was not ready within {timeout_s:g} s; {words}")
-        time.sleep(_POLL_S)
-
-
-def _is_true(ready: Callable[[], bool]) -> bool:
-    try:
-        return ready()
-    except OSError:
-        return False

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from http.client import HTTPConnection
 
 from tests.services.reserved_port import LOOPBACK
+from tests.support.suite.waiting import hang_s
 
 _HEADERS = "host;x-amz-content-sha256;x-amz-date"
 
@@ -36,7 +37,7 @@ def put_signed(
         "Authorization": f"AWS4-HMAC-SHA256 Credential={user}/{scope}, "
         f"SignedHeaders={_HEADERS}, Signature={signature}",
     }
-    connection = HTTPConnection(LOOPBACK, port, timeout=30)
+    connection = HTTPConnection(LOOPBACK, port, timeout=hang_s())
     try:
         connection.request("PUT", f"{path}?{query}", body, headers)
         response = connection.getresponse()

@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_controller(config):
         config.stash[_RUN] = run = ExitStack()
         folder = run.enter_context(service_folder("suite"))
+        folder.chmod(0o711)  # PostgreSQL runs as another user, in a folder in this one
         (folder / "kept").mkdir()
         run.enter_context(closing(slack.SlackMeter(folder)))
     else:
