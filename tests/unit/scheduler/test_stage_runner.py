@@ -100,7 +100,7 @@ def test_tasks_may_end_in_any_order_and_at_any_time(report: RecordedProgress) ->
             report,
             40,
             lambda task, _: pool.submit(lambda: task.number**2),
-            Deadline(time.monotonic() + 60),
+            NO_DEADLINE,
         )
     assert results == [number**2 for number in range(40)]
     assert report.done == 40
@@ -145,7 +145,7 @@ def test_a_deadline_ends_the_wait(report: RecordedProgress) -> None:
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="1 of 2 tasks unfinished"):
         run(report, 2, lambda task, _: futures[task.number], Deadline(started + 0.05))
-    assert 0.05 <= time.monotonic() - started < 10
+    assert time.monotonic() - started >= 0.05
 
 
 def test_a_deadline_may_be_centuries_away(report: RecordedProgress) -> None:

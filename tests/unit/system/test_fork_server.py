@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from mrflight.errors import JobFailedError
 from mrflight.system.fork_server import child as forked_process
 from mrflight.system.fork_server.child import NUMBER_BYTES, ForkedProcess, Streams
 from mrflight.system.fork_server.client import ForkServer
-from tests.support.commands.threads import WAIT_S, run_threads
+from tests.support.commands.threads import run_threads
 from tests.support.faults import faulty_run as faults
+from tests.support.suite.waiting import await_that, hang_s
 
 pytestmark = pytest.mark.usefixtures("cold_fork_servers")
 
@@ -54,7 +54,7 @@ def test_a_child_gets_its_arguments_and_then_its_descriptors(server: ForkServer)
     one, two, descriptor = read_all(output).split()
     assert (one, two) == (b"one", b"two")
     assert int(descriptor) > 2
-    assert child.wait(WAIT_S) == 0
+    assert child.wait(hang_s()) == 0
     assert read_all(reading) == b""
     child.close()
 
@@ -63,14 +63,14 @@ def test_the_output_and_the_exit_code_of_a_child(server: ForkServer) -> None:
     cases = {("builtins:print", "hello"): (b"hello\n", 0), ("sys:exit", "no"): (b"", 1)}
     for (target, argument), expected in cases.items():
         child, output = start(server, target, argument)
-        assert (read_all(output), child.wait(WAIT_S)) == expected
+        assert (read_all(output), child.wait(hang_s())) == expected
         child.close()
 
 
 def test_a_traceback_goes_to_the_stderr_of_the_child(server: ForkServer) -> None:
     child, output = start(server, "builtins:int", "x")
     assert b"ValueError: invalid literal" in read_all(output)
-    assert child.wait(WAIT_S) == 1
+    assert child.wait(hang_s()) == 1
     child.close()
 
 
@@ -89,7 +89,7 @@ def test_the_exit_code_of_a_child_that_a_signal_ended(
     assert process.ppid() == server.pid
     assert sleeper.wait(0) is None
     sleeper.send_signal(signal.SIGTERM)
-    assert sleeper.wait(WAIT_S) == -signal.SIGTERM
+    assert sleeper.wait(hang_s()) == -signal.SIGTERM
     sleeper.send_signal(signal.SIGTERM)  # nothing happens to nobody
 
 
@@ -105,11 +105,11 @@ def test_children_do_not_keep_descriptors_of_each_other(server: ForkServer) -> N
     os.close(writing)
     second = server.start("test-second", "signal:pause", [])
     assert second.pid != first.pid
-    assert first.wait(WAIT_S) == 0
+    assert first.wait(hang_s()) == 0
     assert read_all(reading) == b""  # nobody has the other end any more
     assert second.wait(0) is None
     second.send_signal(signal.SIGKILL)
-    assert second.wait(WAIT_S) == -signal.SIGKILL
+    assert second.wait(hang_s()) == -signal.SIGKILL
     first.close()
     second.close()
 
@@ -120,14 +120,14 @@ def test_after_a_kill_children_are_ended_and_another_fork_server_forks_the_next(
     pid = sleeper.pid
     process = psutil.Process(pid)
     os.kill(server.pid, signal.SIGKILL)
-    assert sleeper.wait(WAIT_S) == -signal.SIGKILL
-    psutil.wait_procs([process], timeout=WAIT_S)
+    assert sleeper.wait(hang_s()) == -signal.SIGKILL
+    psutil.wait_procs([process], timeout=hang_s())
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     with server.start("test-late", "sys:exit", ["3"]) as late:
-        assert late.wait(WAIT_S) == 1
+        assert late.wait(hang_s()) == 1
     server.close()
     with server.start("test-too-late", "sys:exit", ["3"]) as late:
-        assert late.wait(WAIT_S) == -signal.SIGKILL
+        assert late.wait(hang_s()) == -signal.SIGKILL
         with pytest.raises(JobFailedError, match="test-too-late was not started: the fork server"):
             _ = late.pid
 
@@ -143,7 +143,7 @@ def test_a_killed_child_that_is_not_gone_is_logged(
     monkeypatch.setattr(forked_process, "_END_TIMEOUT_S", 0.0)
     pid = sleeper.pid
     os.kill(server.pid, signal.SIGKILL)
-    assert sleeper.wait(WAIT_S) == -signal.SIGKILL
+    assert sleeper.wait(hang_s()) == -signal.SIGKILL
     (output,) = caplog.messages
     assert f"{sleeper.name} (process {pid}) was killed" in output
     assert "is not gone after 0 s" in output
@@ -156,9 +156,9 @@ def test_a_child_that_was_being_forked_when_its_fork_server_was_killed_counts_as
     faults.stop(psutil.Process(server.pid))
     with server.start("test-lost", "sys:exit", ["3"]) as lost:
         os.kill(server.pid, signal.SIGKILL)
-        assert lost.wait(WAIT_S) == -signal.SIGKILL
+        assert lost.wait(hang_s()) == -signal.SIGKILL
     with server.start("test-next", "sys:exit", ["3"]) as after:
-        assert after.wait(WAIT_S) == 1
+        assert after.wait(hang_s()) == 1
 
 
 def test_a_child_ends_with_its_fork_server_even_if_nothing_waits_for_it(
@@ -166,13 +166,13 @@ def test_a_child_ends_with_its_fork_server_even_if_nothing_waits_for_it(
 ) -> None:
     process = psutil.Process(sleeper.pid)
     os.kill(server.pid, signal.SIGKILL)
-    psutil.wait_procs([process], timeout=WAIT_S)
+    psutil.wait_procs([process], timeout=hang_s())
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_missing_module_fails_the_child(server: ForkServer) -> None:
     child, output = start(server, "no_such_module:f")
-    assert child.wait(WAIT_S) == 1
+    assert child.wait(hang_s()) == 1
     assert b"No module named 'no_such_module'" in read_all(output)
     child.close()
     after, output = start(server, "builtins:print", "still here")
@@ -227,7 +227,7 @@ def test_the_folders_of_a_driver_that_is_killed_during_a_request_are_removed(
         server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     with ours:
         ours.sendall((100).to_bytes(NUMBER_BYTES, "little") + b'["half of')
-    assert server.wait(WAIT_S) == 0
+    assert server.wait(hang_s()) == 0
     assert not folder.exists()
 
 
@@ -249,14 +249,11 @@ def test_a_fork_server_that_hangs_is_ended_with_its_children_and_folders(
     processes = [psutil.Process(pid) for pid in (server.pid, *(child.pid for child in children))]
     if how == "hangs":
         server.start("test-child", "hanging:f", [])
-        while not (tmp_path / "hangs").exists():
-            assert processes[0].is_running()
+        await_that((tmp_path / "hangs").exists, "the fork server to hang")
     else:
         faults.stop(processes[0])
-    began = time.monotonic()
-    server.close()
-    assert time.monotonic() - began < 4
-    psutil.wait_procs(processes, timeout=WAIT_S)
+    run_threads([server.close])
+    psutil.wait_procs(processes, timeout=hang_s())
     assert not any(process.is_running() for process in processes)
     assert not folder.exists()
 
@@ -268,7 +265,7 @@ def test_several_threads_may_start_children_and_read_the_pid_of_one(server: Fork
         for _ in range(10):
             child = server.start("test-child", "builtins:print", [])
             children.append(child)
-            assert child.wait(WAIT_S) == 0
+            assert child.wait(hang_s()) == 0  # nobody waits for a pid that another has read
 
     over = threading.Event()
 
@@ -278,21 +275,19 @@ def test_several_threads_may_start_children_and_read_the_pid_of_one(server: Fork
 
     looker = threading.Thread(target=look)
     looker.start()
-    started = time.monotonic()
     try:
         run_threads([start_some] * 4)
     finally:
         over.set()
         looker.join()
     assert len({child.pid for child in children}) == 40
-    assert time.monotonic() - started < WAIT_S  # nobody waited for a pid that another had read
 
 
 def test_closing_closes_every_descriptor() -> None:
     before = set(os.listdir("/proc/self/fd"))
     with ForkServer() as server:
         for _ in range(3):
-            assert server.start("test-child", "builtins:print", []).wait(WAIT_S) == 0
+            assert server.start("test-child", "builtins:print", []).wait(hang_s()) == 0
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
@@ -334,7 +329,7 @@ def found_by_a_driver(other_threads: int) -> dict[str, bool]:
         [sys.executable, "-c", DRIVER, str(other_threads)],
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=hang_s(),
         check=True,
     )
     assert done.stderr == ""

@@ -24,6 +24,7 @@ import pytest
 
 from mrflight.system import memory_sampler as sampler_module
 from mrflight.system.memory_sampler import MemorySampler
+from tests.support.suite.waiting import hang_s
 
 MIB = 2**20
 FORK_BYTES = 5 * MIB
@@ -89,7 +90,7 @@ class Watched:
         while self.began.acquire(blocking=False):
             pass
         for _ in range(2):  # it has ended when the next one begins
-            assert self.began.acquire(timeout=20)
+            assert self.began.acquire(timeout=hang_s())
         return self.meter.peak_bytes
 
     def _asked(self) -> list[int]:

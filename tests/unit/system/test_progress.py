@@ -18,8 +18,7 @@ from mrflight.frontend.batches import ProgressBeforeRows
 from mrflight.system.progress import ProgressReport, Work, progress_for, progress_here
 from mrflight.system.progress.meter import StageMeter
 from tests.support.commands.terminal import ENVIRONMENT, terminal
-
-WAIT_S = 30.0
+from tests.support.suite.waiting import hang_s
 
 Report = Callable[[ProgressReport], None]
 
@@ -132,7 +131,7 @@ def test_a_terminal_is_left_alone_after_a_failure(monkeypatch: pytest.MonkeyPatc
 
     assert "1/3" in shown_on_a_terminal(fail, monkeypatch)
     for thread in set(threading.enumerate()) - before:
-        thread.join(WAIT_S)  # rich tells the one that draws to end, and does not wait for it
+        thread.join(hang_s())  # rich tells the one that draws to end, and does not wait for it
         assert not thread.is_alive()
 
 

@@ -18,10 +18,9 @@ from mrflight.system.segment_channel import KEY_BYTES, SegmentChannel, SegmentLi
 from mrflight.system.shared_memory import Segment, SegmentError
 from tests.support.commands.another_user import as_another_user, code_of, needs_root
 from tests.support.commands.scripts import Script, running_script
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
-
-WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -45,13 +44,13 @@ def segment(text: bytes) -> Segment:
 
 
 def read(channel: SegmentChannel) -> bytes:
-    return channel.receive(WAIT_S).buffer.to_pybytes()  # type: ignore[no-any-return]
+    return channel.receive(hang_s()).buffer.to_pybytes()  # type: ignore[no-any-return]
 
 
 def raw(listener: SegmentListener) -> socket.socket:
     """Return a connection to the listener that has sent nothing yet."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(WAIT_S)
+    connection.settimeout(hang_s())
     connection.connect(f"\0{listener.name}")
     return connection
 
@@ -74,8 +73,8 @@ def test_segments_come_in_their_order_in_both_directions(
 ) -> None:
     ours, theirs = ends
     for number in range(2):  # the least that a socket holds
-        assert ours.send(segment(b"to %d" % number), WAIT_S)
-        assert theirs.send(segment(b"from %d" % number), WAIT_S)
+        assert ours.send(segment(b"to %d" % number), hang_s())
+        assert theirs.send(segment(b"from %d" % number), hang_s())
     assert [read(theirs) for _ in range(2)] == [b"to 0", b"to 1"]
     assert [read(ours) for _ in range(2)] == [b"from 0", b"from 1"]
 
@@ -145,11 +144,11 @@ def test_more_descriptors_on_their_way_than_a_user_may_have_go_another_way() -> 
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
         rows, channel, sent = segment(b"rows"), SegmentChannel(left), 0
-        while channel.send(rows, WAIT_S):
+        while channel.send(rows, hang_s()):
             sent += 1
         assert 200 <= sent <= 202, sent
         assert read(SegmentChannel(right)) == b"rows"
-        assert channel.send(rows, WAIT_S)
+        assert channel.send(rows, hang_s())
 
     assert code_of(as_another_user(send, files=200)) == 0
 
@@ -180,9 +179,9 @@ def test_what_a_killed_process_has_sent_is_received_and_then_its_end(
     with channel:
         assert [read(channel), read(channel)] == [b"first", b"second"]
         with pytest.raises(ConnectionResetError, match="the other end of a channel is gone"):
-            channel.receive(WAIT_S)
+            channel.receive(hang_s())
         with pytest.raises(BrokenPipeError):
-            channel.send(segment(b"rows"), WAIT_S)
+            channel.send(segment(b"rows"), hang_s())
     assert not open_files() - before
 
 
@@ -208,7 +207,7 @@ def test_a_message_without_a_segment_is_refused(
     ours._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
     ours._connection.send(message)
     with pytest.raises(SegmentError, match="has no segment"):
-        theirs.receive(WAIT_S)
+        theirs.receive(hang_s())
     with pytest.raises(TimeoutError):
         theirs.receive(0.01)
 
@@ -220,13 +219,13 @@ def test_of_many_descriptors_one_is_taken_and_none_stays_open(
     sent = [segment(b"%d" % number) for number in range(20)]
     before = open_files()
     socket.send_fds(ours._connection, [b"s" * 200], [each.file for each in sent])
-    received = theirs.receive(WAIT_S)
+    received = theirs.receive(hang_s())
     assert received.buffer.to_pybytes() == b"0"
     assert len(open_files() - before) == 1
     with open(os.devnull, "rb") as other:
         socket.send_fds(ours._connection, [b"s"], [other.fileno()])
         with pytest.raises(SegmentError, match="is not shared memory"):
-            theirs.receive(WAIT_S)
+            theirs.receive(hang_s())
     assert len(open_files() - before) == 1
 
 
@@ -243,7 +242,7 @@ def test_a_listener_outlives_clients_that_do_not_greet_as_they_should(
     bad[2].send(b"k" * KEY_BYTES)  # another's
     assert bad[0].recv(100) == b""
     assert bad[2].recv(100) == b""
-    key, channel = open_channel(listener.name, listener.proof, WAIT_S)
+    key, channel = open_channel(listener.name, listener.proof, hang_s())
     taken = listener.take(key)
     assert taken is not None
     for each in (taken, channel, silent, *bad):
@@ -288,7 +287,7 @@ def test_a_channel_that_ends_as_others_are_opened_does_not_end_its_listener(
     taken.close()
     channel.close()
     listener._waiting[key] = taken
-    again, other = open_channel(listener.name, listener.proof, WAIT_S)
+    again, other = open_channel(listener.name, listener.proof, hang_s())
     last = listener.take(again)
     assert last is not None
     last.close()
@@ -327,9 +326,9 @@ def test_a_listener_goes_on_once_there_are_fewer_open_files() -> None:
     with running_script(FULL) as script, ThreadPoolExecutor(1) as thread:
         lines: list[str] = []
         name, proof = lines_until(script, "listens at ", lines).split()[2:]
-        opening = thread.submit(open_channel, name, proof, 4 * WAIT_S)
+        opening = thread.submit(open_channel, name, proof, 4 * hang_s())
         lines_until(script, "Too many open files", lines)
         assert script.process.stdin is not None
         script.process.stdin.write("\n")
         script.process.stdin.flush()
-        opening.result(WAIT_S)[1].close()
+        opening.result(hang_s())[1].close()

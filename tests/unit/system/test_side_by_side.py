@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mrflight.system.side_by_side import side_by_side
+from tests.support.suite.waiting import hang_s
 
 THREADS = 4
 
@@ -21,7 +22,7 @@ def test_results_come_in_the_order_of_the_items(threads: int) -> None:
 def test_calls_wait_together() -> None:
     """Each call waits for the others: one after the other they would never return."""
     together = threading.Barrier(THREADS)
-    ranks = list(side_by_side(lambda _: together.wait(10), range(3 * THREADS), THREADS))
+    ranks = list(side_by_side(lambda _: together.wait(hang_s()), range(3 * THREADS), THREADS))
     assert sorted(ranks) == sorted([*range(THREADS)] * 3)
 
 

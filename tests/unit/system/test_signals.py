@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-END_S = 10.0
+from tests.support.suite.waiting import hang_s
 
 PROGRAM = """
 import queue, select, signal, sys, threading, time
@@ -22,7 +22,7 @@ def take():
     signal.pthread_kill(threading.get_ident(), NUMBER)
 
 def join():
-    thread = threading.Thread(target=time.sleep, args=[60], daemon=True)
+    thread = threading.Thread(target=time.sleep, args=[3600], daemon=True)
     thread.start()
     thread.join()
 
@@ -41,14 +41,18 @@ for _ in range(2):
 @pytest.mark.parametrize("number", ["signal.SIGINT", "signal.SIGALRM"])
 @pytest.mark.parametrize(
     "wait",
-    ["queue.SimpleQueue().get()", "select.poll().poll(60_000)", "join()", "time.sleep(60)"],
+    ["queue.SimpleQueue().get()", "select.poll().poll(3_600_000)", "join()", "time.sleep(3600)"],
 )
 def test_the_main_thread_wakes_for_a_signal_that_another_thread_received(
     wait: str, number: str
 ) -> None:
     program = PROGRAM.replace("WAIT", wait).replace("NUMBER", number)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=END_S, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=hang_s(),
+        check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 2, "", 0)
 
@@ -79,7 +83,7 @@ def test_two_signals_at_once() -> None:
         [sys.executable, "-c", TWO], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        watchdog = threading.Timer(END_S, process.kill)
+        watchdog = threading.Timer(hang_s(), process.kill)
         watchdog.start()
         for _ in process.stdout:
             time.sleep(0.01)  # until it sleeps
