@@ -18,6 +18,7 @@
     │   ├── StoreError
     │   ├── BrokerUnavailableError
     │   ├── CommitError
+    │   │   ├── CatalogLockedError
     │   │   ├── StreamMovedError
     │   │   └── StreamRestoredError
     │   └── CommitOverwrittenError
@@ -192,6 +193,10 @@ class BrokerUnavailableError(JobFailedError):
 
 class CommitError(JobFailedError):
     """The table's log did not accept the commit."""
+
+
+class CatalogLockedError(CommitError):
+    """Another process keeps the file of a catalog locked; the message names that process."""
 
 
 class StreamMovedError(CommitError):

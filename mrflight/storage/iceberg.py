@@ -21,13 +21,16 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.config.output_section import OutputSection
 from mrflight.config.secret_options import USERINFO
 from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
-from mrflight.errors import CommitError, JobFileError, MrflightError
+from mrflight.errors import CatalogLockedError, CommitError, JobFileError, MrflightError
 from mrflight.storage.failures import reason
 from mrflight.storage.location import Location, locate
 from mrflight.storage.option_names import canonical, scheme_of
+from mrflight.storage.sqlite_lock import describe_holder, is_locked
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy.engine import ExceptionContext
 
 DEFAULT_CATALOG = "default"
 """The name under which pyiceberg, too, looks for tables in an SQL catalog if it is told none."""
@@ -113,7 +116,11 @@ class CatalogAddress(msgspec.Struct, frozen=True):
                 from pyiceberg.catalog.rest import RestCatalog
 
                 return RestCatalog(name, uri=uri, **properties)
-            return _open_sql(name, self._sql_uri(uri, scheme, properties), properties)
+            address = self._sql_uri(uri, scheme, properties)
+            catalog = _open_sql(name, address, properties)
+            if scheme == _SQLITE:
+                _name_locks(catalog, self.shown)
+            return catalog
 
     def check_exists(self) -> None:
         """Raise JobFileError if the catalog is a file that does not exist; opening creates it."""
@@ -252,7 +259,7 @@ def _check_scheme(scheme: str, key: str) -> None:
         )
 
 
-def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> Catalog:
+def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> SqlCatalog:
     from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -261,3 +268,18 @@ def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> Catalog:
         return SqlCatalog(name, **given)
     except SQLAlchemyError:  # another job may have made the catalog's tables in this moment
         return SqlCatalog(name, **given)
+
+
+def _name_locks(catalog: SqlCatalog, shown: str) -> None:
+    """Let the catalog raise CatalogLockedError if another process keeps its file locked."""
+    from sqlalchemy import event
+
+    path = catalog.engine.url.database or ""
+
+    def tell(context: ExceptionContext) -> None:
+        if is_locked(context.original_exception):
+            raise CatalogLockedError(
+                f"the catalog {shown} is locked: {describe_holder(path)}"
+            ) from context.sqlalchemy_exception
+
+    event.listen(catalog.engine, "handle_error", tell)

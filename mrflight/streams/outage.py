@@ -8,22 +8,24 @@ _MAX_PAUSE_S = 30.0
 
 
 class Outage:
-    """Errors one after the other, with a pause after each, until they last too long."""
+    """Errors with a pause after each, until they last too long or the outage is over."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
         self._began: float | None = None
         self._tries = 0
-        self._last = 0.0
 
     def pause(self, error: MrflightError, now: float) -> float:
         """Return for how long to wait after an error; raise it if waiting does not help."""
         if not error.retryable:
             raise error
-        if self._began is None or now - self._last > 2 * _MAX_PAUSE_S:
+        if self._began is None:
             self._began, self._tries = now, 0
         if now - self._began > self._longest_s:
             raise error
-        self._last = now
         self._tries += 1
         return min(_MAX_PAUSE_S, 0.5 * 2 ** min(self._tries, 10))
+
+    def end(self) -> None:
+        """Learn that there was progress. A try may fail only after a minute without any."""
+        self._began = None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+import mrflight as mrflight_api
+from mrflight.errors import CatalogLockedError
+from mrflight.streams import outage
 from tests.services.kafka import Kafka
 from tests.support.chaos.checks import wrong_moves
 from tests.support.chaos.delta import DeltaChaosTable
@@ -20,10 +20,14 @@ from tests.support.chaos.plan import Place
 from tests.support.chaos.servers import ChaosServers
 from tests.support.chaos.table import ChaosTable
 from tests.support.chaos.tables import tables_at, write_job
-from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, Stream, await_true, numbered
-from tests.support.streams.stopped_ingest import OWN_STEPS, STEPS
+from tests.support.commands.mrflight import mrflight, started
+from tests.support.streams import stopped_ingest
+from tests.support.streams.ingest_job import Stream, numbered
+from tests.support.streams.stopped_ingest import LOCKED, OWN_STEPS, STEPS
+from tests.support.suite.waiting import await_that
 
+ROOT = Path(__file__).parents[2]
+MODULE = stopped_ingest.__name__
 EVENTS = 100
 POISON = [b"poison %d" % number for number in range(8)]
 PLACES = {
@@ -33,34 +37,43 @@ PLACES = {
 }
 """DuckLake's catalog is no file of SQLite here, which an open transaction locks for all others."""
 
-CASES = [
-    pytest.param(format, step, number, marks=[] if is_quick else [pytest.mark.slow])
+KILLED = [
+    pytest.param(format, step, number, marks=[] if number == 1 else [pytest.mark.soak])
+    for number in (1, 3)
     for format, steps in STEPS.items()
     for step in steps
-    for number in (1, 3)
-    for is_quick in [number == 1 and (format == "delta" or step in OWN_STEPS[format])]
 ]
+WOKEN = [
+    pytest.param(
+        format,
+        step,
+        number,
+        marks=[pytest.mark.slow if number == 1 and step in OWN_STEPS[format] else pytest.mark.soak],
+    )
+    for number in (1, 3)
+    for format, steps in STEPS.items()
+    for step in steps
+]
+"""What stops the commit of a format is in its own steps; the others are the same for all."""
 
 
 @dataclass(frozen=True)
 class Target:
     """A stream of four batches, each with two events that cannot be decoded, and its tables."""
 
-    stream: Stream
     job: Path
     table: ChaosTable
     dead_letters: DeltaChaosTable
     environment: dict[str, str]
 
-    def stopped(self, step: str, number: int, signum: str) -> list[str]:
-        program = [sys.executable, "-m", "tests.support.streams.stopped_ingest"]
+    def stopped(self, step: str, number: int, signum: str) -> tuple[str, ...]:
+        """Return the words of `tests.support.streams.stopped_ingest`."""
         format = str(self.table.output["format"])
-        return [*program, format, step, str(number), signum, str(self.job), "--until-caught-up"]
+        return "ingest", format, step, str(number), signum, str(self.job), "--until-caught-up"
 
     def ingest(self) -> None:
         """Run it to the end."""
-        command = [*INGEST, str(self.job), "--until-caught-up"]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        done = mrflight("ingest", self.job, "--until-caught-up", environment=self.environment)
         assert done.returncode == 0, done.stderr
 
     def check(self) -> None:
@@ -93,26 +106,49 @@ def target(
     stream.produce(events[len(POISON) * 13 :])
     with tables_at(servers, tmp_path, PLACES[format]) as (table, dead_letters):
         job = write_job(stream, table, dead_letters, max_rows=27)
-        yield Target(stream, job, table, dead_letters, {**os.environ, **table.environment})
+        yield Target(job, table, dead_letters, table.environment)
 
 
-@pytest.mark.parametrize(("format", "step", "number"), CASES)
+@pytest.mark.parametrize(("format", "step", "number"), KILLED)
 def test_an_ingester_is_killed(target: Target, step: str, number: int) -> None:
-    command = target.stopped(step, number, "SIGKILL")
-    killed = subprocess.run(command, env=target.environment, capture_output=True, text=True)
+    words = target.stopped(step, number, "SIGKILL")
+    killed = mrflight(*words, module=MODULE, cwd=ROOT, environment=target.environment)
     assert killed.returncode == -9, killed.stderr
     target.ingest()
     target.check()
 
 
-@pytest.mark.parametrize(("format", "step", "number"), CASES)
+@pytest.mark.parametrize(("format", "step", "number"), WOKEN)
 def test_an_ingester_wakes_up_when_another_has_done_its_work(
     target: Target, step: str, number: int
 ) -> None:
-    with running_command(target.stopped(step, number, "SIGSTOP"), target.environment) as process:
+    words = target.stopped(step, number, "SIGSTOP")
+    with started(*words, module=MODULE, cwd=ROOT, environment=target.environment) as process:
         zombie = psutil.Process(process.pid)
-        await_true(lambda: zombie.status() == psutil.STATUS_STOPPED, "it has come to the step")
+        await_that(lambda: zombie.status() == psutil.STATUS_STOPPED, "the step", beside=process)
         target.ingest()
+        zombie.resume()
+        _, stderr = process.communicate()
+        assert process.returncode == 0, stderr
+    target.check()
+
+
+@pytest.mark.parametrize("format", ["iceberg"])
+def test_an_ingester_names_the_one_that_was_stopped_in_a_transaction(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "MAX_LOCKED_S", 0.0)
+    with started(*target.stopped(LOCKED, 2, "SIGSTOP"), module=MODULE, cwd=ROOT) as process:
+        zombie = psutil.Process(process.pid)
+        await_that(lambda: zombie.status() == psutil.STATUS_STOPPED, "the step", beside=process)
+        locked = f"is locked: process {process.pid} holds its lock, and is stopped; let it go on"
+        with pytest.raises(CatalogLockedError, match=locked):
+            mrflight_api.ingest(
+                target.job,
+                {"output.catalog": "sqlite:///catalog.db?timeout=0.05"},
+                until_caught_up=True,
+                progress=False,
+            )
         zombie.resume()
         _, stderr = process.communicate()
         assert process.returncode == 0, stderr

@@ -8,12 +8,13 @@ commit may be tried again, of which at most one takes effect.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit
-from mrflight.sinks.commit.commit_guard import MAX_TRIES, random_backoff
+from mrflight.sinks.commit.commit_guard import MAX_TRIES, MAX_WAIT_S, random_backoff
 from mrflight.sinks.iceberg.history import (
     check_recorded,
     encode_offsets,
@@ -96,7 +97,10 @@ class IcebergCommit:
 
     def _load_after(self, failure: CommitError) -> Table | None:
         """Load the table after a commit that failed, which may have taken effect all the same."""
+        give_up_at = time.monotonic() + MAX_WAIT_S
         for _ in range(MAX_LOOKS):
+            if time.monotonic() > give_up_at:
+                break
             try:
                 return self._commit.deadline.run(
                     self._output.table.load,

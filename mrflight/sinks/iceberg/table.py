@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 MAX_FORMAT_VERSION = 2
 
 MAX_STAGES = 5
 """The number of tries to begin a table while other jobs create it."""
+
+ANSWER_S = 120.0
+"""How long a catalog may take to answer. It takes milliseconds, but pyiceberg asks a catalog of
+REST, and psycopg a PostgreSQL that hangs, without a limit."""
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
 """With retries, pyiceberg (0.12) commits an append again on whatever is there by then, also if
@@ -72,7 +78,7 @@ class TableInCatalog:
             return table
 
         with catalog_errors(f"the Iceberg table {self.url} cannot be loaded"):
-            return run_interruptibly(load)
+            return _answered(load)
 
     def stage(self, location: str | None = None) -> Table:
         """Return the table as it would be created; its namespace is created if there is none.
@@ -98,7 +104,7 @@ class TableInCatalog:
                 ) from error
 
         with catalog_errors(f"the Iceberg table {self.url} cannot be created"):
-            return run_interruptibly(stage)
+            return _answered(stage)
 
     def load_or_stage(self) -> tuple[Table, bool]:
         """Return the table and True, or the table as it would be created and False.
@@ -123,6 +129,19 @@ class TableInCatalog:
             self.catalog.create_namespace_if_not_exists(self.name[:-1])
         except Exception:
             self.catalog.create_namespace_if_not_exists(self.name[:-1])
+
+
+def _answered(ask: Callable[[], T]) -> T:
+    """Return what the catalog answers; raise TimeoutError, which says so, if it does not."""
+    try:
+        return run_interruptibly(ask, ANSWER_S)
+    except TimeoutError as error:
+        if error.args:  # of a library, which says more
+            raise
+        raise TimeoutError(
+            f"the catalog has not answered for {ANSWER_S:g} s; check that it runs, and look at "
+            "what it waits for"
+        ) from error
 
 
 def data_folder(metadata: TableMetadata) -> str:

@@ -1,17 +1,19 @@
 """An ingester that is killed, or sent to sleep, at a step of a batch.
 
-    python -m tests.support.streams.stopped_ingest FORMAT STEP NUMBER SIGNAL JOB.toml [OPTION...]
+    python -m tests.support.streams.stopped_ingest ingest FORMAT STEP NUMBER SIGNAL JOB OPTION...
 
 It sends itself the signal when the batch of this number, from 1, has come to the step.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from mrflight.frontend import cli
 from mrflight.sinks.delta.commit import DeltaCommit
@@ -57,10 +59,15 @@ too, whatever the format of the table is."""
 
 STEPS = {format: {**_COMMON, **own} for format, own in OWN_STEPS.items()}
 
+LOCKED = "catalog is locked"
+"""The step at which a transaction of an SQL catalog is to be committed, which locks a file of
+SQLite for all others. The first is that of the namespace, the second that of the new table."""
+_STEPS = {**STEPS, "iceberg": {**STEPS["iceberg"], LOCKED: (Session, "commit", False)}}
+
 
 def stop_at(format: str, step: str, number: int, signum: int) -> None:
     """Send this process the signal when the step is reached for the ``number``-th time."""
-    owner, name, is_after = STEPS[format][step]
+    owner, name, is_after = _STEPS[format][step]
     function: Callable[..., Any] = getattr(owner, name)
     calls = 0
 
@@ -68,7 +75,9 @@ def stop_at(format: str, step: str, number: int, signum: int) -> None:
         nonlocal calls
         calls += 1
         if calls == number:
-            os.kill(os.getpid(), signum)
+            # To this thread: another one may take a signal of the process, and until it runs
+            # this one would go on, into the transaction of a catalog that locks all others out.
+            signal.pthread_kill(threading.get_ident(), signum)
 
     def stopping(*args: Any, **more: Any) -> Any:
         if not is_after:
@@ -82,5 +91,6 @@ def stop_at(format: str, step: str, number: int, signum: int) -> None:
 
 
 if __name__ == "__main__":
-    stop_at(sys.argv[1], sys.argv[2], int(sys.argv[3]), getattr(signal, sys.argv[4]))
-    sys.exit(cli.main(["ingest", *sys.argv[5:]]))
+    _, _, format, step, number, signum, *options = sys.argv
+    stop_at(format, step, int(number), getattr(signal, signum))
+    sys.exit(cli.main(["ingest", *options]))
