@@ -1,13 +1,22 @@
 # Needs Python 3.11 or newer; cargo is used where it is there.
 # ARGS go to the command: make test ARGS="-k kernel"
 
+ifeq ($(wildcard pyproject.toml),)
+$(error this is not the folder of mrflight: go into the clone, or name it: make -C CLONE)
+endif
+
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 ARGS ?=
 
 venv := .venv
 python := $(venv)/bin/python
+pip := $(python) -m pip install --quiet --disable-pip-version-check
+cargo := $(shell command -v cargo 2>/dev/null)
 installed := $(venv)/.installed
+installed_for_demo := $(venv)/.demo
+installed_for_docs := $(venv)/.docs
+package := $(venv)/.package$(if $(cargo),-with-kernel)
 link := $(venv)/editable/mrflight
 minio := .services/bin/minio
 hdfs := .services/hdfs.classpath
@@ -33,24 +42,63 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: $(installed) $(link)
 
-$(installed): pyproject.toml setup.py constraints.txt $(kernel)
-	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=..." >&2; exit 1; }
-	test -x $(python) || $(PYTHON) -m venv $(venv)
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[avro,delta,hdfs,iceberg,kafka,protobuf,ray-data,s3,tls,sql,bench,dev,docs]'
+# Programs in an environment name the folder that it was made in, and its Python may have been removed.
+ifneq ($(wildcard $(venv)),)
+ifeq ($(filter clean,$(MAKECMDGOALS)),)
+ifeq ($(shell $(python) -c 'import pip' 2>/dev/null && { ! grep -q '^command = ' $(venv)/pyvenv.cfg || grep -qF ' $(CURDIR)/$(venv)' $(venv)/pyvenv.cfg; } && echo whole),)
+$(error $(venv) does not work: its Python or pip is gone, or the folder was moved. Remove it, and run make again: rm -rf $(venv))
+endif
+endif
+endif
+
+$(python):
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found: install one, or name one: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) does not run, or is older than Python 3.11: name another one: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(venv) || { rm -rf $(venv); exit 1; }
+
+# What pip is to install for the extras that follow.
+requirements = $(python) -c 'import sys, tomllib; \
+	project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	extras = project["optional-dependencies"]; \
+	print(*project["dependencies"], *(each for name in sys.argv[1:] for each in extras[name]), sep="\n")'
+
+$(installed): extras := avro delta hdfs iceberg kafka protobuf ray-data s3 tls sql bench dev
+$(installed_for_demo): extras := delta sql
+
+# The kernel is compiled while the dependencies are downloaded, and not again for the other extras.
+$(installed) $(installed_for_demo): pyproject.toml setup.py constraints.txt $(kernel) $(if $(wildcard $(package)),,FORCE) | $(python)
+	@echo "installing mrflight into $(venv), with $(extras)"
+	@$(requirements) $(extras) > $@.txt
+	@$(pip) -c constraints.txt -r $@.txt & dependencies=$$!; \
+		$(MAKE) --no-print-directory $(package); built=$$?; wait $$dependencies && exit $$built
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
+	@$(if $(cargo),:,echo "It is slower than the one in Rust: install cargo (https://rustup.rs), and run make again")
 	@touch $@
+
+$(package): pyproject.toml setup.py $(kernel) | $(python)
+	@$(pip) --no-deps -e .
+	@rm -f $(venv)/.package*
+	@touch $@
+
+FORCE:
 
 # From the folder that a clone named mrflight lies in Python would take the clone for the package: an
 # editable install is looked at last. A package on the path comes before a folder without
 # __init__.py, and of the clone nothing else is to be on the path.
-$(link): | $(installed)
+$(link): | $(python)
 	mkdir -p $(@D)
 	echo "$(CURDIR)/$(@D)" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mrflight.pth"
 	ln -sfn ../../mrflight $@
 
-demo: install
+# What `make install` has installed is more than a demo needs.
+demo: $(or $(wildcard $(installed)),$(installed_for_demo)) $(link)
 	$(python) examples/clicks/generate.py
 	$(python) -m mrflight.driver examples/clicks/job.toml $(ARGS)
+	@echo
+	@echo "made:    the clicks of each site, a Delta table in examples/clicks/out/clicks"
+	@echo "look:    $(venv)/bin/mrflight sql \"select url, clicks from 'examples/clicks/out/clicks' order by clicks desc limit 5\""
+	@echo "go on:   docs/tutorial/first-job.md, or change examples/clicks/job.toml and run make demo again"
 
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
 # names. What there are no tools for is left out: its tests are skipped and say what to install, and
@@ -194,9 +242,14 @@ check: install
 	fi
 
 # The site of docs/, in build/site. A broken link or anchor is an error.
-docs: install
-	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict --quiet
+docs: $(installed_for_docs)
+	$(venv)/bin/zensical build --clean --strict --config-file mkdocs.yml
 	@echo "built: build/site/index.html"
+
+$(installed_for_docs): pyproject.toml constraints.txt | $(python)
+	@$(requirements) docs > $@.txt
+	@$(pip) -c constraints.txt -r $@.txt
+	@touch $@
 
 format: install
 	$(python) -m ruff check --fix .
