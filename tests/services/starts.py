@@ -24,7 +24,7 @@ IDLE_S = 30.0
 _USED_S = 0.1
 """What a JVM uses in that time that only stands there: 0.03 s."""
 _LOOK_S = 1.0
-_POLL_S = 0.02
+_POLL_S = 0.05
 _ANSWER_S = 10.0
 """After so long `answers` gives up, and who waits asks again."""
 
