@@ -24,6 +24,7 @@ from mrflight.events.kinds import (
 from mrflight.events.recorder import RING_EVENTS, News, Recorder
 from mrflight.result import JobResult
 from mrflight.system.closeable import Closeable
+from tests.support.commands.threads import await_thread
 from tests.support.jobs.recorded_progress import RecordedProgress
 
 BEGAN = JobBegan(job_id="j", name="job", version="1", host="here", pid=1)
@@ -126,10 +127,12 @@ def test_a_follower_waits_for_an_event_or_for_the_end() -> None:
     got: list[object] = []
     for end in (lambda: recorder.record(BEGAN), recorder.close):
         position = recorder.snapshot()[1]
-        follower = threading.Thread(target=lambda p=position: got.append(recorder.news(p, 60.0)))
+        follower = threading.Thread(
+            target=lambda p=position: got.append(recorder.news(p, 86_400.0))
+        )
         follower.start()
         end()
-        follower.join(60.0)
+        await_thread(follower)
     assert got == [News([BEGAN], 1, 0), News([], 1, 0)]
 
 

@@ -16,6 +16,7 @@ from mrflight.errors import ProtocolError
 from mrflight.shuffle.store import canonical_slices as module
 from mrflight.shuffle.store.canonical_slices import SLICE_BYTES, canonical_slices
 from mrflight.shuffle.store.decoded_size import row_bytes
+from tests.support.commands.own_process import in_own_process
 from tests.support.suite.examples import some_of
 
 WIDE = 100_000
@@ -77,18 +78,26 @@ def test_a_batch_is_cut_by_its_decoded_size(name: str) -> None:
     plain = to_canonical(batch, canonical_schema(batch.schema))
     assert plain.nbytes > 4 * SLICE_BYTES
     for part in (batch, batch.slice(7, len(column) - 20)):
-        before = pa.total_allocated_bytes()
-        pieces = []
-        for piece in canonical_slices(part):
-            assert piece.nbytes <= SLICE_BYTES
-            assert pa.total_allocated_bytes() - before <= 6 * SLICE_BYTES
-            pieces.append(piece.to_pylist())
-            del piece
-        assert len(pieces) >= 4
-        assert [row for rows in pieces for row in rows] == part.to_pylist()
+        in_own_process(lambda part=part: cut(part))  # type: ignore[misc]
+
+
+def cut(part: pa.RecordBatch) -> None:
+    before = pa.total_allocated_bytes()
+    pieces = []
+    for piece in canonical_slices(part):
+        assert piece.nbytes <= SLICE_BYTES
+        assert pa.total_allocated_bytes() - before <= 6 * SLICE_BYTES
+        pieces.append(piece.to_pylist())
+        del piece
+    assert len(pieces) >= 4
+    assert [row for rows in pieces for row in rows] == part.to_pylist()
 
 
 def test_numbers_are_cut_without_measuring_each_row() -> None:
+    in_own_process(cut_two_billion_numbers)
+
+
+def cut_two_billion_numbers() -> None:
     rows = 2**31 - 1
     column = pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([7]))
     before = pa.total_allocated_bytes()

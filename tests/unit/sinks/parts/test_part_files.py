@@ -36,6 +36,7 @@ from mrflight.storage.part_name import (
     is_part_of_run,
     part_name,
 )
+from tests.support.commands.own_process import in_own_process
 from tests.support.tables.outputs import FORMATS
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
@@ -159,6 +160,10 @@ def test_the_path_of_several_partition_columns() -> None:
 def test_rows_are_written_before_the_last_batch_has_come(
     tmp_path: Path, format: OutputFormat
 ) -> None:
+    in_own_process(lambda: write_batch_by_batch(tmp_path, format))
+
+
+def write_batch_by_batch(tmp_path: Path, format: OutputFormat) -> None:
     sizes = []
     rows = PARQUET_CHUNK.rows // 4
     batch = pa.record_batch({"n": range(rows), "k": [f"k{i}" for i in range(rows)]})

@@ -18,6 +18,7 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.top_k import TopK
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.commands.own_process import in_own_process
 from tests.support.queries.sorted_tables import answered, in_batches, orders, sql_of, tables
 from tests.support.suite.examples import some_of
 
@@ -67,8 +68,12 @@ def test_rows_that_do_not_fit_are_spilled(tmp_path: Path) -> None:
     assert found.to_numpy().tolist() == np.argsort(-keys, kind="stable")[:5000].tolist()
 
 
-def test_few_of_many_rows_are_held(tmp_path: Path) -> None:
+def test_few_of_many_rows_are_held() -> None:
     """A map of a million rows sends ten, and holds no more than two batches at a time."""
+    in_own_process(send_ten_of_a_million)
+
+
+def send_ten_of_a_million() -> None:
     rows = np.random.default_rng(2).permutation(2**20)
     most = 0
 
