@@ -66,12 +66,15 @@ requirements = $(python) -c 'import sys, tomllib; \
 $(installed): extras := avro delta hdfs iceberg kafka protobuf ray-data s3 tls sql bench dev
 $(installed_for_demo): extras := delta sql
 
+# By this name, `make -n` does not run it.
+submake := $(MAKE)
+
 # The kernel is compiled while the dependencies are downloaded, and not again for the other extras.
 $(installed) $(installed_for_demo): pyproject.toml setup.py constraints.txt $(kernel) $(if $(wildcard $(package)),,FORCE) | $(python)
 	@echo "installing mrflight into $(venv), with $(extras)"
 	@$(requirements) $(extras) > $@.txt
 	@$(pip) -c constraints.txt -r $@.txt & dependencies=$$!; \
-		$(MAKE) --no-print-directory $(package); built=$$?; wait $$dependencies && exit $$built
+		MAKEFLAGS= $(submake) --no-print-directory $(package); built=$$?; wait $$dependencies && exit $$built
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@$(if $(cargo),:,echo "It is slower than the one in Rust: install cargo (https://rustup.rs), and run make again")
 	@touch $@

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from tests.support.commands.experiments import CLICKS, contents, load, python
+from tests.support.commands.experiments import CLICKS, ROOT, contents, load, python
+from tests.support.commands.mrflight import mrflight
 
 
 class TestClicks:
@@ -92,3 +96,19 @@ class TestClicks:
         batch = pa.record_batch({"url": ["a", "b"], "visitor": ["User", stranger]})
         with pytest.raises(ValueError, match=f"visitor {stranger!r} is neither"):
             weigh(batch)
+
+
+def test_the_query_that_make_demo_prints_reads_what_it_made(tmp_path: Path) -> None:
+    example = tmp_path / "examples" / "clicks"
+    ignored = shutil.ignore_patterns("visits", "out", "__pycache__")
+    shutil.copytree(CLICKS, example, ignore=ignored)
+    python(example / "generate.py", "--rows=1000", "--files=2", "--keys=7")
+    ran = mrflight("run", "examples/clicks/job.toml", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    echo = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "look:" in line)
+    (shown,) = shlex.split(echo.replace("$(venv)", ".venv"))[1:]
+    program, *words = shlex.split(re.sub(r"^look: +", "", shown))
+    assert program == ".venv/bin/mrflight"
+    printed = mrflight(*words, cwd=tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    assert "5 rows" in printed.stdout + printed.stderr

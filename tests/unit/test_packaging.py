@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -87,3 +89,89 @@ def test_a_clone_in_the_working_directory_does_not_hide_the_package(parent_of_cl
 @pytest.mark.parametrize("name", ["servers", "kernel", "tests", "experiments", "_kernel"])
 def test_nothing_but_the_package_is_installed(name: str) -> None:
     assert f"No module named '{name}'" in python(Path("/"), "-c", f"import {name}").stderr
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return what `make` looks at of a clone, in which nothing is installed."""
+    for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--no-print-directory", *words],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def install_nothing(clone: Path, *stamps: str) -> None:
+    """Make an environment whose Python does nothing, in which parts are said to be installed."""
+    programs = clone / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python").symlink_to(shutil.which("true") or "/bin/true")
+    (clone / ".venv/pyvenv.cfg").write_text(f"command = python3 -m venv {clone}/.venv\n")
+    has_cargo = shutil.which("cargo") is not None
+    for stamp in (".package-with-kernel" if has_cargo else ".package", *stamps):
+        (clone / ".venv" / stamp).touch()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["PYTHON="], "no Python 3.11 or newer was found: install one"),
+        (["PYTHON=false"], "false does not run, or is older than Python 3.11: name another one"),
+        (["--makefile", str(ROOT / "Makefile"), "-C", "/"], "this is not the folder of mrflight"),
+    ],
+)
+def test_make_says_what_to_do_where_it_cannot_start(
+    clone: Path, words: list[str], message: str
+) -> None:
+    done = make(clone, *words, "demo")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (clone / ".venv").exists()
+
+
+@pytest.mark.parametrize("damage", ["the Python is gone", "the clone was moved"])
+def test_make_says_what_to_do_with_an_environment_that_does_not_work(
+    clone: Path, damage: str
+) -> None:
+    install_nothing(clone, ".demo")
+    if damage == "the Python is gone":
+        (clone / ".venv/bin/python").unlink()
+        (clone / ".venv/bin/python").symlink_to("/nowhere/python3.11")
+    else:
+        (clone / ".venv/pyvenv.cfg").write_text("command = python3 -m venv /elsewhere/.venv\n")
+    done = make(clone, "demo")
+    assert done.returncode == 2
+    assert "run make again: rm -rf .venv" in done.stderr
+    assert make(clone, "--dry-run", "clean").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("stamps", "target", "installs"),
+    [
+        ([], "demo", ["delta sql"]),
+        ([".demo"], "demo", []),
+        ([".installed"], "demo", []),
+        (
+            [".demo"],
+            "install",
+            ["avro delta hdfs iceberg kafka protobuf ray-data s3 tls sql bench dev"],
+        ),
+        ([".installed"], "install", []),
+    ],
+)
+def test_make_installs_what_a_target_needs_and_nothing_twice(
+    clone: Path, stamps: list[str], target: str, installs: list[str]
+) -> None:
+    install_nothing(clone, *stamps)
+    planned = make(clone, "--dry-run", target).stdout
+    assert re.findall(r'"installing mrflight into \.venv, with (.*)"', planned) == installs
+    assert planned.count("pip install") == len(installs)
