@@ -38,7 +38,7 @@ kernel := $(wildcard kernel/Cargo.* kernel/src/*.rs)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo services test soak flakes test-on-ray messages bench microbench check docs format constraints wheels clean \
-	apt-update apt-chromium apt-postgresql apt-prometheus
+	prepared apt-packages
 
 install: $(installed) $(link)
 
@@ -104,8 +104,8 @@ demo: $(or $(wildcard $(installed)),$(installed_for_demo)) $(link)
 	@echo "go on:   docs/tutorial/first-job.md, or change examples/clicks/job.toml and run make demo again"
 
 # The servers that tests start, and the environment of HopsFS's client: all, or those that SERVICES
-# names. What there are no tools for is left out: its tests are skipped and say what to install, and
-# fail in CI.
+# names, two at a time. What there are no tools for is left out: its tests are skipped and say what to
+# install, and fail in CI.
 SERVICES ?= minio hdfs hopsfs kafka duckdb iceberg ducklake postgres spark chromium promtool validators
 minio_file := $(if $(go),$(minio))
 hdfs_file := $(if $(maven),$(hdfs))
@@ -116,18 +116,44 @@ iceberg_file := $(if $(maven),$(iceberg))
 spark_file := $(if $(java),$(spark))
 ducklake_file := $(ducklake)
 validators_file := $(if $(go),$(kuberay))
+files := $(foreach service,$(SERVICES),$($(service)_file))
 # Programs of Debian, which only root can install; elsewhere tests say which package has them.
 apt := $(if $(filter 0,$(shell id -u)),$(shell command -v apt-get 2>/dev/null))
-chromium_file := $(if $(shell command -v chromium 2>/dev/null),,$(if $(apt),apt-chromium))
-postgres_file := $(if $(wildcard /usr/lib/postgresql/*/bin/initdb),,$(if $(apt),apt-postgresql))
-promtool_file := $(if $(shell command -v promtool 2>/dev/null),,$(if $(apt),apt-prometheus))
+chromium_package := $(if $(shell command -v chromium 2>/dev/null),,chromium)
+postgres_package := $(if $(wildcard /usr/lib/postgresql/*/bin/initdb),,postgresql)
+promtool_package := $(if $(shell command -v promtool 2>/dev/null),,prometheus)
+packages := $(strip $(foreach service,$(SERVICES),$($(service)_package)))
+without_go := $(if $(go),,$(filter minio validators,$(SERVICES)))
+without_java := $(if $(java),,$(filter spark,$(SERVICES)))
+without_maven := $(if $(maven),,$(filter hdfs kafka iceberg,$(SERVICES)))
 
-services: $(foreach service,$(SERVICES),$($(service)_file))
+services: $(if $(filter hopsfs,$(SERVICES)),$(installed))
+	+@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j2) prepared SERVICES="$(SERVICES)"
+
+prepared: $(files) $(if $(and $(apt),$(packages)),apt-packages)
+	@$(if $(without_go),echo "there is no Go: $(without_go) left out",:)
+	@$(if $(without_java),echo "there is no Java: $(without_java) left out",:)
+	@$(if $(without_maven),echo "there is no Java or no Maven: $(without_maven) left out",:)
+	@$(if $(apt),:,$(if $(packages),echo "left to root: apt-get install $(packages)",:))
+
+# A MinIO that was built is kept for other clones, in the cache of the user.
+cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mrflight-services
 
 $(minio): tests/services/minio.txt
-	@echo "MinIO is built, which takes some minutes, once"
-	GOBIN="$(CURDIR)/$(@D)" go install "$$(cat $<)"
+	@mkdir -p $(@D)
+	@version="$$(cat $<)"; kept="$(cache)/$$(basename "$$version")-$$(uname -m)"; set -e; \
+	if [ ! -x "$$kept" ]; then \
+		echo "MinIO is built, which takes some minutes, once"; \
+		GOBIN="$(CURDIR)/$(@D)" go install "$$version"; \
+		mkdir -p "$(cache)" && cp $@ "$$kept.$$$$" && mv "$$kept.$$$$" "$$kept" || true; \
+	else \
+		cp "$$kept" $@.new; mv $@.new $@; \
+	fi
 	@touch $@
+
+# Maven's own cache is not for two that fill it.
+$(kafka): | $(filter $(hdfs),$(files))
+$(iceberg): | $(filter $(hdfs) $(kafka),$(files))
 
 $(hdfs): tests/services/pom.xml
 $(kafka): tests/services/kafka-pom.xml
@@ -180,11 +206,9 @@ $(kuberay): tests/services/kuberay.txt $(validators)
 	cd $(@D) && go mod download -json "$$(cat $(CURDIR)/$<)" | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p' > kuberay.folder
 	install -m 644 "$$(cat $(@D)/kuberay.folder)/config/crd/bases/ray.io_rayjobs.yaml" $@
 
-apt-update:
+apt-packages:
 	apt-get update -qq
-
-apt-chromium apt-postgresql apt-prometheus: apt-%: | apt-update
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $*
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(packages)
 
 # Tests wait much of their time, so there are more workers than cores. tests/support/suite/schedule.py divides the
 # tests. `make test` runs the quick ones on what is installed, and one of each foreign server that is prepared;
