@@ -21,12 +21,11 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.commands.running_command import running_command
+from tests.support.suite.waiting import await_that, hang_s
 
 MIB = 2**20
 BATCH = pa.record_batch({"n": pa.array(range(MIB // 8), pa.int64())})
 BATCHES = 16
-WAIT_S = 60.0
-"""For what takes some milliseconds."""
 
 
 @contextmanager
@@ -54,9 +53,7 @@ def open_put(
         writer, _ = client.do_put(descriptor, BATCH.schema)
         for _ in range(BATCHES):
             writer.write_batch(BATCH)
-        until = time.monotonic() + WAIT_S
-        while stored_blocks(location) < BATCHES:
-            assert time.monotonic() < until
+        await_that(lambda: stored_blocks(location) >= BATCHES, "all blocks to be stored")
         assert any(spill_dir.rglob("*.blocks"))
         yield writer
 
@@ -71,13 +68,15 @@ def stored_blocks(location: str) -> int:
 def tell_to_stop(process: subprocess.Popen[str], cluster: mrflight.Cluster) -> None:
     """Returns when the server takes no new partitions, which is the first that it does."""
     process.terminate()
-    until = time.monotonic() + WAIT_S
-    while True:
-        assert time.monotonic() < until
+
+    def takes_none() -> bool:
         try:
             cluster.create_shuffle("none", partitions=1).drop()
         except NoDataServersError:
-            return
+            return True
+        return False
+
+    await_that(takes_none, "the server to take no new partitions")
 
 
 def test_it_is_cut_off_after_the_drain_timeout_and_leaves_no_files(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_it_is_cut_off_after_the_drain_timeout_and_leaves_no_files(tmp_path: Pat
     ):
         began_s = time.monotonic()
         process.terminate()
-        assert process.wait(WAIT_S) == 1
+        assert process.wait(hang_s()) == 1
         assert time.monotonic() - began_s >= 0.5
         assert list(tmp_path.iterdir()) == []
         assert process.stderr is not None
@@ -109,13 +108,13 @@ def test_one_that_ends_in_time_is_answered(tmp_path: Path) -> None:
         assert process.poll() is None
         put.close()
         cluster.open_shuffle("put").drop()  # or the server would wait for one to move it to
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(hang_s()) == 0
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("server", ["data", "metadata"])
 def test_a_drain_timeout_that_is_no_time_is_refused(server: str) -> None:
     command = [sys.executable, "-m", f"mrflight.servers.{server}", "--drain-timeout", "soon"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=hang_s())
     assert done.returncode == 2
     assert "--drain-timeout: 'soon' is not a time such as '10 min'" in done.stderr

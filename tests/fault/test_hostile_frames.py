@@ -18,8 +18,9 @@ import pytest
 
 from mrflight.shuffle.wire.block import BlockTag, encode_block, ipc_options, to_wire
 from mrflight.shuffle.wire.tickets import BlockStream
-from tests.support.clusters.hostile_servers import BATCH, SHUFFLE, WAIT_S, Servers
+from tests.support.clusters.hostile_servers import BATCH, SHUFFLE, Servers
 from tests.support.faults.hostile_bytes import damaged, random_bytes
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +77,7 @@ def call(port: int, method: str, body: bytes) -> tuple[str, str]:
     """The gRPC status of a call's answer and the message in it; no status: it was cut off."""
     body = body[:MAX_BODY_BYTES]
     pieces = [body[at : at + 16_000] for at in range(0, len(body), 16_000)] or [b""]
-    with socket.create_connection(("127.0.0.1", port), WAIT_S) as connection:
+    with socket.create_connection(("127.0.0.1", port), hang_s()) as connection:
         connection.sendall(
             PREFACE
             + frame(SETTINGS, 0, 0, b"")
@@ -229,6 +230,6 @@ def test_garbage_on_the_port(server: str, servers: Servers) -> None:
     rng = random.Random(f"garbage {server}")
     for _ in range(GARBAGE):
         address = ("127.0.0.1", port_of(getattr(servers, server)))
-        with socket.create_connection(address, WAIT_S) as connection:
+        with socket.create_connection(address, hang_s()) as connection:
             start = rng.choice((b"", PREFACE, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"))
             connection.sendall(start + random_bytes(rng))

@@ -43,13 +43,13 @@ from mrflight.system.shared_memory import IS_SUPPORTED, Segment
 from tests.support.clusters.hostile_servers import (
     BATCH,
     SHUFFLE,
-    WAIT_S,
     Put,
     Servers,
     act,
     tidy_up,
 )
 from tests.support.faults.hostile_bytes import damaged, example_of, hostile_json, random_bytes
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.slow
 
@@ -169,13 +169,13 @@ def test_tickets_and_infos(servers: Servers) -> None:
 
 def read(client: flight.FlightClient, ticket: bytes) -> None:
     with from_flight("the server", "get"):
-        options = flight.FlightCallOptions(timeout=WAIT_S)
+        options = flight.FlightCallOptions(timeout=hang_s())
         client.do_get(flight.Ticket(ticket), options).read_all()
 
 
 def info(client: flight.FlightClient, descriptor: flight.FlightDescriptor) -> None:
     with from_flight("the server", "info"):
-        client.get_flight_info(descriptor, flight.FlightCallOptions(timeout=WAIT_S))
+        client.get_flight_info(descriptor, flight.FlightCallOptions(timeout=hang_s()))
 
 
 def any_descriptor(path: list[str], rng: random.Random) -> flight.FlightDescriptor:
@@ -287,7 +287,7 @@ def shared_put(channel: StreamChannel, client: flight.FlightClient, rng: random.
     put = Put(flight.FlightDescriptor.for_command(command), NO_ROWS.schema, [(NO_ROWS, metadata)])
     with channel.segments as segments:
         if instead is None:
-            segments.send(Segment.of([memoryview(whole)]), WAIT_S)
+            segments.send(Segment.of([memoryview(whole)]), hang_s())
         else:
             send_files(segments, instead)
         put.send(client)

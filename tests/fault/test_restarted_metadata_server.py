@@ -18,8 +18,8 @@ import pytest
 
 import mrflight
 from mrflight.errors import AttemptSupersededError, ShuffleNotFoundError
+from tests.support.suite.waiting import hang_s
 
-WAIT_S = 60.0
 PARTITIONS = 4
 ROWS = 2_000
 
@@ -42,12 +42,12 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        assert self.process.wait(WAIT_S) == -9
+        assert self.process.wait(hang_s()) == -9
         self._close()
 
     def stop(self) -> int:
         self.process.terminate()
-        code = self.process.wait(WAIT_S)
+        code = self.process.wait(hang_s())
         self._close()
         return code
 
@@ -137,12 +137,12 @@ def while_down(metadata: Server, *work: Callable[[], None]) -> Iterator[None]:
     with at_work(len(work)) as threads:
         done = [threads.submit(begin, each) for each in work]
         for _ in work:
-            assert begun.acquire(timeout=WAIT_S)
+            assert begun.acquire(timeout=hang_s())
         yield
         assert not any(each.done() for each in done)  # nobody but the server could have answered
         metadata.start()
         for each in done:
-            each.result(WAIT_S)
+            each.result(hang_s())
 
 
 def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
@@ -161,18 +161,18 @@ def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
         already = 0
         for at in kills_at:
             for _ in range(at - already):
-                assert committed.acquire(timeout=WAIT_S)
+                assert committed.acquire(timeout=hang_s())
             already = at
             metadata.kill()
             assert not all(each.done() for each in running)
             metadata.start()
         for each in running:
-            each.result(WAIT_S)
+            each.result(hang_s())
     with at_work(PARTITIONS) as threads:
         reading = [threads.submit(read, shuffle, p) for p in range(PARTITIONS)]
         metadata.kill()
         metadata.start()
-        numbers = [n for each in reading for n in each.result(WAIT_S)]
+        numbers = [n for each in reading for n in each.result(hang_s())]
     assert Counter(numbers) == Counter(range(maps * ROWS))
     with mrflight.connect(metadata.location) as client:
         (state,) = client.status().shuffles
@@ -249,7 +249,7 @@ def refusal(journal: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=WAIT_S,
+        timeout=hang_s(),
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     return ended.stderr.strip().splitlines()[-1]

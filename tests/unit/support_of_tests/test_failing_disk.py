@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,9 +26,8 @@ from tests.support.faults.failing_disk import (
     truncate_file,
     write_protected,
 )
+from tests.support.suite.waiting import await_that, hang_s
 
-WAIT_S = 20.0
-"""The timeout of steps that take some milliseconds."""
 MIB = 2**20
 ROWS = 2_000_000
 LARGE = 2**40
@@ -88,7 +86,7 @@ def test_a_process_may_end_on_a_full_disk() -> None:
     with writer() as process:
         with full_disk(process.process.pid):
             process.process.kill()
-            process.process.wait(WAIT_S)
+            process.process.wait(hang_s())
         with pytest.raises(ProcessLookupError), full_disk(process.process.pid):
             pass
 
@@ -197,10 +195,7 @@ def test_reading_a_damaged_spill_file_fails(
     spilling: Spilling, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     shuffle = spilling.put("damaged")
-    until = time.monotonic() + WAIT_S
-    while not (found := spill_files(tmp_path)):
-        assert time.monotonic() < until
-    (file,) = found
+    (file,) = await_that(lambda: spill_files(tmp_path), "a spill file")
     damage(file)
     with pytest.raises(MrflightError, match="block"):
         spilling.total(shuffle)

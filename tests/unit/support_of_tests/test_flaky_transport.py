@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,10 +19,9 @@ import pytest
 import mrflight
 from mrflight.errors import ServerUnavailableError
 from tests.support.clusters.cluster import data_server, standing_cluster
+from tests.support.commands.threads import await_thread
 from tests.support.faults.transport import FlakyTransport, TransportCounts
-
-WAIT_S = 20.0
-"""The timeout of steps that take some milliseconds."""
+from tests.support.suite.waiting import await_that, hang_s
 
 
 class Echo:
@@ -43,8 +42,7 @@ class Echo:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
+            await_thread(thread)
         self._listener.close()
 
     def _serve(self) -> None:
@@ -92,7 +90,7 @@ def transport(tmp_path: Path, kind: str) -> Iterator[FlakyTransport]:
 def connected(transport: FlakyTransport) -> Iterator[socket.socket]:
     scheme, _, where = transport.location.partition("://")
     with socket.socket(socket.AF_UNIX if scheme == "grpc+unix" else socket.AF_INET) as client:
-        client.settimeout(WAIT_S)
+        client.settimeout(hang_s())
         host, _, port = where.rpartition(":")
         client.connect((host, int(port)) if host else where)
         yield client
@@ -113,14 +111,8 @@ def exchange(client: socket.socket, content: bytes) -> bytes:
     sending = threading.Thread(target=client.sendall, args=[content])
     sending.start()
     back = receive(client, len(content))
-    sending.join(WAIT_S)
+    await_thread(sending)
     return back
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < until
 
 
 def fails(client: socket.socket) -> bool:
@@ -147,8 +139,8 @@ def test_all_bytes_are_forwarded_in_order_and_counted(transport: FlakyTransport)
         assert exchange(two, content[::-1]) == content[::-1]
         one.shutdown(socket.SHUT_WR)
         assert one.recv(1) == b""  # the end is forwarded in both directions
-        wait_for(lambda: transport.open_connections() == 1)
-    wait_for(lambda: transport.open_connections() == 0)
+        await_that(lambda: transport.open_connections() == 1, "connections to close")
+    await_that(lambda: transport.open_connections() == 0, "connections to close")
     assert transport.counts() == TransportCounts(connections=2, forwarded_bytes=20_000_000)
 
 
@@ -159,7 +151,7 @@ def test_a_reader_that_stops_blocks_the_writer(transport: FlakyTransport) -> Non
         with contextlib.suppress(BlockingIOError):
             while sent < 1 << 30:
                 sent += client.send(bytes(1 << 20))
-        client.settimeout(WAIT_S)
+        client.settimeout(hang_s())
         assert sent < 1 << 28
         assert receive(client, sent) == bytes(sent)
 
@@ -190,10 +182,10 @@ def test_a_stall_holds_all_bytes_until_it_is_healed(transport: FlakyTransport) -
     with connected(transport) as client:
         transport.stall()
         client.sendall(b"held")
-        wait_for(lambda: transport.counts().stalled_bytes == 4)
+        await_that(lambda: transport.counts().stalled_bytes == 4, "4 stalled bytes")
         with connected(transport) as late:
             late.sendall(b"back")
-            wait_for(lambda: transport.counts().stalled_bytes == 8)
+            await_that(lambda: transport.counts().stalled_bytes == 8, "8 stalled bytes")
             assert transport.counts() == TransportCounts(connections=2, stalled_bytes=8)
             transport.heal()
             assert receive(client, 4) == b"held"
@@ -266,7 +258,7 @@ def test_an_unreachable_server_is_counted(tmp_path: Path, kind: str) -> None:
         target = tcp if kind == "tcp" else f"grpc+unix://{tmp_path}/missing"
         with FlakyTransport(target) as proxy:
             assert is_refused(proxy)
-            wait_for(lambda: proxy.counts().unreachable == 1)
+            await_that(lambda: proxy.counts().unreachable == 1, "a failed connection")
 
 
 def test_a_closed_transport_refuses_faults(tmp_path: Path) -> None:

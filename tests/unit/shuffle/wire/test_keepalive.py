@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,9 +19,10 @@ from mrflight.shuffle.wire import connections, idle_connections
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.keepalive import Keepalive
 from mrflight.shuffle.wire.protocol import MetadataAction
+from tests.support.commands.threads import await_thread
+from tests.support.suite.waiting import await_that, hang_s
 
 EVERY_S = 0.01
-TIMEOUT_S = 20.0
 FORKS = 50
 TCP_USER_TIMEOUT = 18
 """The number on Linux; Python has the name only if it was built with it."""
@@ -55,13 +55,6 @@ def keepalive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keepalive]:
 
 def location(server: Counting) -> str:
     return f"grpc+tcp://127.0.0.1:{server.port}"
-
-
-def await_that(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until, f"not in {TIMEOUT_S:g} s: {what}"
-        time.sleep(EVERY_S)
 
 
 def settles(server: Counting, other: Counting) -> bool:
@@ -145,7 +138,7 @@ def test_a_forked_process_has_its_own_keepalive(server: Counting, keepalive: Kee
                 signal.pause()
             os.close(writing)
             try:
-                assert select.select([reading], [], [], TIMEOUT_S)[0], f"no call, fork {number}"
+                assert select.select([reading], [], [], hang_s())[0], f"no call, fork {number}"
                 assert os.read(reading, 1) == b"."
             finally:
                 os.kill(pid, signal.SIGKILL)
@@ -204,6 +197,57 @@ def timeouts_of_sockets_to(port: int) -> set[int]:
     return found
 
 
+class Held:
+    """Takes the place of a client, whose calls and whose end take as long as a test likes."""
+
+    def __init__(self) -> None:
+        self.called, self.closing = threading.Event(), threading.Event()
+        self.answers, self.ends = threading.Event(), threading.Event()
+        self.calls, self.closed = 0, 0
+
+    def do_action(self, action: object, options: object) -> list[object]:
+        self.calls += 1
+        self.called.set()
+        assert self.answers.wait(hang_s())
+        return []
+
+    def close(self) -> None:
+        self.closed += 1
+        self.closing.set()
+        assert self.ends.wait(hang_s())
+
+
+def test_a_client_is_not_closed_during_a_call_and_not_called_while_it_is_closed(
+    server: Counting, keepalive: Keepalive
+) -> None:
+    called, closed = Held(), Held()
+    keepalive.add(called)
+    assert called.called.wait(hang_s())
+    keepalive.close_client(called)
+    assert called.closed == 0  # its last reference closes it
+    called.answers.set()
+    closed.answers.set()
+    keepalive.add(closed)
+    assert closed.called.wait(hang_s())
+    before = []
+
+    def close() -> None:
+        while not closed.closed:  # but during a call
+            keepalive.close_client(closed)
+        before.append(closed.calls)
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    assert closed.closing.wait(hang_s())
+    calls = closed.calls
+    with Connections() as ours:  # to which the thread cannot get before the client is closed
+        ours.to(location(server))
+        closed.ends.set()
+        await_that(lambda: server.calls >= 3, "calls to others")
+    await_thread(closer)
+    assert (called.calls, closed.calls, before) == (1, calls, [calls])
+
+
 CLOSING = """
 import sys
 import time
@@ -211,7 +255,7 @@ from mrflight.shuffle.wire import connections, idle_connections
 from mrflight.shuffle.wire.keepalive import Keepalive
 
 connections._keepalive = Keepalive(0.0)  # calls without a pause
-for number in range(2_000):
+for number in range(500):
     with connections.Connections() as connected:
         connected.to(sys.argv[1])
         time.sleep(number % 20 / 10_000)  # so that it is closed at any moment of a call
@@ -222,6 +266,6 @@ connections._keepalive.close()
 def test_connections_can_be_closed_during_a_keepalive_call(server: Counting) -> None:
     """To close a client while a call over it begins would end the process."""
     command = [sys.executable, "-c", CLOSING, location(server)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=hang_s())
     assert done.returncode == 0, done.stderr
     assert server.calls

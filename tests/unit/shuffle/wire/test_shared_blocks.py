@@ -31,10 +31,10 @@ from mrflight.shuffle.wire.shared_blocks import (
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS
 from mrflight.system.segment_channel import SegmentChannel
 from mrflight.system.shared_memory import Segment
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 
-WAIT_S = 10.0
 MAX_REFUSAL = 200
 
 uint64 = st.integers(0, 2**64 - 1)
@@ -82,7 +82,7 @@ def passed(
 def received(tags: list[SharedTag], segment: Segment) -> list[tuple[BlockTag, Block]]:
     """Return the blocks of a message with these tags, whatever they say."""
     with channel() as (left, right):
-        left.send(segment, WAIT_S)
+        left.send(segment, hang_s())
         return list(blocks_of(Message(NO_ROWS, pa.py_buffer(encode_tags(tags))), right))
 
 

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import flight
 
 from mrflight.shuffle.wire.stall_detector import StallDetector
+from tests.support.suite.waiting import hang_s
 
 ROWS = pa.record_batch({"n": pa.array(range(100_000))})
-SOON_S = 20.0
 
 
 class EndlessServer(flight.FlightServerBase):
@@ -41,7 +41,7 @@ def test_an_abandoned_stream_ends_at_the_server(ending: str) -> None:
             held.append(client.do_get(flight.Ticket(b"all")))
             return held[0]
 
-        messages = StallDetector().messages(open_stream, SOON_S)
+        messages = StallDetector().messages(open_stream, hang_s())
         assert next(messages).data == ROWS
         if ending == "closed":
             messages.close()
@@ -50,7 +50,7 @@ def test_an_abandoned_stream_ends_at_the_server(ending: str) -> None:
                 messages.throw(KeyError("a reader's own"))
         ends = threading.Thread(target=server.shutdown, daemon=True)
         ends.start()
-        ends.join(SOON_S)
+        ends.join(hang_s())
         is_shut_down = not ends.is_alive()
         held.clear()  # or the server would never end
     assert is_shut_down
