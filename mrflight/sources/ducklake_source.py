@@ -78,8 +78,7 @@ def open_ducklake(
         )
     address = parse_address(spec.catalog, base, f"inputs.{name}.catalog")
     table = parse_table_name(spec.path, f"inputs.{name}.path")
-    with Lake(address, options) as lake:
-        snapshot = _read_snapshot(name, spec, lake, table)
+    snapshot = _read_snapshot(name, spec, Lake(address, options), table)
     root = locate(snapshot.table.path.rstrip("/"), base, options)
     return _source(FoundInput(name, spec, "ducklake", root, ()), snapshot, base, split_bytes)
 

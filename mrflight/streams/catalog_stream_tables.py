@@ -95,16 +95,16 @@ class LakeStreamTable(StreamTable):
         assert spec.catalog is not None, "the output was checked"
         address = parse_address(spec.catalog, base, "output.catalog")
         name = parse_table_name(spec.table, "output.table")
-        with Lake(address, options) as lake:
-            if not lake.may_exist:
+        lake = Lake(address, options)
+        if not lake.may_exist:
+            return None
+        try:
+            with lake.session() as session:
+                table = find_table(session, name, newest_snapshot(session))
+        except LakeError as error:
+            if error.is_missing:
                 return None
-            try:
-                with lake.session() as session:
-                    table = find_table(session, name, newest_snapshot(session))
-            except LakeError as error:
-                if error.is_missing:
-                    return None
-                raise CommitError(f"{name} in {lake.url} cannot be read: {error}") from error
+            raise CommitError(f"{name} in {lake.url} cannot be read: {error}") from error
         read = InputSpec(path=spec.table, format="ducklake", catalog=spec.catalog)
         return None if table is None else cls(address, options, table, read)
 
@@ -127,9 +127,8 @@ class LakeStreamTable(StreamTable):
 
     @contextmanager
     def _session(self, what: str) -> Iterator[LakeSession]:
-        with Lake(self._address, self._options) as lake:
-            try:
-                with lake.session() as session:
-                    yield session
-            except LakeError as error:
-                raise CommitError(f"{self.url}: its {what} cannot be read: {error}") from error
+        try:
+            with Lake(self._address, self._options).session() as session:
+                yield session
+        except LakeError as error:
+            raise CommitError(f"{self.url}: its {what} cannot be read: {error}") from error

@@ -23,6 +23,7 @@ from tests.support.tables.outputs import MODES, NEW, OLD, SCHEMA, written
 A, B = "cluster/topic/0", "cluster/topic/1"
 
 
+@pytest.mark.everywhere
 def test_modes(ducklake: DuckLake) -> None:
     assert ducklake.run(OLD, "error", "first") == 1
     assert ducklake.read() == OLD
@@ -48,6 +49,7 @@ def test_a_run_is_committed_once(ducklake: DuckLake) -> None:
     assert ducklake.read() == OLD + NEW
 
 
+@pytest.mark.also_on("s3")
 def test_partitions_are_read_and_pruned(ducklake: DuckLake) -> None:
     rows = [(1, "a"), (2, "a b/c=%"), (3, None), (4, ""), (5, "a")]
     ducklake.run(rows, partition_by=["k"])
@@ -142,15 +144,6 @@ def test_an_overwrite_may_change_columns_and_partitions(own_ducklake: DuckLake) 
     assert own_ducklake.read("value, day") == [(0.5, "x")]
 
 
-def test_a_process_that_was_lost_is_started_again(ducklake: DuckLake) -> None:
-    ducklake.run(OLD, job_id="first")
-    sink = ducklake.open(job_id="second")
-    assert isinstance(sink, DuckLakeSink)
-    sink._lake.close()
-    finish(sink, NEW)
-    assert ducklake.read() == OLD + NEW
-
-
 def test_the_commit_names_its_job(own_ducklake: DuckLake) -> None:
     own_ducklake.run(NEW, job_id="job-1", app_id="run 1")
     found = own_ducklake.query(
@@ -171,12 +164,14 @@ def test_statistics_of_the_files_are_in_the_catalog(own_ducklake: DuckLake) -> N
     assert found == [[1, 0, "5", "7"], [2, 1, "b", "b"]]
 
 
+@pytest.mark.everywhere
 def test_appends_at_the_same_time_are_all_committed(ducklake: DuckLake) -> None:
     sinks = [ducklake.open(job_id=f"job{number}") for number in range(4)]
     run_threads([lambda n=n, s=s: finish(s, [(n, "x")]) for n, s in enumerate(sinks)])
     assert ducklake.read("n") == [(0,), (1,), (2,), (3,)]
 
 
+@pytest.mark.everywhere
 def test_jobs_of_one_run_at_the_same_time_commit_once(ducklake: DuckLake) -> None:
     sinks = [ducklake.open(job_id=f"job{number}", app_id="run 1") for number in range(3)]
     run_threads([lambda s=s: finish(s, NEW) for s in sinks])
@@ -259,6 +254,7 @@ def test_offsets_are_compared_and_swapped(ducklake: DuckLake) -> None:
     assert ducklake.open().recorded_offsets("trips") == {A: 20, B: 5}
 
 
+@pytest.mark.everywhere
 def test_two_writers_of_a_batch_commit_it_once(ducklake: DuckLake) -> None:
     finish(ducklake.open(job_id="base"), OLD, offsets=StreamOffsets("trips", {}, {A: 3}))
     for before, after in (({A: 3}, {A: 7}), ({A: 7}, {A: 7, B: 2})):

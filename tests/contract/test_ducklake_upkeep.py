@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,15 +28,13 @@ WHOLE = 128 << 20
 
 
 @pytest.fixture
-def catalog(ducklake: DuckLake) -> Iterator[Lake]:
-    with Lake(parse_address(ducklake.catalog, ducklake.base, "c"), ducklake.options) as lake:
-        yield lake
+def catalog(ducklake: DuckLake) -> Lake:
+    return Lake(parse_address(ducklake.catalog, ducklake.base, "c"), ducklake.options)
 
 
 @pytest.fixture
-def own_catalog(own_ducklake: DuckLake) -> Iterator[Lake]:
-    with Lake(parse_address(own_ducklake.catalog, own_ducklake.base, "c"), {}) as lake:
-        yield lake
+def own_catalog(own_ducklake: DuckLake) -> Lake:
+    return Lake(parse_address(own_ducklake.catalog, own_ducklake.base, "c"), {})
 
 
 def append(lake: DuckLake, count: int, first: int = 0, **keys: Any) -> list[tuple[int, str]]:
@@ -91,6 +88,7 @@ def test_small_files_become_one_of_each_partition(
     assert ducklake.read() == rows
 
 
+@pytest.mark.everywhere
 def test_replaced_files_are_deleted_after_the_retention(ducklake: DuckLake, catalog: Lake) -> None:
     rows = append(ducklake, 4)
     assert merged(catalog, ducklake) == (4, 1)
@@ -149,6 +147,7 @@ def test_the_offsets_of_a_stream_stay(ducklake: DuckLake) -> None:
     assert ducklake.read() == [(n, "s") for n in range(5)]
 
 
+@pytest.mark.everywhere
 def test_compactions_beside_writers_fail_neither(ducklake: DuckLake) -> None:
     """A job, DuckDB itself, and a compaction again and again.
 

@@ -14,7 +14,8 @@ import pytest
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.storage.ducklake.interpreter import VARIABLE
-from mrflight.storage.ducklake.process import LakeProcess, LakeProcessLostError
+from mrflight.storage.ducklake.process import LakeProcessLostError
+from mrflight.storage.ducklake.process_pool import borrowed_process, end_idle_processes
 from tests.services.postgres import running_postgres
 from tests.support.commands.clean_command import run_clean
 from tests.support.commands.driver import drive
@@ -120,20 +121,25 @@ def test_two_jobs_that_commit_at_the_same_time(ducklake: DuckLake, run: str) -> 
 
 
 def test_a_catalog_that_does_not_answer_is_ended(needs_ducklake: Path) -> None:
-    with LakeProcess(str(needs_ducklake), ["ducklake"]) as process:
+    python = str(needs_ducklake)
+    with borrowed_process(python) as process:
         assert process.run("SELECT 42") == [[42]]
         endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c"
         with pytest.raises(LakeProcessLostError, match="did not answer in time"):
             process.run(endless, timeout_s=0.5)
-        assert process.run("SELECT 43") == [[43]]
-        assert process.generation == 2
+        assert not process.is_alive
+        with pytest.raises(LakeProcessLostError):
+            process.run("SELECT 43")
+    with borrowed_process(python) as process:
+        assert process.run("SELECT 44") == [[44]]
+    end_idle_processes()
 
 
 def test_the_catalog_ends_with_its_parent(needs_ducklake: Path) -> None:
     program = (
         "import sys; from mrflight.storage.ducklake.process import LakeProcess; "
-        "process = LakeProcess(sys.argv[1], ['ducklake']); process.run('SELECT 1'); "
-        "print(process._child.pid, flush=True); sys.stdin.read()"
+        "process = LakeProcess(sys.argv[1]); process.run('SELECT 1'); "
+        "print(process.pid, flush=True); sys.stdin.read()"
     )
     with running_command([sys.executable, "-c", program, str(needs_ducklake)]) as parent:
         assert parent.stdout is not None

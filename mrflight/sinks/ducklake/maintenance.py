@@ -57,26 +57,26 @@ def maintain(
     """
     address = parse_address(url, Path.cwd(), "--catalog ducklake:")
     name = parse_table_name(table, "TABLE")
-    with Lake(address, storage) as lake:
-        shown = f"{name} in {lake.url}"
-        target_bytes = options.target_bytes
-        before = _look(lake, name, shown, target_bytes or 0)
-        expiry = None
-        if options.retention is not None:  # before anything is written, as it may refuse
-            expiry = _expiry(lake, options.retention, dry_run)
-        compaction = None
-        if target_bytes is not None:
-            compaction = _compact(lake, name, shown, target_bytes, None if dry_run else before)
-        done = None if expiry is None else expire(lake, expiry)
-        return MaintenanceReport(
-            table=shown,
-            dry_run=dry_run,
-            version=_look(lake, name, shown, 0).snapshot,
-            compaction=compaction,
-            vacuum=None if done is None else VacuumReport(done.files, None),
-            checkpoint=None,
-            expired=None if done is None else done.snapshots,
-        )
+    lake = Lake(address, storage)
+    shown = f"{name} in {lake.url}"
+    target_bytes = options.target_bytes
+    before = _look(lake, name, shown, target_bytes or 0)
+    expiry = None
+    if options.retention is not None:  # before anything is written, as it may refuse
+        expiry = _expiry(lake, options.retention, dry_run)
+    compaction = None
+    if target_bytes is not None:
+        compaction = _compact(lake, name, shown, target_bytes, None if dry_run else before)
+    done = None if expiry is None else expire(lake, expiry)
+    return MaintenanceReport(
+        table=shown,
+        dry_run=dry_run,
+        version=_look(lake, name, shown, 0).snapshot,
+        compaction=compaction,
+        vacuum=None if done is None else VacuumReport(done.files, None),
+        checkpoint=None,
+        expired=None if done is None else done.snapshots,
+    )
 
 
 def _compact(

@@ -60,16 +60,16 @@ class LakeFiles(msgspec.Struct, frozen=True):
 @contextmanager
 def _session(address: LakeAddress, options: Mapping[str, str]) -> Iterator[LakeSession]:
     missing = f"--catalog: there is no DuckLake at {address.shown}; correct the URL"
-    with Lake(address, options) as lake:
-        if not lake.may_exist:
-            raise OutputError(missing)
-        try:
-            with lake.session() as session:
-                yield session
-        except LakeError as error:
-            if error.is_missing:
-                raise OutputError(missing) from None
-            raise OutputError(
-                f"--catalog: {address.shown} cannot be read, so it is not known which files are "
-                f"orphans: {error}; nothing was removed"
-            ) from error
+    lake = Lake(address, options)
+    if not lake.may_exist:
+        raise OutputError(missing)
+    try:
+        with lake.session() as session:
+            yield session
+    except LakeError as error:
+        if error.is_missing:
+            raise OutputError(missing) from None
+        raise OutputError(
+            f"--catalog: {address.shown} cannot be read, so it is not known which files are "
+            f"orphans: {error}; nothing was removed"
+        ) from error

@@ -81,7 +81,6 @@ class DuckLakeSink(Sink):
         try:
             found = _look(lake, name, ids.app_id)
         except LakeError as error:
-            lake.close()
             message = f"output.catalog: {lake.url} cannot be used: {error}"
             if error.is_outage or isinstance(error, LakeProcessLostError):
                 raise CommitError(message) from error
@@ -103,7 +102,6 @@ class DuckLakeSink(Sink):
         file_format = FileFormat("ducklake", codec=spec.compression or DEFAULT_CODEC)
         self._part_writer = FilePartWriter(location, ids.job_id, target, file_format)
         self._job_files = JobFiles.of(location, ids.job_id, bool(spec.partition_by))
-        self._closes_lake = True
         self._commit: LakeCommit | None = None
         self._committed: CommittedSnapshot | None = None
 
@@ -137,23 +135,17 @@ class DuckLakeSink(Sink):
     def compact_small_files(self, min_files: int) -> int:
         from mrflight.sinks.ducklake.compaction import LakeCompaction, compact
 
-        try:
-            work = LakeCompaction(self._output.name, SMALL_BYTES)
-            done = compact(self._lake, self._output.url, work, min_files)
-        finally:
-            self._close()
+        work = LakeCompaction(self._output.name, SMALL_BYTES)
+        done = compact(self._lake, self._output.url, work, min_files)
         return 0 if done is None else done.files
 
     def remove_old_files(self) -> None:
         from mrflight.sinks.ducklake.expiry import LakeExpiry, expire
 
-        try:
-            expire(self._lake, LakeExpiry())
-        finally:
-            self._close()
+        expire(self._lake, LakeExpiry())
 
     def following(self, job_id: str) -> DuckLakeSink:
-        """Return the sink of a stream's next batch, which uses the same process of the catalog."""
+        """Return the sink of a stream's next batch, which looks at the lake when it commits."""
         sink = copy(self)
         committed = self._committed
         sink._output = replace(
@@ -164,7 +156,6 @@ class DuckLakeSink(Sink):
         sink._part_writer = dataclasses.replace(self._part_writer, job_id=job_id)
         sink._job_files = replace(self._job_files, job_id=job_id)
         sink._commit = sink._committed = None
-        self._closes_lake = False
         return sink
 
     @property
@@ -186,7 +177,6 @@ class DuckLakeSink(Sink):
         if self._commit.commit.has_stale_files or is_disk or not self._committed.is_own:
             parts = self._commit.commit.parts if self._committed.is_own else ()
             self._job_files.delete_except({part.path for part in parts})
-        self._close()
 
     def abort(self) -> None:
         """See `Sink.abort`. All files stay if the catalog cannot be read: they may be committed."""
@@ -195,11 +185,6 @@ class DuckLakeSink(Sink):
         with suppress(LakeError):
             if self._commit is None or not self._is_committed():
                 self._job_files.delete_except(())
-        self._close()
-
-    def _close(self) -> None:
-        if self._closes_lake:
-            self._lake.close()
 
     def _is_committed(self) -> bool:
         if not self._lake.may_exist:

@@ -61,7 +61,12 @@ class _Catalog:
 
         self._version = duckdb.__version__
         self._connection = duckdb.connect(
-            config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+            config={
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                # Lakes with other credentials may be next, and our files are read once.
+                "enable_external_file_cache": False,
+            }
         )
 
     def answer(self, request: dict[str, Any]) -> list[Any]:

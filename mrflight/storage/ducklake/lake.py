@@ -20,16 +20,19 @@ from mrflight.storage.ducklake.process import (
     LakeProcessLostError,
     Rows,
 )
+from mrflight.storage.ducklake.process_pool import borrowed_process
 from mrflight.storage.ducklake.types import literal
 from mrflight.storage.environment import with_environment
 from mrflight.storage.option_names import BUCKETS, canonical, scheme_of
-from mrflight.system.closeable import Closeable
 from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
 META = "__ducklake_metadata_lake"
 """The database of the tables that DuckLake's specification describes."""
 BUSY_S = 30.0
 """How long a session waits for other processes that have the file of the catalog open."""
+_DETACH = "DETACH DATABASE IF EXISTS lake"
+_SECRET = "mrflight"
+"""The name of the credentials for the bucket of the attached lake."""
 _MAX_PAUSE_S = 0.2
 _MIN_CALL_S = 1.0
 """The time for an answer although the deadline has passed."""
@@ -58,15 +61,12 @@ class LakeSession:
         self._deadline = deadline
         self.data_path = data_path
         """The folder of all files, which ends with a slash."""
-        self._generation = process.generation
 
     def rows(self, sql: str) -> Rows:
         """Run a statement, and return its rows.
 
         Raises LakeError, without the catalog's password, and LakeProcessLostError.
         """
-        if self._process.generation != self._generation:
-            raise LakeProcessLostError("the process of the catalog was started again")
         try:
             return self._process.run(sql, call_timeout_s(self._deadline))
         except LakeProcessLostError:
@@ -91,10 +91,11 @@ class LakeSession:
             raise
 
 
-class Lake(Closeable):
+class Lake:
     """A DuckLake by the address of its catalog.
 
-    The catalog is attached only while a session lasts, because a file of DuckDB is locked then.
+    The catalog is attached only while a session lasts, because a file of DuckDB is locked then. So
+    there is nothing to close: between sessions a lake has neither a process nor a file.
     """
 
     def __init__(
@@ -108,12 +109,8 @@ class Lake(Closeable):
         self.data_path = data_path
         self.is_encrypted = False
         self._options = options
-        self._with_httpfs = 0
-        """The number of the process that has loaded the extension that reads buckets."""
         self._in_use = threading.Lock()
-        names = ["ducklake", address.extension]
-        extensions = [name for name in names if name is not None]
-        self._process = LakeProcess(find_interpreter(), extensions)
+        self._python = find_interpreter()
 
     @property
     def url(self) -> str:
@@ -135,72 +132,72 @@ class Lake(Closeable):
         With ``create`` a lake is made if there is none. Raises LakeError, with `is_missing` if
         there is none.
         """
-        with self._in_use:
-            yield from self._attached(deadline, create)
+        with self._in_use, borrowed_process(self._python) as process:
+            try:
+                self._attach(process, deadline, create)
+                assert self.data_path is not None, "the catalog has told it"
+                yield LakeSession(process, self.address, self.data_path, deadline)
+            finally:
+                _detach(process, call_timeout_s(deadline))
 
-    def _attached(self, deadline: Deadline, create: bool) -> Iterator[LakeSession]:
-        self._attach(deadline, create)
-        assert self.data_path is not None, "the catalog has told it"
-        session = LakeSession(self._process, self.address, self.data_path, deadline)
-        try:
-            yield session
-        finally:
-            with suppress(LakeError):
-                session.rows("DETACH lake")
-
-    def close(self) -> None:
-        """End the process of the catalog."""
-        self._process.close()
-
-    def _attach(self, deadline: Deadline, create: bool) -> None:
+    def _attach(self, process: LakeProcess, deadline: Deadline, create: bool) -> None:
         busy_until = time.monotonic() + min(BUSY_S, deadline.left_s())
         timeout_s = call_timeout_s(deadline)
+        names = ["ducklake", self.address.extension]
+        process.load(*(name for name in names if name is not None), timeout_s=timeout_s)
         while True:
             try:
-                with suppress(LakeError):  # a session that was cut off has left it attached
-                    self._process.run("DETACH lake", timeout_s)
-                self._process.run(self._attach_statement(create), timeout_s)
-                self._read_data_path()
+                process.run(_DETACH, timeout_s)  # a try that failed halfway has left it attached
+                process.run(self._attach_statement(process, create), timeout_s)
+                self._read_data_path(process)
                 return
             except LakeProcessLostError:
                 raise
             except LakeError as error:
-                if error.needs_httpfs and not self._has_httpfs():
+                if error.needs_httpfs and process.load("httpfs"):
                     continue
                 if not error.is_conflict or time.monotonic() > busy_until:
                     raise LakeError(self.address.hide(str(error)), error.kind) from None
                 time.sleep(random.uniform(0, _MAX_PAUSE_S))
 
-    def _has_httpfs(self) -> bool:
-        """Load the extension that reads buckets; return whether the process had it before."""
-        if self._with_httpfs == self._process.generation:
-            return True
-        self._process.load("httpfs")
-        self._with_httpfs = self._process.generation
-        return False
-
-    def _attach_statement(self, create: bool) -> str:
+    def _attach_statement(self, process: LakeProcess, create: bool) -> str:
         settings = [f"CREATE_IF_NOT_EXISTS {str(create).lower()}"]
         if create and self.data_path is not None:
             settings.append(f"DATA_PATH {literal(self.data_path)}")
         if self.address.extension == "sqlite_scanner":
             settings.append("META_BUSY_TIMEOUT 2000")
-        if create and self.data_path is not None and scheme_of(self.data_path) in BUCKETS:
-            self._process.load("httpfs")
-            self._process.run(bucket_secret(self.data_path, self._options))
+        if create and self.data_path is not None:
+            self._give_credentials(process, self.data_path)
         path = literal(f"ducklake:{self.address.attached}")
         return f"ATTACH {path} AS lake ({', '.join(settings)})"
 
-    def _read_data_path(self) -> None:
+    def _read_data_path(self, process: LakeProcess) -> None:
         """Learn where the files are, and let DuckDB read them if that is in a bucket."""
         query = f"SELECT key, value FROM {META}.ducklake_metadata WHERE scope IS NULL"
-        metadata = dict(self._process.run(query))
+        metadata = dict(process.run(query))
         found: str = metadata["data_path"]
         self.data_path = found
         self.is_encrypted = metadata.get("encrypted") == "true"
-        if scheme_of(found) in BUCKETS:
-            self._process.load("httpfs")
-            self._process.run(bucket_secret(found, self._options))
+        self._give_credentials(process, found)
+
+    def _give_credentials(self, process: LakeProcess, data_path: str) -> None:
+        if scheme_of(data_path) in BUCKETS:
+            process.load("httpfs")
+            process.run(bucket_secret(data_path, self._options))
+
+
+def _detach(process: LakeProcess, timeout_s: float) -> None:
+    """Leave nothing of a lake in a process that another lake may use next.
+
+    A process that cannot do that is ended.
+    """
+    if not process.is_alive:
+        return
+    try:
+        process.run(_DETACH, timeout_s)
+        process.run(f"DROP TEMPORARY SECRET IF EXISTS {_SECRET}", timeout_s)
+    except LakeError:
+        process.close()
 
 
 def bucket_secret(url: str, options: Mapping[str, str]) -> str:
@@ -218,7 +215,7 @@ def bucket_secret(url: str, options: Mapping[str, str]) -> str:
         parts = urlsplit(endpoint)
         uses_ssl = str(parts.scheme != "http").lower()
         settings += [f"ENDPOINT {literal(parts.netloc)}", f"USE_SSL {uses_ssl}"]
-    return f"CREATE OR REPLACE SECRET mrflight ({', '.join(settings)})"
+    return f"CREATE OR REPLACE SECRET {_SECRET} ({', '.join(settings)})"
 
 
 def _full_name(option: str) -> str:

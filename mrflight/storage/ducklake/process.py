@@ -9,7 +9,6 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from mrflight.storage.ducklake import child
@@ -89,18 +88,34 @@ class LakeProcessLostError(LakeError):
 
 
 class LakeProcess(Closeable):
-    """A child process with DuckDB, which is started by the first call and ends with this process.
+    """A child process with DuckDB, which ends with this process.
 
-    A child that does not answer in time is killed, and the next call starts another one.
+    A child that does not answer in time is killed, and each later call raises
+    LakeProcessLostError.
     """
 
-    def __init__(self, python: str, extensions: Sequence[str]) -> None:
+    def __init__(self, python: str) -> None:
+        """Start the child, and wait for nothing."""
         self._python = python
-        self._extensions = extensions
-        self._child: subprocess.Popen[bytes] | None = None
+        self._loaded: set[str] = set()
         self._lock = threading.Lock()
-        self.generation = 0
-        """The number of children that were started."""
+        self._child = subprocess.Popen(
+            [python, "-I", child.__file__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the driver, which ends what it has begun
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the child has not ended."""
+        return self._child.poll() is None
 
     def run(self, sql: str, timeout_s: float = CALL_TIMEOUT_S) -> Rows:
         """Run a statement, and return its rows with JSON's types.
@@ -108,54 +123,51 @@ class LakeProcess(Closeable):
         Raises LakeError if it fails, and LakeProcessLostError if there is no answer.
         """
         with self._lock:
-            deadline = time.monotonic() + timeout_s
-            if self._child is None or self._child.poll() is not None:
-                self._start(deadline)
-            return self._call({"sql": sql}, deadline)
+            return self._call({"sql": sql}, timeout_s)
 
-    def load(self, extension: str) -> None:
-        """Load one more extension; raises as `run` does."""
+    def load(self, *extensions: str, timeout_s: float = CALL_TIMEOUT_S) -> bool:
+        """Load what the child has not loaded yet; return whether that was anything.
+
+        Raises as `run` does.
+        """
         with self._lock:
-            self._call({"load": [extension]}, time.monotonic() + CALL_TIMEOUT_S)
+            new = [name for name in extensions if name not in self._loaded]
+            try:
+                if new:
+                    self._call({"load": new}, timeout_s)
+            except LakeProcessLostError:
+                raise
+            except LakeError as error:
+                raise LakeError(
+                    f"{self._python} cannot load DuckDB with its extensions {', '.join(new)}: "
+                    f"{error}",
+                    error.kind,
+                ) from None
+            self._loaded.update(new)
+            return bool(new)
 
     def close(self) -> None:
         """End the child."""
-        if (child_process := self._child) is None:
-            return
-        self._child = None
-        child_process.kill()
-        child_process.wait()
-        for stream in (child_process.stdin, child_process.stdout):
+        self._child.kill()
+        self._child.wait()
+        self._close_pipes()
+
+    def disown(self) -> None:
+        """Forget the child in a fork of the process that has started it."""
+        self._child.returncode = 0
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for stream in (self._child.stdin, self._child.stdout):
             if stream is not None:
                 stream.close()
 
-    def _start(self, deadline: float) -> None:
-        self.close()
-        self._child = subprocess.Popen(
-            [self._python, "-I", child.__file__, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the driver, which ends what it has begun
-        )
-        self.generation += 1
-        try:
-            self._call({"load": list(self._extensions)}, deadline)
-        except LakeError as error:
-            self.close()
-            raise LakeError(
-                f"{self._python} cannot load DuckDB with its extensions "
-                f"{', '.join(self._extensions)}: {error}",
-                error.kind,
-            ) from None
-
-    def _call(self, request: dict[str, Any], deadline: float) -> Rows:
+    def _call(self, request: dict[str, Any], timeout_s: float) -> Rows:
         line = json.dumps(request).encode() + b"\n"
         if len(line) > MAX_LINE_BYTES:
             raise LakeError(f"a statement of {len(line):,} bytes is too long for the catalog")
         try:
-            answer = json.loads(self._exchange(line, deadline))
+            answer = json.loads(self._exchange(line, time.monotonic() + timeout_s))
         except (OSError, ValueError) as error:
             self.close()
             raise LakeProcessLostError(f"the process of the catalog was lost: {error}") from error
@@ -170,7 +182,6 @@ class LakeProcess(Closeable):
     def _exchange(self, line: bytes, deadline: float) -> bytes:
         """Send a line, and return the next one; raise OSError without an answer in time."""
         process = self._child
-        assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         rest = memoryview(line)

@@ -1,14 +1,11 @@
 """A DuckLake of a test, and a stock reader of it: DuckDB with its ducklake extension.
 
 A plugin of ``tests/conftest.py``: the fixture `ducklake` has one for every kind of catalog with
-files on disk, and one with files in S3. The reader is a process of the environment that
-``make services`` builds.
+files on disk, and one with files in S3; see `tests.support.tables.cases`.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,30 +21,17 @@ from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.storage.ducklake.address import parse_address
 from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.lake import bucket_secret
+from mrflight.storage.ducklake.process_pool import end_idle_processes
 from mrflight.storage.ducklake.types import literal
 from tests.services.minio import Bucket
 from tests.services.postgres import Postgres
+from tests.support.tables.cases import parametrize
 from tests.support.tables.commits import commit_and_cleanup
+from tests.support.tables.duckdb_reader import DuckDBReader, end_readers
 from tests.support.tables.outputs import NEW, SCHEMA, Rows, written
 
-KINDS = ("duckdb", pytest.param("sqlite", marks=pytest.mark.slow), "postgres", "s3")
+KINDS = ("duckdb", "sqlite", "postgres", "s3")
 """Of these the last one has a catalog in SQLite, too."""
-READ_TIMEOUT_S = 60.0
-
-READER = """
-import glob, importlib.util, json, os, sys, duckdb
-
-connection = duckdb.connect(config={"autoinstall_known_extensions": False})
-connection.execute("SET enable_progress_bar = false")  # it is on stdout
-for name in ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs"):
-    folder = os.path.dirname(importlib.util.find_spec(f"duckdb_extension_{name}").origin)
-    (file,) = glob.glob(f"{folder}/extensions/v{duckdb.__version__}/*")
-    connection.execute(f"LOAD '{file}'")
-rows = []
-for statement in json.load(sys.stdin):
-    rows = connection.execute(statement).fetchall()
-json.dump(rows, sys.stdout, default=str)
-"""
 
 
 @dataclass(frozen=True)
@@ -105,17 +89,7 @@ class DuckLake:
 
     def reader(self, statements: Sequence[str]) -> list[list[Any]]:
         """Run statements in DuckDB; return the last rows."""
-        done = subprocess.run(
-            [str(self.python), "-I", "-c", READER],
-            input=json.dumps(list(statements)),
-            capture_output=True,
-            text=True,
-            timeout=READ_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        rows: list[list[Any]] = json.loads(done.stdout)
-        return rows
+        return DuckDBReader.of(self.python).rows(statements)
 
     def read(self, columns: str = "n, k") -> list[tuple[Any, ...]]:
         """The rows that DuckDB finds, in the order of their first column."""
@@ -138,19 +112,34 @@ def finish(
         sink.abort()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc, "ducklake", KINDS)
+
+
+def pytest_unconfigure() -> None:
+    end_readers()
+
+
+@pytest.fixture(scope="module")
+def _no_process_of_a_catalog_is_left() -> Iterator[None]:
+    """What the product keeps for its next catalog ends with the file."""
+    yield
+    end_idle_processes()
+
+
 @pytest.fixture
-def ducklake_python(needs_ducklake: Path) -> Iterator[Path]:
+def ducklake_python(needs_ducklake: Path, _no_process_of_a_catalog_is_left: None) -> Iterator[Path]:
     """The Python whose DuckDB has the ducklake extension, as jobs find it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(needs_ducklake))
         yield needs_ducklake
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def ducklake(
     request: pytest.FixtureRequest, ducklake_python: Path, tmp_path: Path
 ) -> Iterator[DuckLake]:
-    """A DuckLake for every kind of catalog, and one with files in S3."""
+    """A DuckLake in one kind of catalog."""
     python, kind = ducklake_python, request.param
     if kind == "postgres":
         postgres: Postgres = request.getfixturevalue("postgres")

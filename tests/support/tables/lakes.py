@@ -9,15 +9,10 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 
 from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
@@ -26,9 +21,14 @@ from tests.services.iceberg_rest import IcebergRest
 from tests.services.minio import Bucket
 from tests.services.postgres import Postgres
 from tests.support.jobs.job_sections import toml_section
+from tests.support.tables.cases import parametrize
+
+if TYPE_CHECKING:  # all workers load this file, and few of them run a test of Iceberg
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
 Mode = Literal["error", "append", "overwrite"]
-LAKES = ["sqlite", "postgres", "rest", "s3"]
+LAKES = ("sqlite", "postgres", "rest", "s3")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,9 @@ class Lake:
 
     def stock(self) -> Catalog:
         """The catalog as pyiceberg opens it."""
+        from pyiceberg.catalog.rest import RestCatalog
+        from pyiceberg.catalog.sql import SqlCatalog
+
         files = {
             "s3.endpoint": self.storage.get("aws_endpoint_url", ""),
             "s3.access-key-id": self.storage.get("aws_access_key_id", ""),
@@ -97,6 +100,8 @@ class Lake:
 
     def rows(self, *names: str, by_polars: bool = True) -> list[tuple[Any, ...]]:
         """The rows that pyiceberg and Polars find, in the order of their text."""
+        import polars as pl
+
         table = self.load()
         found = table.scan().to_arrow()
         if by_polars and not self.storage:  # it takes the credentials of S3 in another way
@@ -121,9 +126,13 @@ def rows_of(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
     return sorted(zip(*columns, strict=True), key=repr)
 
 
-@pytest.fixture(params=LAKES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc, "lake", LAKES)
+
+
+@pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """An empty namespace in a catalog of each kind; the files of ``s3`` are in a bucket."""
+    """An empty namespace in a catalog of one kind; the files of ``s3`` are in a bucket."""
     namespace = f"ns_{secrets.token_hex(4)}"
     if request.param == "sqlite":
         yield Lake(tmp_path, "sqlite:///catalog.db", "warehouse", namespace)

@@ -1,4 +1,4 @@
-"""A folder in each store, for what has to be so in all; a plugin of ``tests/conftest.py``."""
+"""A folder in a store; a plugin of ``tests/conftest.py``. See `tests.support.tables.cases`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ import pytest
 from mrflight.storage import Location, locate
 from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
+from tests.support.tables.cases import MARKS, parametrize
+
+PLACES = ("disk", "s3", "hdfs")
 
 
-@pytest.fixture(params=["disk", "s3", "hdfs"])
+def pytest_configure(config: pytest.Config) -> None:
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc, "place", PLACES)
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
     """One with nothing in it."""
     if request.param == "disk":
