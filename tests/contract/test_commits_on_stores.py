@@ -10,6 +10,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
@@ -43,6 +44,7 @@ def commit_some(table: Location, writer: int) -> None:
         commit_one(table, writer, number)
 
 
+@pytest.mark.everywhere
 def test_concurrent_appends_are_all_kept(place: Location) -> None:
     table = place.child("table")
     run_threads([partial(commit_some, table, writer) for writer in range(WRITERS)])

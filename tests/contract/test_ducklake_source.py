@@ -29,6 +29,7 @@ def rows_of(source: Source) -> list[tuple[Any, ...]]:
     return sorted(zip(*columns, strict=True))
 
 
+@pytest.mark.everywhere
 def test_files_of_jobs_are_read_by_the_snapshot(ducklake: DuckLake) -> None:
     ducklake.run(OLD, job_id="first")
     ducklake.run(NEW, job_id="second")
@@ -49,6 +50,7 @@ def test_partitioned_files_have_their_columns(ducklake: DuckLake) -> None:
     assert len(source.files) == 4
 
 
+@pytest.mark.everywhere
 def test_rows_that_only_duckdb_can_read(ducklake: DuckLake) -> None:
     """Deleted rows by a file and in the catalog, inlined rows, and files that DuckLake wrote."""
     name = f"lake.{ducklake.table}"

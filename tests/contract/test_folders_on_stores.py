@@ -67,6 +67,7 @@ def rows_of(*paths: Location) -> list[int]:
     return sorted(rows) if len(paths) == 1 else rows
 
 
+@pytest.mark.everywhere
 def test_a_folder_is_created_appended_to_once_and_overwritten(place: Location) -> None:
     folder = place.child("a folder ü")
     first = open_folder(folder, "error", "one")
@@ -108,6 +109,7 @@ def test_several_paths_are_one_input(place: Location) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "csv"])
+@pytest.mark.everywhere
 def test_of_concurrent_jobs_that_create_a_table_one_commits(
     place: Location, format: OutputFormat
 ) -> None:
@@ -139,6 +141,7 @@ def test_of_concurrent_jobs_that_create_a_table_one_commits(
         assert rows_of(table) == won
 
 
+@pytest.mark.everywhere
 def test_concurrent_appends_are_all_kept(place: Location) -> None:
     folder = place.child("folder")
     sinks = [open_folder(folder, "append", f"job{i}") for i in range(WRITERS)]
@@ -216,6 +219,7 @@ def test_the_error_says_what_hdfs_needs_for_folders(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("format", ["csv", "delta"])
+@pytest.mark.also_on("s3")
 def test_orphan_files_without_a_table_are_removed_on_request(
     place: Location, format: OutputFormat
 ) -> None:

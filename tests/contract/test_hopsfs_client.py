@@ -47,7 +47,7 @@ workers = 1
 
 
 @pytest.fixture
-def place(hdfs: Hdfs, tmp_path: Path) -> Location:
+def folder(hdfs: Hdfs, tmp_path: Path) -> Location:
     """A folder in HDFS, at its location for deltalake's client."""
     return locate(hdfs.folder(), tmp_path)
 
@@ -59,12 +59,12 @@ def rows(table: Location) -> list[dict[str, Any]]:
 
 
 def test_a_job_from_and_to_hopsfs(
-    name_node: NameNodeProxy, place: Location, tmp_path: Path
+    name_node: NameNodeProxy, folder: Location, tmp_path: Path
 ) -> None:
     for name, lines in (("1.csv", b"k,v\na,1\nb,2\n"), ("2.json", b'{"k": "c", "v": 3}\n')):
-        with place.child(f"in/{name}").create() as file:
+        with folder.child(f"in/{name}").create() as file:
             file.write(lines)
-    source, target = (f"{name_node.url}{place.child(name).path}" for name in ("in", "table"))
+    source, target = (f"{name_node.url}{folder.child(name).path}" for name in ("in", "table"))
     job = write_job(tmp_path, JOB.replace("IN", source).replace("OUT", target))
     done = drive(job, python=HOPSFS_PYTHON)
     assert done.code == 0, done.stderr
@@ -73,8 +73,8 @@ def test_a_job_from_and_to_hopsfs(
     assert (done.result["table"], done.result["version"]) == (at_port, 0)
     assert f"{at_port}: let no other job commit to this table at the same time" in done.stderr
     assert "set cluster.metadata of all of them to the same metadata server" in done.stderr
-    assert rows(place.child("table")) == [{"k": k, "v": v} for v, k in enumerate("abc", 1)]
-    names = {info.base_name for info in place.child("table").walk() if info.is_file}
+    assert rows(folder.child("table")) == [{"k": k, "v": v} for v, k in enumerate("abc", 1)]
+    names = {info.base_name for info in folder.child("table").walk() if info.is_file}
     assert len(names) == 2
 
 
@@ -86,7 +86,7 @@ def test_a_job_from_and_to_hopsfs(
     ],
 )
 def test_the_error_for_an_unsupported_mode_names_an_alternative(
-    name_node: NameNodeProxy, place: Location, tmp_path: Path, output: str, expected: str
+    name_node: NameNodeProxy, folder: Location, tmp_path: Path, output: str, expected: str
 ) -> None:
     """For a table on a disk there is another client; for one in HopsFS there is none."""
     rows = pa.table({"k": ["a"], "v": [1]})
@@ -94,10 +94,10 @@ def test_the_error_for_an_unsupported_mode_names_an_alternative(
     text = JOB.replace("IN/*.csv", "rows.csv").replace("IN/*.json", "rows.csv")
     elsewhere = "it works in an environment with 'mrflight[delta]'"
     for table, advice in (
-        (f"{name_node.url}{place.path}/t", f"no other client reaches a HopsFS; {elsewhere} on a"),
+        (f"{name_node.url}{folder.path}/t", f"no other client reaches a HopsFS; {elsewhere} on a"),
         (str(tmp_path / "t"), elsewhere),
     ):
-        deltalake.write_deltalake(place.child("t").url if "://" in table else table, rows)
+        deltalake.write_deltalake(folder.child("t").url if "://" in table else table, rows)
         job = text.replace("OUT", table).replace('mode = "append"', output)
         done = drive(write_job(tmp_path, job), python=HOPSFS_PYTHON)
         assert done.code == 2
@@ -109,12 +109,12 @@ def test_the_error_for_an_unsupported_mode_names_an_alternative(
     ("setting", "value"), [("datanode_port", "1"), ("datanode_host", "127.0.0.9")]
 )
 def test_the_data_nodes_are_reached_at_the_configured_address(
-    name_node: NameNodeProxy, place: Location, tmp_path: Path, setting: str, value: str
+    name_node: NameNodeProxy, folder: Location, tmp_path: Path, setting: str, value: str
 ) -> None:
     """Nothing listens there. The error must not call the file damaged."""
-    with place.child("in/1.csv").create() as file:
+    with folder.child("in/1.csv").create() as file:
         file.write(b"k,v\na,1\n")
-    text = JOB.replace("IN/*.json", "IN/*.csv").replace("IN", f"{name_node.url}{place.path}/in")
+    text = JOB.replace("IN/*.json", "IN/*.csv").replace("IN", f"{name_node.url}{folder.path}/in")
     text = text.replace("OUT", "table")
     done = drive(write_job(tmp_path, text), python=HOPSFS_PYTHON)
     assert done.code == 0, done.stderr
@@ -127,11 +127,11 @@ def test_the_data_nodes_are_reached_at_the_configured_address(
 
 
 def test_every_mode_commits_a_complete_log_entry(
-    name_node: NameNodeProxy, place: Location, tmp_path: Path
+    name_node: NameNodeProxy, folder: Location, tmp_path: Path
 ) -> None:
     """The client's own transactions on an existing table are incomplete: see `delta_entry`."""
     with near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata:
-        common = {"table": f"{name_node.url}{place.path}/table", "metadata": metadata}
+        common = {"table": f"{name_node.url}{folder.path}/table", "metadata": metadata}
         runs = [
             {"job": "a"},
             {"job": "b", "run_id": "monday"},
@@ -145,7 +145,7 @@ def test_every_mode_commits_a_complete_log_entry(
         results = outcome(start(HOPSFS_PYTHON, *({**common, **run} for run in runs)))
     assert results == [{"version": version} for version in (0, 1, 1, 2, 2, 3, 0, 1)]
     assert [row["job"] for row in rows(locate("table", tmp_path))] == ["g", "h"]
-    table = place.child("table")
+    table = folder.child("table")
     assert [row["job"] for row in rows(table)] == ["d", "f"]
     kinds = [sorted(key for action in entry(table, v) for key in action) for v in range(4)]
     assert kinds == [
@@ -184,10 +184,10 @@ class RefusingRegistry(Registry):
 
 @pytest.mark.parametrize("is_common", [False, True], ids=["a lease each", "one lease"])
 def test_of_two_concurrent_commits_one_is_lost_without_a_common_lease(
-    name_node: NameNodeProxy, place: Location, is_common: bool
+    name_node: NameNodeProxy, folder: Location, is_common: bool
 ) -> None:
     """The first client is held back after it looked for the entry, before it renames its own."""
-    table = f"{name_node.url}{place.path}/table"
+    table = f"{name_node.url}{folder.path}/table"
     with (
         near_metadata(common := RefusingRegistry()) as metadata,
         near_metadata(Registry(Clock(), TIMEOUT_S)) as another,
@@ -207,13 +207,13 @@ def test_of_two_concurrent_commits_one_is_lost_without_a_common_lease(
                     "another request of the other client, which has no lease",
                 )
                 assert others.poll() is None, outcome(others)
-                assert parts(place.child("table")) == 3
+                assert parts(folder.child("table")) == 3
             else:
                 assert outcome(others) == [{"version": 1}]
         assert outcome(slowly) == [{"version": 0}, {"version": 1}]
         if is_common:
             assert outcome(others) == [{"version": 2}]
-    jobs = [row["job"] for row in rows(place.child("table"))]
+    jobs = [row["job"] for row in rows(folder.child("table"))]
     assert jobs == (["first", "other", "slow"] if is_common else ["first", "slow"])
 
 
@@ -239,14 +239,14 @@ for path, content in seen.items():
 ODD = ["/x%41", "/xA", "/q?#z", "/k=%C3%BC/ü b"]
 
 
-def test_names_are_taken_literally(name_node: NameNodeProxy, place: Location) -> None:
+def test_names_are_taken_literally(name_node: NameNodeProxy, folder: Location) -> None:
     """The client takes a path as part of a URL, and would read the file of another name."""
     for name in ODD:
-        with place.at(place.path + name).create() as file:
+        with folder.at(folder.path + name).create() as file:
             file.write(name.encode())
-    url = f"{name_node.url}{place.path}"
+    url = f"{name_node.url}{folder.path}"
     subprocess.run([HOPSFS_PYTHON, "-c", NAMES, url], check=True)
-    names = {info.path.removeprefix(place.path) for info in place.walk() if info.is_file}
+    names = {info.path.removeprefix(folder.path) for info in folder.walk() if info.is_file}
     assert names == {f"{name}.again" for name in ODD}
 
 
@@ -281,15 +281,15 @@ for read in (file, place.child("theirs")):
 
 
 def test_a_large_file_is_written_in_parts_and_read_by_ranges(
-    name_node: NameNodeProxy, place: Location
+    name_node: NameNodeProxy, folder: Location
 ) -> None:
     """One file is its own, and the other one was written by another client."""
     data = random.Random(11).randbytes(LARGE_BYTES)
-    with place.child("theirs").create() as file:
+    with folder.child("theirs").create() as file:
         file.write(data)
-    url = f"{name_node.url}{place.path}"
+    url = f"{name_node.url}{folder.path}"
     subprocess.run([HOPSFS_PYTHON, "-c", LARGE, url], check=True)
-    assert place.child("deep/large").read_bytes() == data
+    assert folder.child("deep/large").read_bytes() == data
 
 
 LISTS = """
@@ -307,27 +307,27 @@ for name in ("a", "", "a/one", "nothing"):
 
 
 def test_folders_are_listed_alone_and_recursively(
-    name_node: NameNodeProxy, place: Location
+    name_node: NameNodeProxy, folder: Location
 ) -> None:
     """A folder whose name only begins like another one's is not in it."""
     for name in ("a/one", "a/b/two", "a/b/c/d/three", "ab/four"):
-        with place.child(name).create() as file:
+        with folder.child(name).create() as file:
             file.write(name.encode())
-    url = f"{name_node.url}{place.path}"
+    url = f"{name_node.url}{folder.path}"
     done = subprocess.run(
         [HOPSFS_PYTHON, "-c", LISTS, url], check=True, capture_output=True, text=True
     )
     of_a, of_all, of_file, of_nothing = map(json.loads, done.stdout.splitlines())
-    one, b = below(place, "a/one", 5), below(place, "a/b")
-    deeper = [below(place, "a/b/c"), below(place, "a/b/c/d")]
-    files = [below(place, "a/b/c/d/three", 13), below(place, "a/b/two", 7)]
+    one, b = below(folder, "a/one", 5), below(folder, "a/b")
+    deeper = [below(folder, "a/b/c"), below(folder, "a/b/c/d")]
+    files = [below(folder, "a/b/c/d/three", 13), below(folder, "a/b/two", 7)]
     assert of_a == ["Directory", [b, one], sorted([b, *deeper, *files, one])]
-    assert of_all[1] == [below(place, "a"), below(place, "ab")]
-    assert of_all[2] == sorted([*of_all[1], *of_a[2], below(place, "ab/four", 7)])
+    assert of_all[1] == [below(folder, "a"), below(folder, "ab")]
+    assert of_all[2] == sorted([*of_all[1], *of_a[2], below(folder, "ab/four", 7)])
     assert of_file[0] == "File"
     assert of_nothing == ["NotFound", [], []]
 
 
-def below(place: Location, name: str, size: int = 0) -> list[Any]:
+def below(folder: Location, name: str, size: int = 0) -> list[Any]:
     """Return the listing of a file, or of a folder if ``size`` is 0."""
-    return [f"{place.path}/{name}", bool(size), size]
+    return [f"{folder.path}/{name}", bool(size), size]

@@ -77,6 +77,7 @@ def of_types(names: list[str]) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
     return schema, [tuple(TYPES[name][1][row] for name in names) for row in range(3)]
 
 
+@pytest.mark.also_on("s3")
 def test_all_types_are_read_back(lake: Lake) -> None:
     schema, rows = of_types(list(TYPES))
     finish(lake.open(), rows, schema)
@@ -100,6 +101,7 @@ def test_partitions_of_every_type(sqlite_lake: Lake, column: str) -> None:
     assert len(values) == len({*TYPES[column][1]})
 
 
+@pytest.mark.everywhere
 def test_snapshots(lake: Lake) -> None:
     first = finish(lake.open(), OLD)
     between = datetime.now(UTC)

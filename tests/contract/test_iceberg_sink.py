@@ -62,6 +62,7 @@ def test_a_run_is_committed_once(lake: Lake) -> None:
     assert sorted(names) == ["mrflight.run.clicks/day 1", "mrflight.run.clicks/day 2"]
 
 
+@pytest.mark.everywhere
 def test_of_two_jobs_of_a_run_one_commits(lake: Lake) -> None:
     sinks = [lake.open("append", job, "mrflight/clicks/a") for job in ("one", "two")]
     commits = [Commit(tuple(written(sink, NEW)), SCHEMA) for sink in sinks]
@@ -73,6 +74,7 @@ def test_of_two_jobs_of_a_run_one_commits(lake: Lake) -> None:
     assert lake.files() == lake.named_files()
 
 
+@pytest.mark.everywhere
 def test_appends_at_the_same_time_keep_all_rows(lake: Lake) -> None:
     sinks = [lake.open("append", f"job{number}") for number in range(3)]
     rows = [[(number * 10 + i, "x") for i in range(2)] for number in range(3)]
@@ -81,6 +83,7 @@ def test_appends_at_the_same_time_keep_all_rows(lake: Lake) -> None:
     assert lake.rows() == sorted([row for of_job in rows for row in of_job], key=repr)
 
 
+@pytest.mark.everywhere
 def test_a_table_that_is_created_as_another_job_begins(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,7 @@ def test_an_overwrite_does_not_remove_what_it_has_not_seen(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("lands", "failures"), [(True, 1), (False, 1), (False, MAX_UNANSWERED + 1)]
 )
+@pytest.mark.everywhere
 def test_a_lost_answer_is_found_out(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, lands: bool, failures: int
 ) -> None:
@@ -167,6 +171,7 @@ def test_columns_are_added(lake: Lake) -> None:
     assert [field.field_id for field in lake.load().schema().fields] == [2, 1, 3]
 
 
+@pytest.mark.everywhere
 def test_offsets_are_compared_and_moved_on(lake: Lake) -> None:
     first, second = lake.open("append", "first"), lake.open("append", "second")
     assert first.recorded_offsets("s") == {}
@@ -237,6 +242,7 @@ def finish_stream(sink: Sink, rows: Rows, offsets: StreamOffsets) -> None:
         sink.abort()
 
 
+@pytest.mark.also_on("s3")
 def test_partitions_are_pruned(lake: Lake) -> None:
     run(lake, NEW, partition_by=["k"])
     files = [*lake.load().scan(row_filter=EqualTo("k", "b")).plan_files()]

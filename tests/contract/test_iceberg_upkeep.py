@@ -143,6 +143,7 @@ def test_a_table_partitioned_by_a_transform_is_compacted(sqlite_lake: Lake) -> N
     assert found.to_arrow().to_pylist() == [{"n": 101, "k": "z"}]
 
 
+@pytest.mark.everywhere
 def test_rows_that_others_append_meanwhile_are_kept(lake: Lake) -> None:
     rows = append(lake, 3)
     more: list[tuple[int, str]] = []
@@ -191,6 +192,7 @@ def move(lake: Lake, low: int, high: int) -> None:
     commit_and_cleanup(sink, Commit(parts, SCHEMA, offsets=offsets))
 
 
+@pytest.mark.everywhere
 def test_the_offsets_of_a_stream_stay_and_outlive_its_snapshots(lake: Lake) -> None:
     for at in range(4):
         move(lake, at, at + 1)

@@ -121,6 +121,7 @@ def files(table: Location) -> int:
     return sum(info.base_name.startswith("part-") for info in table.walk())
 
 
+@pytest.mark.everywhere
 def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
     """Two files of csv, and one of every other format that is read in splits. One row is bad."""
     formats = ["csv", "csv", "json", "parquet", "arrow"]
@@ -181,6 +182,7 @@ def test_large_files_in_many_blocks_of_hdfs_become_a_folder(
     ]
 
 
+@pytest.mark.also_on("s3")
 def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_path: Path) -> None:
     put_inputs(place.child("in"))
     first, second = place.child("first"), place.child("second")
@@ -227,6 +229,7 @@ def test_a_query_joins_files_with_a_version_of_a_table(place: Location, tmp_path
     ]
 
 
+@pytest.mark.everywhere
 def test_unusual_partition_values_are_read_back(place: Location, tmp_path: Path) -> None:
     """The values are in the names of folders, and encoded in the log."""
     rows = pa.table({"k": ODD_VALUES * 2, "v": list(range(2 * len(ODD_VALUES)))})
@@ -251,6 +254,7 @@ def test_the_error_for_an_existing_table_has_its_url(place: Location, tmp_path: 
     assert files(table) == 4
 
 
+@pytest.mark.also_on("s3")
 def test_the_error_for_a_missing_input_has_its_url(place: Location, tmp_path: Path) -> None:
     refused = run(tmp_path, place.child("in/*.csv").url, place.child("table"))
     assert refused.code == 2
@@ -260,6 +264,7 @@ def test_the_error_for_a_missing_input_has_its_url(place: Location, tmp_path: Pa
         assert secret not in refused.stderr + refused.stdout
 
 
+@pytest.mark.everywhere
 def test_a_table_name_that_deltalake_would_not_find_is_refused(
     place: Location, tmp_path: Path
 ) -> None:

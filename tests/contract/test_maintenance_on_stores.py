@@ -84,6 +84,7 @@ def counts(report: MaintenanceReport) -> tuple[int, int, int]:
     return report.compaction.files, report.compaction.into_files, report.vacuum.files
 
 
+@pytest.mark.everywhere
 def test_a_table_is_maintained_while_a_job_runs(place: Location) -> None:
     """The files of the running job are in no log yet, and they have a new column."""
     table = place.child("table")
@@ -116,6 +117,7 @@ def test_a_table_is_maintained_while_a_job_runs(place: Location) -> None:
     assert (counts(nothing), nothing.version) == ((0, 0, 0), 5)
 
 
+@pytest.mark.everywhere
 def test_a_timestamp_between_two_commits_selects_the_earlier_one(place: Location) -> None:
     """At that time the table had neither its first version nor its newest one."""
     table = place.child("table")

@@ -9,6 +9,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
@@ -63,6 +64,7 @@ def write(table: Location, ids: list[int], p: list[str]) -> None:
     )
 
 
+@pytest.mark.also_on("s3")
 def test_a_table_is_merged_into(place: Location, tmp_path: Path) -> None:
     table = place.child("table")
     write(table, [1, 2, 3], ["a b", "a b", "50%"])

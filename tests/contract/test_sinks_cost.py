@@ -8,15 +8,18 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from mrflight.config.formats import OutputFormat
 from tests.support.tables.outputs import NEW, SCHEMA, Output, table_of, written
 
 
+@pytest.mark.every_format
 def test_a_pickled_part_writer_is_small(output: Output) -> None:
     assert len(pickle.dumps(output.open().part_writer)) < 1_000
 
 
+@pytest.mark.every_format
 def test_a_part_file_has_the_size_and_values_of_its_file(output: Output) -> None:
     for part in written(output.open(), NEW):
         path = output.folder / part.path
@@ -27,6 +30,7 @@ def test_a_part_file_has_the_size_and_values_of_its_file(output: Output) -> None
         )
 
 
+@pytest.mark.every_format
 def test_no_format_imports_slow_modules(tmp_path: Path, format: OutputFormat) -> None:
     stream = tmp_path / "rows"
     with pa.ipc.new_stream(stream, SCHEMA) as writer:
@@ -35,6 +39,7 @@ def test_no_format_imports_slow_modules(tmp_path: Path, format: OutputFormat) ->
 import sys
 from pathlib import Path
 import pyarrow as pa
+import pytest
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.config.output_section import OutputSection

@@ -9,16 +9,10 @@ import pytest
 
 from mrflight.errors import OutputError
 from tests.support.commands.leftovers import tree
-from tests.support.tables.outputs import (
-    MODES,
-    NEW,
-    OLD,
-    PLAIN_FORMATS,
-    Mode,
-    Output,
-    finish,
-    written,
-)
+from tests.support.tables.outputs import MODES, NEW, OLD, Mode, Output, finish, written
+
+of_files = pytest.mark.parametrize("format", ["parquet"], indirect=True)
+"""For what is so in folders whose commits are lists of files."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -31,7 +25,7 @@ def test_a_folder_with_other_files_is_refused_and_left(output: Output, mode: Mod
     assert tree(output.base) == before
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@of_files
 def test_overwrite_refuses_a_folder_with_an_added_file(output: Output) -> None:
     output.run(OLD, job_id="old")
     (output.folder / "more").mkdir()
@@ -42,7 +36,7 @@ def test_overwrite_refuses_a_folder_with_an_added_file(output: Output) -> None:
     assert (output.folder / "more" / "mine.parquet").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@of_files
 def test_overwrite_leaves_files_that_readers_skip(output: Output) -> None:
     output.run(OLD, job_id="old")
     (output.folder / "_notes").write_text("mine")
@@ -60,7 +54,7 @@ def test_a_file_at_the_path_of_the_folder_is_refused(output: Output, mode: Mode)
         output.open(mode)
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@of_files
 @pytest.mark.parametrize("mode", MODES)
 def test_a_delta_table_is_no_folder_of_plain_files(output: Output, mode: Mode) -> None:
     replace(output, format="delta").run(OLD, job_id="old")
@@ -91,7 +85,7 @@ def test_append_refuses_another_partitioning(output: Output) -> None:
         other.open("append")
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@of_files
 def test_the_message_names_the_files_of_a_killed_job(output: Output) -> None:
     output.run(OLD, job_id="old")
     written(output.open("append", "died", "run 1"), NEW)
@@ -102,7 +96,7 @@ def test_the_message_names_the_files_of_a_killed_job(output: Output) -> None:
             output.open("overwrite", app_id=app_id)
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@of_files
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_the_message_counts_the_files_of_a_killed_first_job(output: Output, mode: Mode) -> None:
     left = len(written(output.open("append", "died"), NEW))
@@ -133,7 +127,7 @@ def test_a_rerun_after_a_job_of_the_run_was_killed(
     assert output.open(mode, "third", "run 1").was_committed()
 
 
-@pytest.mark.parametrize("format", PLAIN_FORMATS, indirect=True)
+@of_files
 def test_the_next_commit_removes_an_unfinished_manifest(output: Output) -> None:
     begun = output.folder / "_mrflight" / "00000000.json.0123abcd.tmp"
     for job_id in ("first", "second"):

@@ -19,6 +19,7 @@ class BoomError(Exception):
     pass
 
 
+@pytest.mark.every_format
 @pytest.mark.parametrize("existing", [False, True], ids=["new", "existing"])
 def test_batches_that_fail_half_way_leave_nothing(output: Output, existing: bool) -> None:
     if existing:

@@ -39,6 +39,7 @@ HALVES = pa.array([0.5, 1.5])
 BY_K = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 
+@pytest.mark.every_format
 @pytest.mark.parametrize(
     ("others", "kinds"),
     [(TEXTS, "int64 in partition 0 and string"), (HALVES, "int64 in partition 0 and double")],
@@ -54,6 +55,7 @@ def test_types_that_differ_are_refused(output: Output, others: pa.Array, kinds: 
     assert tree(output.base) == before
 
 
+@pytest.mark.every_format
 def test_columns_that_differ_are_refused(output: Output) -> None:
     before = tree(output.base)
     more = rows(NUMBERS, ["a", "b"]).append_column("extra", pa.array([1, 2]))
@@ -66,6 +68,7 @@ def test_columns_that_differ_are_refused(output: Output) -> None:
         assert tree(output.base) == before
 
 
+@pytest.mark.every_format
 @pytest.mark.parametrize("null_is", [0, 1])
 def test_a_column_without_values(output: Output, null_is: int) -> None:
     """A csv file has no types. In other formats a reader would find a type that it cannot cast."""
@@ -85,6 +88,7 @@ def test_a_column_without_values(output: Output, null_is: int) -> None:
     assert tree(output.base) == before
 
 
+@pytest.mark.every_format
 def test_layouts_that_are_stored_alike_are_accepted(output: Output) -> None:
     wide = pa.table([NUMBERS, TEXTS.cast(pa.large_string())], ["n", "k"])
     coded = pa.table([NUMBERS, TEXTS.dictionary_encode()], ["n", "k"])
@@ -101,6 +105,7 @@ def test_the_schema_of_a_result_without_rows_is_ignored(output: Output) -> None:
         assert output.open("append").part_writer.schema.existing.types == SCHEMA.types  # type: ignore[attr-defined]
 
 
+@pytest.mark.every_format
 def test_rows_of_one_part_file_must_agree(output: Output) -> None:
     """Partitions that are written to one file come one after the other."""
     before = tree(output.base)
@@ -113,6 +118,7 @@ def test_rows_of_one_part_file_must_agree(output: Output) -> None:
         assert tree(output.base) == before
 
 
+@pytest.mark.every_format
 def test_a_part_file_accepts_later_rows_without_values(output: Output) -> None:
     batches = [
         *rows(NUMBERS, ["a", "b"]).to_batches(),

@@ -13,12 +13,14 @@ from tests.support.commands.leftovers import tree
 from tests.support.tables.outputs import MODES, NEW, OLD, SCHEMA, Mode, Output
 
 
+@pytest.mark.every_format
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_creates_a_table(output: Output, mode: Mode) -> None:
     assert output.run(NEW, mode) == (0 if output.format == "delta" else None)
     assert output.read() == NEW
 
 
+@pytest.mark.every_format
 def test_the_parts_have_the_final_names_and_no_partition_columns(output: Output) -> None:
     output.run([(1, "a"), (2, "a"), (3, "b")])
     suffix = "parquet" if output.format == "delta" else output.format
@@ -35,6 +37,7 @@ def test_error_refuses_a_table_that_exists_and_leaves_it(output: Output) -> None
     assert tree(output.base) == before
 
 
+@pytest.mark.every_format
 def test_append_adds_rows(output: Output) -> None:
     output.run(OLD, job_id="old")
     assert output.run(NEW, "append") == (1 if output.format == "delta" else None)
@@ -59,6 +62,7 @@ def test_overwrite_may_change_schema_and_partitioning(output: Output) -> None:
     assert other.read(schema) == [(0.5, "x"), (1.5, "y")]
 
 
+@pytest.mark.every_format
 @pytest.mark.parametrize("mode", MODES)
 def test_an_empty_result_creates_an_empty_table(output: Output, mode: Mode) -> None:
     output.run([], mode)

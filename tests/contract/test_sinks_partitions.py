@@ -49,6 +49,7 @@ ODD_VALUES: dict[str, pa.Array] = {
 }
 
 
+@pytest.mark.every_format
 @pytest.mark.parametrize("kind", ODD_VALUES)
 def test_unusual_partition_values_are_read_back(
     tmp_path: Path, format: OutputFormat, kind: str
@@ -75,6 +76,7 @@ def cast_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return texts.cast(kind)
 
 
+@pytest.mark.every_format
 def test_an_empty_string_is_a_value_in_plain_folders_and_refused_by_delta(
     tmp_path: Path, format: OutputFormat
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_value_that_cannot_name_a_folder_is_refused(
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.every_format
 def test_partitions_in_several_columns(tmp_path: Path, format: OutputFormat) -> None:
     output = Output(tmp_path, format, ("k", "day"))
     schema = pa.schema([("n", pa.int64()), ("k", pa.string()), ("day", pa.string())])

@@ -12,6 +12,7 @@ from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import NEW, SCHEMA, Output, written
 
 
+@pytest.mark.every_format
 def test_parts_are_synced_before_they_are_committed(
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def test_append_of_another_schema_is_refused_before_anything_is_written(
     assert tree(output.base) == before
 
 
+@pytest.mark.every_format
 def test_append_accepts_other_orders_and_layouts(output: Output) -> None:
     output.run(OLD, job_id="old")
     schema = pa.schema(
@@ -62,6 +63,7 @@ def test_append_accepts_other_orders_and_layouts(output: Output) -> None:
     assert output.read() == [*OLD, (4, "b"), (5, "c")]
 
 
+@pytest.mark.every_format
 def test_a_batch_without_a_column_is_refused(output: Output) -> None:
     batch = pa.record_batch({"k": ["a"]})
     with pytest.raises(SchemaMismatchError, match="no column 'n'"):
@@ -75,6 +77,7 @@ def test_columns_of_one_name_are_refused(output: Output) -> None:
         output.open().part_writer.write(PartId(0, 0), twice, [])
 
 
+@pytest.mark.every_format
 def test_a_type_that_the_format_lacks_is_refused_with_advice(
     tmp_path: Path, format: OutputFormat
 ) -> None:

@@ -239,6 +239,7 @@ def test_a_file_that_changes_is_told(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.everywhere
 def test_packed_splits_in_every_store(place: Location, format: str) -> None:
     def put(number: int, word: str = "a") -> None:
         with place.child(f"{number}.{format}").create() as file:

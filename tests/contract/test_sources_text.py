@@ -26,6 +26,36 @@ from tests.support.jobs.file_contract import FileContract
 from tests.support.jobs.source_contract import COLUMNS, ONE_LINE, open_at, read, rows
 from tests.support.suite.examples import some_of
 
+OF_THE_FORMAT = (
+    "test_rows_are_counted_without_reading_them",
+    "test_batches_stay_valid_while_the_next_are_read",
+    "test_a_changed_file_in_a_packed_split_is_refused",
+    "test_pickles_are_small_for_any_number_of_files",
+    "test_columns_are_selected_in_their_order",
+    "test_a_missing_column_is_refused",
+    "test_empty_and_duplicate_columns_are_refused",
+    "test_sizes_are_those_of_the_files",
+    "test_a_file_that_changed_since_it_was_found_is_refused",
+    "test_a_file_that_grows_while_it_is_read_is_refused",
+    "test_a_path_that_matches_nothing_is_refused",
+    "test_file_folder_and_glob",
+    "test_columns_in_another_order_are_read_by_name",
+    "test_columns_that_only_some_files_have",
+    "test_columns_that_are_not_selected_may_differ",
+    "test_incompatible_types_are_refused",
+    "test_a_file_replaced_by_one_of_the_same_size_is_refused",
+    "test_a_folder_without_files_is_refused",
+)
+"""What does not depend on the bytes between the rows, nor on the kind of compression."""
+
+
+def encoding(contract: type[FileContract]) -> type[FileContract]:
+    """Leave what is so in the whole format to the class that has its usual encoding."""
+    for name in OF_THE_FORMAT:
+        assert callable(getattr(contract, name)), f"there is no {name}"
+        setattr(contract, name, None)
+    return contract
+
 
 class CsvContract(FileContract):
     suffix = ".csv"
@@ -60,19 +90,23 @@ class TestCsv(CsvContract):
     pass
 
 
+@encoding
 class TestCsvWithCarriageReturns(CsvContract):
     line_end = b"\r\n"
 
 
+@encoding
 class TestCsvWithoutLastLineEnd(CsvContract):
     def write(self, table: pa.Table, path: Path) -> None:
         path.write_bytes(b"\xef\xbb\xbf" + self.encode(table).rstrip(b"\n"))
 
 
+@encoding
 class TestCsvWithBlankLines(CsvContract):
     line_end = b"\n\n"
 
 
+@encoding
 class TestTsv(CsvContract):
     suffix = ".tsv"
     delimiter = "\t"
@@ -95,6 +129,7 @@ class TestCsvWithoutHeader(CsvContract):
             self.open(folder, path)
 
 
+@encoding
 class TestCsvWithLineEndsInValues(CsvContract):
     splits_files = False
     spec: ClassVar = {"csv": CsvOptions(newlines_in_values=True)}
@@ -115,11 +150,13 @@ class TestCsvGzip(CsvContract):
         return self.compress(plain[:half]) + self.compress(plain[half:])
 
 
+@encoding
 class TestCsvBzip2(TestCsvGzip):
     suffix = ".csv.bz2"
     compress = staticmethod(bz2.compress)
 
 
+@encoding
 class TestCsvZstandard(TestCsvGzip):
     suffix = ".csv.zst"
     compress = staticmethod(lambda data: pa.compress(data, codec="zstd", asbytes=True))
@@ -156,6 +193,7 @@ class TestJson(FileContract):
         return pa.json.read_json(file, parse_options=parse).select(schema.names)
 
 
+@encoding
 class TestJsonGzip(TestJson):
     suffix = ".json.gz"
     shows_damage = True

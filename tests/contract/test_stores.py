@@ -39,6 +39,7 @@ def names(infos: list[fs.FileInfo], below: Location) -> dict[str, str]:
     return {info.path[start:]: kinds[info.type] for info in infos}
 
 
+@pytest.mark.everywhere
 def test_a_file_is_written_described_and_read(place: Location) -> None:
     file = write(place.child("some/file.txt"), b"0123456789")
     info = file.info()
@@ -57,16 +58,19 @@ def test_a_file_is_written_described_and_read(place: Location) -> None:
         assert stream.read() == b"0123456789"
 
 
+@pytest.mark.everywhere
 def test_a_file_is_replaced_as_a_whole(place: Location) -> None:
     file = write(place.child("file"), b"the first one, which is longer")
     assert write(file, b"the second").read_bytes() == b"the second"
 
 
+@pytest.mark.everywhere
 def test_an_empty_file(place: Location) -> None:
     file = write(place.child("empty"), b"")
     assert (file.info().type, file.info().size, file.read_bytes()) == (fs.FileType.File, 0, b"")
 
 
+@pytest.mark.everywhere
 def test_a_missing_file(place: Location) -> None:
     nothing = place.child("nothing")
     assert nothing.info().type == fs.FileType.NotFound
@@ -78,6 +82,7 @@ def test_a_missing_file(place: Location) -> None:
     nothing.delete_file()
 
 
+@pytest.mark.everywhere
 def test_a_truncated_or_missing_file_is_no_store_error(place: Location) -> None:
     """The store works, so a retry would not help."""
     source = BytesIO()
@@ -92,6 +97,7 @@ def test_a_truncated_or_missing_file_is_no_store_error(place: Location) -> None:
         gone.open_input().read(2)
 
 
+@pytest.mark.everywhere
 def test_a_file_is_removed_without_its_neighbours(place: Location) -> None:
     file, other = write(place.child("a/file"), b"1"), write(place.child("a/file2"), b"2")
     file.delete_file()
@@ -99,6 +105,7 @@ def test_a_file_is_removed_without_its_neighbours(place: Location) -> None:
     assert other.read_bytes() == b"2"
 
 
+@pytest.mark.everywhere
 def test_folders_are_listed_alone_and_recursively(place: Location) -> None:
     for path in ("a/one", "a/b/two", "a/b/c/d/e/f/three", "ab/four"):
         write(place.child(path), b"x")
@@ -110,27 +117,30 @@ def test_folders_are_listed_alone_and_recursively(place: Location) -> None:
     assert names(place.children(), place) == {"a": "D", "ab": "D"}
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
-def test_unusual_names_are_taken_literally(place: Location, name: str) -> None:
-    file = write(place.child(f"{name}/{name}.bin"), name.encode())
-    folder = place.child(name)
-    assert names(folder.children(), folder) == {f"{name}.bin": "F"}
-    (info,) = folder.children()
-    assert place.at(info.path).read_bytes() == file.read_bytes() == name.encode()
-    assert file.info().size == len(name.encode())
+@pytest.mark.everywhere
+def test_unusual_names_are_taken_literally(place: Location) -> None:
+    for name in ODD_NAMES:
+        file = write(place.child(f"{name}/{name}.bin"), name.encode())
+        folder = place.child(name)
+        assert names(folder.children(), folder) == {f"{name}.bin": "F"}, name
+        (info,) = folder.children()
+        assert place.at(info.path).read_bytes() == file.read_bytes() == name.encode()
+        assert file.info().size == len(name.encode()), name
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
-def test_the_url_of_an_unusual_name_leads_to_the_file(place: Location, name: str) -> None:
-    file = write(place.child(f"{name}/{name}.bin"), name.encode())
-    url = file.url if "://" in file.url else f"file://{file.url}"
-    found = locate(url, Path(), place.options)
-    assert found == file
-    assert found.read_bytes() == name.encode()
-    again = write(locate(f"{url} again", Path(), place.options), b"again")
-    assert place.child(f"{name}/{name}.bin again").read_bytes() == again.read_bytes()
+@pytest.mark.everywhere
+def test_the_url_of_an_unusual_name_leads_to_the_file(place: Location) -> None:
+    for name in ODD_NAMES:
+        file = write(place.child(f"{name}/{name}.bin"), name.encode())
+        url = file.url if "://" in file.url else f"file://{file.url}"
+        found = locate(url, Path(), place.options)
+        assert found == file
+        assert found.read_bytes() == name.encode()
+        again = write(locate(f"{url} again", Path(), place.options), name.encode() + b" again")
+        assert place.child(f"{name}/{name}.bin again").read_bytes() == again.read_bytes()
 
 
+@pytest.mark.everywhere
 def test_many_files_in_one_folder(place: Location) -> None:
     def write_some(first: int) -> None:
         for number in range(first, MANY, THREADS):
@@ -142,6 +152,7 @@ def test_many_files_in_one_folder(place: Location) -> None:
     assert sizes == {f"{number:04}": number for number in range(MANY)}
 
 
+@pytest.mark.everywhere
 def test_a_large_file_is_written_and_read_in_parts_of_any_size(place: Location) -> None:
     seed = 11
     chance = random.Random(seed)
@@ -170,11 +181,13 @@ def test_a_location_can_be_pickled(place: Location) -> None:
     assert other.read_bytes() == b"x"
 
 
+@pytest.mark.also_on("s3")
 def test_secrets_are_not_shown(place: Location) -> None:
     for secret in place.options.values():
         assert secret not in repr(place) + str(place) + place.url
 
 
+@pytest.mark.everywhere
 def test_of_several_concurrent_puts_if_absent_one_succeeds(place: Location) -> None:
     once = place.child("new folder/once %20")
     assert once.why_no_put_if_absent() is None

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import duckdb
-import polars as pl
 import pyarrow as pa
-import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from mrflight.config.formats import CATALOG_FORMATS, OutputFormat
 from mrflight.config.output_section import OutputSection
@@ -28,7 +24,6 @@ from tests.support.tables.commits import commit_and_cleanup
 FORMATS = [format for format in get_args(OutputFormat) if format not in CATALOG_FORMATS]
 """The formats whose table is a folder. For the others see `tests.support.tables.lakes` and
 `tests.support.tables.ducklakes`."""
-PLAIN_FORMATS = [format for format in FORMATS if format != "delta"]
 MODES = ("error", "append", "overwrite")
 Mode = Literal["error", "append", "overwrite"]
 
@@ -104,6 +99,9 @@ def written(sink: Sink, rows: Rows, schema: pa.Schema = SCHEMA, attempt: int = 0
 
 
 def read_delta(folder: Path, schema: pa.Schema) -> pa.Table:
+    import polars as pl
+    from deltalake import DeltaTable
+
     found = DeltaTable(folder).to_pyarrow_table().select(schema.names)
     by_polars = pl.scan_delta(str(folder)).select(schema.names).collect()
     assert by_polars.sort(by_polars.columns).equals(
@@ -124,6 +122,8 @@ def read_csv(folder: Path, schema: pa.Schema) -> pa.Table:
 def read_by_duckdb(source: str, folder: Path, schema: pa.Schema) -> pa.Table:
     if not list(folder.rglob("part-*")):
         return schema.empty_table()
+    import duckdb
+
     columns = ", ".join(f'"{name}"' for name in schema.names)
     found = duckdb.connect().sql(f"select {columns} from {source}").to_arrow_table()
     return found.cast(schema)
@@ -132,6 +132,8 @@ def read_by_duckdb(source: str, folder: Path, schema: pa.Schema) -> pa.Table:
 def read_arrow(folder: Path, schema: pa.Schema) -> pa.Table:
     if not list(folder.rglob("part-*")):
         return schema.empty_table()
+    import pyarrow.dataset as ds
+
     names = {p.name.split("=")[0] for p in folder.rglob("*=*")}
     flavor = ds.partitioning(
         pa.schema([field for field in schema if field.name in names]), flavor="hive"
