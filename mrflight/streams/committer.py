@@ -98,6 +98,11 @@ class Committer(Closeable):
                 self._running = running
                 raise
 
+    @property
+    def is_idle(self) -> bool:
+        """True if all batches are committed, as `check` or `wait` has found."""
+        return self._running is None
+
     def check(self) -> None:
         """Raise what the last commit has raised, if it has ended."""
         if self._running is not None and self._running.done():

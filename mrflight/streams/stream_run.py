@@ -58,6 +58,9 @@ class StreamRun:
         """True once the final batch after a request to stop was cut."""
         self._refreshed_at = clock.now()
         self._moves = 0
+        self._outage = Outage(_MAX_OUTAGE_S)
+        self._is_stale = False
+        """True if an error may be because of topics that are not there any more."""
 
     def run(self) -> None:
         """Run until the stream is caught up or told to stop.
@@ -67,7 +70,7 @@ class StreamRun:
         """
         if (positions := self._connect()) is None:
             return
-        self._positions, outage = positions, Outage(_MAX_OUTAGE_S)
+        self._positions = positions
         with ExitStack() as stack:
             parts, letters = self._parts, self._parts.open_dead_letters()
             self._committer = stack.enter_context(
@@ -87,8 +90,9 @@ class StreamRun:
                         raise
                     self._progress.say(f"{error}; the stream goes on without them")
                 except MrflightError as error:
-                    if self._waits_after(error, outage):
+                    if self._waits_after(error, self._outage):
                         return
+                    self._is_stale = True
                 # What is recorded must not be read while a commit may still move it on.
                 self._committer.settle()
                 self._sink = None
@@ -111,6 +115,8 @@ class StreamRun:
 
     def _run(self) -> None:
         """Go on from what the table has recorded."""
+        if self._is_stale:
+            self._refresh()
         self._sink = sink = self._parts.open_sink(new_job_id())
         recorded = sink.recorded_offsets(self._settings.name)
         self._batches.begin_with(sink.stored_schema())
@@ -167,22 +173,24 @@ class StreamRun:
 
     def _next_batch(self, position: Position) -> tuple[OffsetRange, ...] | None:
         """Return the ranges of the next batch, once it is due; None if the stream is to end."""
-        first_seen: float | None = None
+        due_at: float | None = None
         while not self._clock.is_stopping:
             self._committer.check()  # it would wait for the next events otherwise
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
             self._progress.lag = count
+            if not count and self._committer.is_idle:
+                self._outage.end()
             if self._live is not None:
                 self._live.follow(position)
-            is_due = first_seen is not None and self._is_due(first_seen)
+            is_due = due_at is not None and self._clock.now() >= due_at
             if count and (count >= most or is_due or self._ends is not None):
                 return self._cut(position, ends, count)
             if self._ends is not None:
                 return None
-            if count and first_seen is None:
-                first_seen = self._clock.now()
-            self._pause(first_seen)
+            if count and due_at is None:
+                due_at = self._clock.now() + self._settings.commit_s
+            self._pause(due_at)
         return self._last_batch(position)
 
     def _last_batch(self, position: Position) -> tuple[OffsetRange, ...] | None:
@@ -208,24 +216,19 @@ class StreamRun:
         self._progress.lag = count - sum(each.count for each in ranges)
         return ranges
 
-    def _is_due(self, first_seen: float) -> bool:
-        return self._clock.now() - first_seen >= self._settings.commit_s
-
-    def _pause(self, first_seen: float | None) -> None:
-        """Wait for events, or for the time of a commit."""
+    def _pause(self, due_at: float | None) -> None:
+        """Wait for events, or until a commit is due."""
         pause_s = min(_LOOK_EVERY_S, self._settings.commit_s)
-        if first_seen is not None:
-            left_s = first_seen + self._settings.commit_s - self._clock.now()
-            pause_s = min(pause_s, max(0.0, left_s))
+        if due_at is not None:
+            pause_s = min(pause_s, max(0.0, due_at - self._clock.now()))
         self._clock.wait(pause_s)
 
     def _look_ends(self, position: Position) -> Position:
         """Return up to where events can be read, and add new partitions to the position."""
         if self._ends is not None:
-            return self._ends
+            return {each: end for each, end in self._ends.items() if each in position}
         if self._clock.now() - self._refreshed_at >= _NEW_PARTITIONS_EVERY_S:
-            self._positions.refresh()
-            self._refreshed_at = self._clock.now()
+            self._refresh()
             known = set(position)
             found = self._positions.position(
                 {
@@ -237,8 +240,14 @@ class StreamRun:
             position |= {each: offset for each, offset in found.items() if each not in known}
         return {each: end for each, end in self._positions.ends().items() if each in position}
 
+    def _refresh(self) -> None:
+        """Look for topics and partitions that have come or gone."""
+        self._positions.refresh()
+        self._refreshed_at, self._is_stale = self._clock.now(), False
+
     def _committed(self, batch: CommittedBatch) -> None:
         self._moves = 0
+        self._outage.end()
         if self._live is not None:
             self._live.committed()
         self._progress.committed(batch)
