@@ -94,4 +94,5 @@ class Batches:
         is_json = section.format == "json" and section.envelope == "none"
         if self._schema is None or not (evolves and is_json and batch.bad_rows):
             return None
-        return with_new_fields(self._schema, batch.bad_rows)
+        reserved = METADATA.names if section.metadata else ()
+        return with_new_fields(self._schema, batch.bad_rows, reserved)

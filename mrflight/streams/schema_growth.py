@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from mrflight.sources.bad_rows import BadRow
+from mrflight.sources.json_source import inferred_type
 from mrflight.sources.kafka.rejected_message import RejectedMessage
+from mrflight.sources.schema_inference import replace_types
 
 
-def with_new_fields(schema: pa.Schema, rejected: Sequence[BadRow]) -> pa.Schema | None:
+def with_new_fields(
+    schema: pa.Schema, rejected: Sequence[BadRow], reserved: Collection[str] = ()
+) -> pa.Schema | None:
     """Return the schema with the fields of rejected json events that it lacks.
 
-    Their types are inferred from these events; a field that is null in all of them is a string.
-    None if the events have no other fields, so that they are bad for another reason.
+    Their types are inferred from these events as those of the first events are; a field that is
+    null in all of them is a string. A field becomes no column if its values contradict each other,
+    if it is an object without fields, or if its name is ``reserved``: its events stay rejected, and
+    the stream goes on. None if there is no other field, so that the events are bad for another
+    reason.
     """
-    found = [
-        {name: value for name, value in event.items() if name not in schema.names}
-        for each in rejected
-        if isinstance(each, RejectedMessage)
-        for event in [_parsed(each.value)]
-    ]
-    others = [each for each in found if each]
-    if not others:
-        return None
-    import pyarrow.json as pa_json
-
-    lines = b"\n".join(map(msgspec.json.encode, others))
-    inferred = pa_json.read_json(pa.BufferReader(lines)).schema
-    return pa.schema([*schema, *(_with_type(field) for field in inferred)])
+    values: dict[str, list[Any]] = {}
+    known = {*schema.names, *reserved}
+    for each in rejected:
+        if isinstance(each, RejectedMessage):
+            for name, value in _parsed(each.value).items():
+                if name not in known:
+                    values.setdefault(name, []).append(value)
+    inferred = [(name, _inferred(found)) for name, found in values.items()]
+    new = [pa.field(name, type) for name, type in inferred if type is not None]
+    return pa.schema([*schema, *new]) if new else None
 
 
 def _parsed(value: bytes | None) -> dict[str, Any]:
@@ -42,5 +45,26 @@ def _parsed(value: bytes | None) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _with_type(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, pa.string()) if pa.types.is_null(field.type) else field
+def _inferred(values: Sequence[Any]) -> pa.DataType | None:
+    """Return the type of the values of a field; None if they have no type that can be stored."""
+    import pyarrow.json as pa_json
+
+    lines = b"\n".join(msgspec.json.encode({"value": each}) for each in values)
+    try:
+        options = pa_json.ReadOptions(block_size=len(lines) + 1)  # an object must lie in one
+        (field,) = pa_json.read_json(pa.BufferReader(lines), options).schema
+    except pa.ArrowInvalid:
+        return None
+    return None if _has_empty_struct(field.type) else _storable(field.type)
+
+
+def _storable(type: pa.DataType) -> pa.DataType:
+    return replace_types(
+        inferred_type(type), lambda leaf: pa.string() if pa.types.is_null(leaf) else leaf
+    )
+
+
+def _has_empty_struct(type: pa.DataType) -> bool:
+    if pa.types.is_struct(type) and type.num_fields == 0:
+        return True
+    return any(_has_empty_struct(type.field(i).type) for i in range(type.num_fields))
