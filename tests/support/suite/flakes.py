@@ -36,11 +36,11 @@ def main() -> int:
             done = one_round(["--stall", str(STALL_S)] if kind == "stalled" else [])
         seconds = time.monotonic() - began_s
         last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
-        print(f"round {number + 1}, {kind}, {seconds:.0f} s: {last}", flush=True)
+        _say(f"round {number + 1}, {kind}, {seconds:.0f} s: {last}")
         if done.returncode:
             failed += 1
-            print(done.stdout[-20_000:], flush=True)
-    print(f"{options.rounds} rounds, {failed} failed")
+            _say(done.stdout[-20_000:])
+    _say(f"{options.rounds} rounds, {failed} failed")
     return min(failed, 1)
 
 
@@ -63,6 +63,11 @@ def busy_processes(number: int) -> Iterator[None]:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from tests.support.suite.waiting import TooSlow
 MOST = 3
 """The second runs that may pass in a run. More are a fault of the suite."""
 OUTCOME = "too slow"
-ROOT = Path(__file__).parents[3]
-RECORD = ROOT / "build" / "timing.json"
+RECORD = "build/timing.json"
 _PROPERTY = "too_slow"
 
 _again: dict[str, str] = {}
@@ -81,19 +80,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not is_controller(session.config) or not _again:
         return
     if len(_again) <= MOST:
-        _results.extend(second_run(test, reason) for test, reason in _again.items())
+        root = session.config.rootpath
+        _results.extend(second_run(root, test, reason) for test, reason in _again.items())
     if len(_again) > MOST or not all(result.passed for result in _results):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    RECORD.parent.mkdir(exist_ok=True)
-    with RECORD.open("a") as record:
+    path = session.config.rootpath / RECORD
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as record:
         for result in _results:
             record.write(json.dumps({"at": time.time(), **asdict(result)}) + "\n")
 
 
-def second_run(test: str, reason: str) -> SecondRun:
+def second_run(root: Path, test: str, reason: str) -> SecondRun:
     """Run a test alone, in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", test]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     return SecondRun(test, reason, done.returncode == 0, done.stdout + done.stderr)
 
 

@@ -1,32 +1,49 @@
-"""Tests the order in which groups of tests begin."""
+"""Tests the order in which groups of tests begin, and what is said of slow files."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.suite.schedule import new_durations, starts_of
+from tests.support.suite.schedule import begins, slower_files
+
+FILES, ONE_BY_ONE, SLOW = (0, False), (0, True), (2, False)
 
 
-def test_the_longest_begin_first_and_each_kind_is_spread_over_the_run() -> None:
-    starts = starts_of({"short": 10.0, "long": 30.0}, {"a": 2.0, "b": 2.0, "c": 4.0, "new": 0.0})
-    assert sorted(starts, key=lambda group: starts[group]) == [
+def test_kinds_follow_each_other_and_the_longest_of_a_kind_begin_first() -> None:
+    starts = begins(
+        [
+            *[(SLOW, "slow", 90.0), (FILES, "short", 10.0), (FILES, "long", 30.0)],
+            *[(ONE_BY_ONE, "a", 2.0), (ONE_BY_ONE, "b", 2.0), (ONE_BY_ONE, "c", 4.0)],
+            (ONE_BY_ONE, "new", 0.0),
+        ]
+    )
+    assert [group for _, group in sorted(starts, key=lambda each: starts[each])] == [
         *("long", "c", "a", "short", "b"),
-        "new",
+        *("new", "slow"),
     ]
-    assert starts["short"] == 0.75
-    assert starts["a"] == 0.5
+    assert starts[FILES, "short"] == (0, 0.75)
+    assert starts[ONE_BY_ONE, "a"] == (0, 0.5)
+    assert starts[SLOW, "slow"] == (2, 0.0)
 
 
-def test_kinds_without_groups_or_seconds() -> None:
-    assert starts_of({}, {"new": 0.0}) == {"new": 0.0}
+def test_tests_of_a_group_begin_together() -> None:
+    starts = begins([(FILES, "a", 1.0), (FILES, "b", 3.0), (FILES, "a", 4.0)])
+    assert starts == {(FILES, "a"): (0, 0.0), (FILES, "b"): (0, 0.625)}
 
 
 def test_xdist_keeps_that_order(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.option.loadscopereorder is False
 
 
-def test_new_files_get_the_seconds_of_a_machine_that_is_not_busy() -> None:
-    expected = {"a": 10.0, "b": 4.0, "c": 2.0, "short": 0.1}
-    took = {"a": 30.0, "b": 12.0, "c": 20.0, "short": 5.0, "new": 6.0}
-    assert new_durations(took, expected) == {"new": 2.0}
-    assert new_durations({"new": 6.0}, {}) == {"new": 6.0}
+def test_files_that_take_three_times_their_entry_are_named() -> None:
+    expected = {"a": 10.0, "b": 4.0, "c": 20.0, "d": 1.0, "e": 7.0}
+    took = {"a": 10.0, "b": 4.0, "c": 61.0, "d": 5.9, "e": 7.0, "new": 500.0}
+    assert slower_files(took, expected) == ["c: 61 s, 20 s by tests/durations.json"]
+
+
+def test_a_busy_machine_takes_a_multiple_for_all() -> None:
+    expected = {"a": 10.0, "b": 4.0, "c": 20.0}
+    assert slower_files({"a": 50.0, "b": 20.0, "c": 100.0}, expected) == []
+    assert slower_files({"a": 50.0, "b": 20.0, "c": 301.0}, expected) == [
+        "c: 301 s, 100 s by tests/durations.json"
+    ]
