@@ -66,6 +66,9 @@ requirements = $(python) -c 'import sys, tomllib; \
 $(installed): extras := avro delta hdfs iceberg kafka protobuf ray-data s3 tls sql bench dev
 $(installed_for_demo): extras := delta sql
 
+# Where packages are installed.
+purelib := import sysconfig; print(sysconfig.get_path("purelib"))
+
 # By this name, `make -n` does not run it.
 submake := $(MAKE)
 
@@ -74,7 +77,7 @@ $(installed) $(installed_for_demo): pyproject.toml setup.py constraints.txt $(ke
 	@echo "installing mrflight into $(venv), with $(extras)"
 	@$(requirements) $(extras) > $@.txt
 	@$(pip) -c constraints.txt -r $@.txt & dependencies=$$!; \
-		MAKEFLAGS= $(submake) --no-print-directory $(package); built=$$?; wait $$dependencies && exit $$built
+		MAKEFLAGS= $(submake) --silent --no-print-directory $(package); built=$$?; wait $$dependencies && exit $$built
 	@$(python) -c 'from mrflight.compute.kernel import implementation as by; print("installed; the kernel is in", by.title())'
 	@$(if $(cargo),:,echo "It is slower than the one in Rust: install cargo (https://rustup.rs), and run make again")
 	@touch $@
@@ -91,7 +94,7 @@ FORCE:
 # __init__.py, and of the clone nothing else is to be on the path.
 $(link): | $(python)
 	mkdir -p $(@D)
-	echo "$(CURDIR)/$(@D)" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mrflight.pth"
+	echo "$(CURDIR)/$(@D)" > "$$($(python) -c '$(purelib)')/mrflight.pth"
 	ln -sfn ../../mrflight $@
 
 # What `make install` has installed is more than a demo needs.
@@ -175,10 +178,13 @@ $(iceberg): tests/services/iceberg_pom.xml
 	mv $@.new $@
 
 # mrflight[hopsfs] has an environment of its own, as hops-deltalake has the import name of deltalake.
+# The package is linked as it is in $(venv): for another Python cargo would compile the kernel again.
 $(hopsfs): pyproject.toml constraints.txt $(installed)
 	mkdir -p $(@D)
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hopsfs]'
+	@$(requirements) hopsfs > $@.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $@.txt
+	cp -r "$$($(python) -c '$(purelib)')"/*mrflight[-_]* "$$($(@D)/bin/python -c '$(purelib)')"
 	@touch $@
 
 # PySpark wants older versions of what mrflight uses.
