@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,7 +35,6 @@ from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.kept_start import KeptStart
 from mrflight.streams.live import Live
 from mrflight.streams.positions import Positions
-from mrflight.streams.stream_clock import StreamClock
 from mrflight.streams.stream_parts import StreamParts
 from mrflight.streams.stream_progress import StreamProgress
 from mrflight.streams.stream_result import StreamResult
@@ -50,55 +46,7 @@ from mrflight.system.signals import Interrupts
 from mrflight.tasks.part_files import ReduceResult
 from tests.support.streams.memory_table import MemorySink, MemoryTable
 from tests.support.streams.scripted_broker import Script, ScriptedBroker
-
-MAX_WAITS = 20_000
-"""A run that waits more often hangs."""
-
-
-class ScriptedClock(StreamClock):
-    """Time that passes only while the stream waits, and what happens at some times."""
-
-    def __init__(self) -> None:
-        super().__init__(threading.Event())
-        self.time = 0.0
-        self.waits: list[float] = []
-        self._plan: list[tuple[float, int, Callable[[], object]]] = []
-        self._numbers = itertools.count()
-
-    def at(self, time: float, deed: Callable[[], object]) -> None:
-        """Let something happen at a time."""
-        heapq.heappush(self._plan, (time, next(self._numbers), deed))
-
-    def stop(self) -> None:
-        """Ask the stream to stop."""
-        self._stopping.set()
-
-    def now(self) -> float:
-        return self.time
-
-    def wait(self, seconds: float) -> bool:
-        self.waits.append(seconds)
-        assert len(self.waits) < MAX_WAITS, f"the stream waits for ever, at {self.time:g} s"
-        end = self.time + seconds
-        while not self.is_stopping and self._plan and self._plan[0][0] <= end:
-            time, _, deed = heapq.heappop(self._plan)
-            self.time = max(self.time, time)
-            deed()
-        if not self.is_stopping:
-            self.time = end
-        return self.is_stopping
-
-
-class InlineThread(Executor):
-    """Runs each call before `submit` returns."""
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(call(*args, **more))
-        except BaseException as error:  # whoever waits for the future gets it
-            future.set_exception(error)
-        return future
+from tests.support.streams.scripted_clock import InlineThread, ScriptedClock
 
 
 class RecordedLetters(DeadLetters):
@@ -270,11 +218,14 @@ class ScriptedStream:
         self.clock = ScriptedClock()
         self.said: list[str] = []
         self.follows = True
+        has_letters = self.settings.dead_letter is not None
+        self.open_dead_letters: Callable[[], DeadLetters | None]
+        self.open_dead_letters = lambda: self.letters if has_letters else None
 
     def run(self) -> StreamResult:
         """Run the stream to its end; its result has the state ``failed`` for an error of ours."""
         if self.clock.is_stopping:
-            self.clock._stopping.clear()
+            self.clock.go_on()
         self.progress = StreamProgress(self.settings.name, "out/events", self.said.append)
         self.error: MrflightError | None = None
         try:
@@ -286,7 +237,6 @@ class ScriptedStream:
 
     def parts(self) -> StreamParts:
         """Return what the stream is made of."""
-        has_letters = self.settings.dead_letter is not None
 
         def open_live(positions: Positions, committer: Committer, batches: Batches) -> Live | None:
             return self.live
@@ -295,9 +245,9 @@ class ScriptedStream:
             self.spec,
             self.settings,
             ScriptedWriter(self),
-            self._open_positions,
+            self.positions,
             self.open_sink or self._open_sink,
-            lambda: self.letters if has_letters else None,
+            self.open_dead_letters,
             open_live,
             self.thread,
         )
@@ -306,7 +256,8 @@ class ScriptedStream:
         self.script.step("open sink")
         return MemorySink(self.table, job_id, follows=self.follows)
 
-    def _open_positions(self) -> Positions:
+    def positions(self) -> Positions:
+        """Return where the stream is in its topics."""
         section, cluster = self.spec.inputs["events"], cast(KafkaCluster, self.broker)
         kept = KeptStart(cluster, f"mrflight.{self.settings.name}", f"{section.start} out/events")
         return TopicPositions("events", section, cluster, kept)

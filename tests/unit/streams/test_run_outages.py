@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -222,3 +223,16 @@ def test_a_live_stream_is_told_where_it_is() -> None:
     assert live.followed[0] == {("t", 0): 0}
     assert live.followed[-1] == {("t", 0): 2}
     assert (live.commits, live.is_closed) == (2, True)
+
+
+def test_what_is_recorded_is_not_read_before_a_commit_that_runs_has_ended() -> None:
+    """A batch fails while the one before it is committed."""
+    case = Case("thread", "", on={"write 2": AWAY}, job={"stream": {"max_rows": 1}})
+    stream, was_read, early = prepared(case), threading.Event(), []
+    stream.script.deeds["recorded 2"] = was_read.set
+    stream.script.deeds["commit 1"] = lambda: early.append(was_read.wait(0.05))
+    stream.thread = lambda: ThreadPoolExecutor(1)
+    assert stream.run().state == "caught_up"
+    assert early == [False]
+    assert shown(stream) == "0:0-1=1 | 0:1-2=1 | 0:2-3=1"
+    check(stream)
