@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 ROWS = pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]})
 
 
+@pytest.mark.smoke
 def test_a_delta_table_is_written_and_read_back(hdfs: Hdfs) -> None:
     table = f"{hdfs.folder()}/table"
     deltalake.write_deltalake(table, ROWS)

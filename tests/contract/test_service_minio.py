@@ -24,6 +24,7 @@ def store(recorded_bucket: RecordedBucket) -> S3Store:
     return S3Store(recorded_bucket.name, config=recorded_bucket.options)
 
 
+@pytest.mark.smoke
 def test_a_delta_table_is_written_and_read_back(recorded_bucket: RecordedBucket) -> None:
     table = f"{recorded_bucket.url}/a folder/table"
     deltalake.write_deltalake(table, ROWS, storage_options=recorded_bucket.options)

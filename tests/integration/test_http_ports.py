@@ -119,6 +119,7 @@ def test_metrics_count_what_was_shuffled(cluster: tuple[str, Port, Port]) -> Non
     assert of_metadata.value("mrflight_metadata_shuffles") == 0
 
 
+@pytest.mark.smoke
 def test_prometheus_has_no_objection_to_the_metrics(
     cluster: tuple[str, Port, Port], promtool: str
 ) -> None:

@@ -60,6 +60,7 @@ def browser(launched: Browser) -> Iterator[BrowserPage]:
         yield page
 
 
+@pytest.mark.smoke
 def test_the_page_has_the_numbers_of_the_job(
     browser: BrowserPage, job: tuple[SyntheticJob, list[AnyEvent]]
 ) -> None:

@@ -1,0 +1,39 @@
+"""The Spark that answers are compared with reads what is written here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.suite.waiting import hang_s
+
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+session = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+rows = session.read.parquet(sys.argv[1]).groupBy("k").sum("v").orderBy("k").collect()
+print(json.dumps([list(row) for row in rows]))
+"""
+
+
+@pytest.mark.smoke
+def test_spark_reads_parquet(needs_spark: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["a", "b", "a"], "v": [1, 2, 3]}), tmp_path / "rows.parquet")
+    done = subprocess.run(
+        [needs_spark, "-c", PROGRAM, tmp_path / "rows.parquet"],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": str(needs_spark)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=hang_s(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["a", 4], ["b", 2]]
