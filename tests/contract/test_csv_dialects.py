@@ -8,7 +8,6 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
-import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
@@ -140,6 +139,8 @@ def test_any_dialect_split_anywhere(
 
 
 def test_a_messy_file_is_read_as_duckdb_reads_it(tmp_path: Path) -> None:
+    import duckdb
+
     (tmp_path / "x.csv").write_text(
         "Report of May\n\nday;city;share\n05.03.2024;'it''s';1,5\n06.03.2024;-;-\n"
     )

@@ -58,6 +58,7 @@ def rows(table: Location) -> list[dict[str, Any]]:
     return sorted(found, key=repr)
 
 
+@pytest.mark.smoke
 def test_a_job_from_and_to_hopsfs(
     name_node: NameNodeProxy, folder: Location, tmp_path: Path
 ) -> None:

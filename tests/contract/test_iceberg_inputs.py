@@ -10,10 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform
-from pyiceberg.types import LongType, NestedField, TimestampType
 
 import mrflight
 from mrflight.config.input_spec import InputSpec
@@ -168,6 +164,11 @@ def test_files_without_field_ids_are_read_by_name(sqlite_lake: Lake) -> None:
 
 
 def test_a_table_partitioned_by_days_is_read_and_not_written(sqlite_lake: Lake) -> None:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.transforms import DayTransform
+    from pyiceberg.types import LongType, NestedField, TimestampType
+
     catalog = sqlite_lake.stock()
     catalog.create_namespace(sqlite_lake.namespace)
     schema = Schema(

@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions import EqualTo
 
 from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit, Sink
@@ -244,6 +243,8 @@ def finish_stream(sink: Sink, rows: Rows, offsets: StreamOffsets) -> None:
 
 @pytest.mark.also_on("s3")
 def test_partitions_are_pruned(lake: Lake) -> None:
+    from pyiceberg.expressions import EqualTo
+
     run(lake, NEW, partition_by=["k"])
     files = [*lake.load().scan(row_filter=EqualTo("k", "b")).plan_files()]
     assert [(task.file.partition[0], task.file.record_count) for task in files] == [("b", 1)]

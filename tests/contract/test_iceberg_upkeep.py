@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import EqualTo
-from pyiceberg.transforms import TruncateTransform
 
 from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError
@@ -25,7 +23,6 @@ from mrflight.sinks.iceberg.expiry_plan import Expiry
 from mrflight.sinks.iceberg.table import TableInCatalog
 from mrflight.storage.iceberg import CatalogAddress
 from tests.support.tables.commits import commit_and_cleanup
-from tests.support.tables.iceberg_deletes import delete_positions
 from tests.support.tables.lakes import Lake
 from tests.support.tables.outputs import SCHEMA, Rows, finish, written
 
@@ -70,6 +67,8 @@ def check(lake: Lake, rows: Rows, files: int) -> None:
 def test_small_files_become_one_of_each_partition(
     lake: Lake, partition_by: list[str], before: int, after: int
 ) -> None:
+    from pyiceberg.expressions import EqualTo
+
     count = before // max(after, 1) if partition_by else before
     rows = append(lake, count, partition_by=partition_by)
     check(lake, rows, before)
@@ -88,6 +87,8 @@ def test_small_files_become_one_of_each_partition(
 
 
 def test_rows_that_were_deleted_stay_deleted(sqlite_lake: Lake) -> None:
+    from tests.support.tables.iceberg_deletes import delete_positions
+
     lake = sqlite_lake
     rows = append(lake, 3)
     table = lake.load()
@@ -100,6 +101,8 @@ def test_rows_that_were_deleted_stay_deleted(sqlite_lake: Lake) -> None:
 
 
 def test_a_file_is_left_alone_if_rows_of_it_are_deleted_meanwhile(sqlite_lake: Lake) -> None:
+    from tests.support.tables.iceberg_deletes import delete_positions
+
     lake = sqlite_lake
     rows = append(lake, 3)
 
@@ -126,6 +129,9 @@ def test_columns_that_were_renamed_and_added_have_their_names(sqlite_lake: Lake)
 
 
 def test_a_table_partitioned_by_a_transform_is_compacted(sqlite_lake: Lake) -> None:
+    from pyiceberg.expressions import EqualTo
+    from pyiceberg.transforms import TruncateTransform
+
     lake = sqlite_lake
     rows = append(lake, 1)
     with lake.load().update_spec() as update:

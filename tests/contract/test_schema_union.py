@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
@@ -69,6 +68,8 @@ def tables(draw: st.DrawFn) -> pa.Table:
 def test_a_union_has_the_rows_of_duckdb(
     format: str, drawn: list[pa.Table], split_bytes: int
 ) -> None:
+    import duckdb
+
     if format == "csv":  # a row of one null would be a blank line
         drawn = [table.append_column("last", pa.array([7] * len(table))) for table in drawn]
     with tempfile.TemporaryDirectory() as place:

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -54,6 +53,8 @@ ODD_VALUES: dict[str, pa.Array] = {
 def test_unusual_partition_values_are_read_back(
     tmp_path: Path, format: OutputFormat, kind: str
 ) -> None:
+    import polars as pl
+
     values = ODD_VALUES[kind]
     schema = pa.schema([("n", pa.int64()), ("p", values.type)])
     rows = list(enumerate(values.to_pylist()))

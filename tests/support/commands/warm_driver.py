@@ -33,8 +33,8 @@ _PASSED = 3
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 """As a driver and a fork server have it before they load NumPy."""
 
-SET_BY_IMPORTS = {"GRPC_VERBOSITY", "RAY_CLIENT_MODE", *ONE_THREAD}
-"""Variables that ours and Ray's modules set to their own default as they are imported."""
+SET_BY_IMPORTS = {"GRPC_VERBOSITY", "RAY_CLIENT_MODE", "_RJEM_MALLOC_CONF", *ONE_THREAD}
+"""Variables that our modules, Ray's and Polars' set to their own default as they are imported."""
 
 RAY_TOKEN = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
 """Set while a Ray runs that tests share, and read by the gateway to Ray, a process of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,10 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestWriterV2,
 )
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 _SCHEMA = pa.schema(
     [
@@ -52,6 +53,8 @@ class _Deletes(_FastAppendFiles):
     def __init__(
         self, table: Table, url: str, size_bytes: int, data_file: DataFile, count: int
     ) -> None:
+        from pyiceberg.table.snapshots import Operation
+
         self._whole = table.transaction()
         super().__init__(Operation.DELETE, self._whole, table.io)
         path = data_file.file_path.encode()

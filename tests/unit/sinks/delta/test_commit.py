@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -70,6 +68,8 @@ def test_an_append_without_rows_has_only_a_transaction(tmp_path: Path) -> None:
 def test_an_overwrite_removes_and_adds_in_one_version(
     tmp_path: Path, rows: pa.Table, partition_by: tuple[str, ...]
 ) -> None:
+    import polars as pl
+
     run(tmp_path, job_id="old")
     run(tmp_path, job_id="older")
     before = set(DeltaTable(tmp_path / "t").file_uris())
@@ -113,6 +113,9 @@ def test_a_replaced_table_keeps_its_name_and_properties(tmp_path: Path) -> None:
 
 
 def test_timestamps_without_zone_add_the_feature_and_can_be_read(tmp_path: Path) -> None:
+    import duckdb
+    import polars as pl
+
     run(tmp_path, NTZ)
     table = DeltaTable(tmp_path / "t")
     assert table.protocol().reader_features == ["timestampNtz"]

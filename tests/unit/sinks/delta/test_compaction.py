@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,6 +22,8 @@ NAN = float("nan")
 
 
 def test_a_sorted_table_stays_sorted_and_its_files_have_bounds(tmp_path: Path) -> None:
+    import duckdb
+
     rows = pa.table({"n": list(range(40)), "f": [NAN if n % 10 == 3 else n / 2 for n in range(40)]})
     for start in range(0, 40, 10):
         run(tmp_path, rows.slice(start, 10), job_id=f"job{start}")

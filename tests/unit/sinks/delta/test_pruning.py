@@ -14,9 +14,8 @@ from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -33,6 +32,9 @@ from mrflight.sinks.parts.encoders import ChunkLimit
 from mrflight.sinks.parts.file_format import FileFormat
 from mrflight.storage.part_name import PartId
 from tests.support.tables.commits import commit_and_cleanup
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Kind(NamedTuple):
@@ -127,6 +129,8 @@ class RowByRow(FileFormat):
 
 
 def numbers(found: pa.Table | pl.DataFrame) -> list[int]:
+    import polars as pl
+
     table = found.to_arrow() if isinstance(found, pl.DataFrame) else found
     return sorted(table.column("row").to_pylist())
 
@@ -167,6 +171,8 @@ def check_pyarrow(table: DeltaTable, rows: pa.Table, probe: pa.Scalar) -> None:
 
 
 def check_polars(table: DeltaTable, rows: pa.Table, probe: pa.Array) -> None:
+    import polars as pl
+
     value, frame, scanned = pl.col("value"), pl.DataFrame(rows), pl.scan_delta(table)
     literal = pl.lit(pl.Series(probe.cast(rows.schema.field("value").type))).first()
     conditions = [compare(value, literal) for compare in OPERATORS.values()]

@@ -8,8 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -125,6 +123,8 @@ def test_a_column_of_nulls_leaves_other_columns_their_bounds(tmp_path: Path) -> 
 
 
 def test_binary_and_nested_columns_leave_others_their_bounds(tmp_path: Path) -> None:
+    import polars as pl
+
     rows = pa.table(
         {
             "list": [[1.5], None],
@@ -184,6 +184,8 @@ def test_a_string_upper_bound_skips_the_surrogates() -> None:
 
 
 def test_the_first_32_columns_have_statistics(tmp_path: Path) -> None:
+    import polars as pl
+
     rows = pa.table({f"c{i:02}": [i] for i in range(40)})
     (part,) = write(tmp_path, rows)
     assert list(json.loads(part.stats)["nullCount"]) == [f"c{i:02}" for i in range(32)]
@@ -268,6 +270,8 @@ def test_rows_with_a_late_nan_go_to_another_file(tmp_path: Path) -> None:
 def test_rows_with_nan_are_found_by_readers_that_trust_the_footer(
     tmp_path: Path, format: Any
 ) -> None:
+    import duckdb
+
     rows = pa.table({"x": [1.0, NAN], "in": [{"x": 1.0}, {"x": NAN}], "n": [1, 2]})
     section = OutputSection(table="t", format=format)
     sink = open_sink(section, tmp_path, {}, "job", None)

@@ -7,8 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -107,6 +105,9 @@ def name_of(parameter: pa.Array | pa.DataType) -> str:
 def test_values_that_delta_stores_are_read_back(
     tmp_path: Path, values: pa.Array, stored: pa.DataType
 ) -> None:
+    import duckdb
+    import polars as pl
+
     assert delta_type(values.type) == stored
     path = write(tmp_path, "delta", column(values))
     table = DeltaTable(tmp_path / "t")
@@ -188,6 +189,8 @@ def test_delta_refuses_names_that_differ_in_case_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.b", "a-b", "é", "a'b", 'a"b', "a`b", "a/b", "a%20b"])
 def test_unusual_names_are_accepted(tmp_path: Path, name: str) -> None:
+    import polars as pl
+
     write(tmp_path, "delta", pa.record_batch([pa.array([1]), pa.array([0.5])], names=[name, "x"]))
     table = DeltaTable(tmp_path / "t")
     assert table.to_pyarrow_table().to_pydict() == {name: [1], "x": [0.5]}
