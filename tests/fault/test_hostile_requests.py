@@ -58,12 +58,7 @@ ACTIONS = 2_500
 READS = 1_000
 PUTS = 1_000
 SHARED_PUTS = 500
-LOG_ACTIONS = {
-    DataAction.LOG_STATE,
-    DataAction.TRIM_LOG,
-    DataAction.PIN_LOG,
-    DataAction.DROP_LOG,
-}
+LOG_ACTIONS = {each for each in DataAction if "LOG" in each.name.split("_")}
 """What only a server with event logs has: see test_hostile_logs.py."""
 UNTYPED = (ServerUnavailableError, DeadlineExceededError)
 """The errors of a client whose server died or hangs."""
