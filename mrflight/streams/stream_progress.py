@@ -26,7 +26,7 @@ class StreamProgress:
         self._said_rows = 0
         self._rows_in = self._rows_out = self._rejected = self._commits = 0
         self._version: int | None = None
-        self._commit_s = 0.0
+        self._commit_s = self._age_s = 0.0
         self._offsets: dict[str, int] = {}
         self.lag = 0
         """The events that were waiting when the topics were looked at last."""
@@ -35,14 +35,17 @@ class StreamProgress:
         """Show a line to people."""
         self._say(text)
 
-    def committed(self, batch: CommittedBatch) -> None:
-        """Count a commit, and show it if the last one that was shown is some seconds ago."""
+    def committed(self, batch: CommittedBatch, age_s: float) -> None:
+        """Count a commit, and show it if the last one that was shown is some seconds ago.
+
+        ``age_s`` is how old its oldest event is at most, since it was seen in its topic.
+        """
         with self._lock:
             self._rows_in += batch.rows_in
             self._rows_out += batch.rows_out
             self._rejected += batch.rejected
             self._commits += 1
-            self._version, self._commit_s = batch.version, batch.commit_s
+            self._version, self._commit_s, self._age_s = batch.version, batch.commit_s, age_s
             self._offsets = {_short(name): offset for name, offset in batch.recorded.items()}
             now = time.monotonic()
             seconds = now - self._said_at
@@ -71,6 +74,7 @@ class StreamProgress:
                 offsets=dict(self._offsets),
                 seconds=round(time.monotonic() - self._began, 3),
                 commit_ms=round(self._commit_s * 1000, 1),
+                freshness_ms=round(self._age_s * 1000, 1),
                 table=self._table,
                 version=self._version,
                 error=error,

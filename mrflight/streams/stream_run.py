@@ -13,6 +13,7 @@ from mrflight.streams.batch_cut import BatchLimits, after, cut_batch, waiting
 from mrflight.streams.batches import Batches
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.event_size import EventSize
+from mrflight.streams.freshness import Freshness
 from mrflight.streams.live import Live
 from mrflight.streams.outage import Outage
 from mrflight.streams.positions import Position, Positions
@@ -49,6 +50,7 @@ class StreamRun:
         self._progress = progress
         self._batches = Batches(parts.spec, settings, parts.writer)
         self._size = EventSize()
+        self._freshness = Freshness()
         self._limits = BatchLimits(settings.max_rows, settings.max_bytes)
         self._sink: Sink | None = None
         self._live: Live | None = None
@@ -95,6 +97,7 @@ class StreamRun:
                     self._is_stale = True
                 # What is recorded must not be read while a commit may still move it on.
                 self._committer.settle()
+                self._freshness.again()
                 self._sink = None
 
     def _connect(self) -> Positions | None:
@@ -127,6 +130,7 @@ class StreamRun:
         self._committer.begin(recorded, position)
         if not recorded and self._is_start_fleeting():
             if self._knows_columns():
+                self._freshness.cut(0, self._clock.now())
                 self._run_batch(tuple(OffsetRange(*each, at, at) for each, at in position.items()))
             else:
                 self._positions.keep_start(position)
@@ -179,6 +183,7 @@ class StreamRun:
             ends = self._look_ends(position)
             count, most = waiting(position, ends), self._limits.events(self._size.bytes)
             self._progress.lag = count
+            self._freshness.look(count, self._clock.now())
             if not count and self._committer.is_idle:
                 self._outage.end()
             if self._live is not None:
@@ -213,7 +218,8 @@ class StreamRun:
         if self._live is not None and count < most:
             ends = self._live.cut(position, ends)
         ranges = cut_batch(position, ends, most)
-        self._progress.lag = count - sum(each.count for each in ranges)
+        self._progress.lag = left = count - sum(each.count for each in ranges)
+        self._freshness.cut(left, self._clock.now())
         return ranges
 
     def _pause(self, due_at: float | None) -> None:
@@ -250,7 +256,7 @@ class StreamRun:
         self._outage.end()
         if self._live is not None:
             self._live.committed()
-        self._progress.committed(batch)
+        self._progress.committed(batch, self._freshness.committed(self._clock.now()))
 
     def _stand_by(self, error: StreamMovedError) -> None:
         """Wait a moment, and go on from where another ingester of this stream has come to.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mrflight.errors import CommitError
 from tests.support.streams.stream_cases import Case, both, gap, hold, produce, run, stop, table
 
 TEN = {0: range(10)}
@@ -151,3 +154,34 @@ def test_upkeep_comes_after_each_fiftieth_commit() -> None:
         steps={"compact": 2},
     )
     run(case)
+
+
+LATE = CommitError("the store is away")
+
+
+@pytest.mark.parametrize(
+    ("case", "age_s"),
+    [
+        (Case("of what is there", "0:0-3=3"), 0),
+        (Case("after the interval", "0:0-3=3", "stopped", at={5: stop}), 1),
+        (Case("of the last commit", "0:0-3=3 | 0:3-4=1", "stopped",
+              at={1.1: produce(3), 9: stop}), 1),
+        (Case("when the stream is stopped", "0:0-3=3", "stopped", at={0.5: stop}, job=HOUR), 0.5),
+        (Case("of events that had to wait for another batch", "0:0-3=3 | 0:3-4=1", "stopped",
+              at={9: produce(3), 9.5: stop}, job={"stream": {"max_rows": 3, "commit": "1 h"}}),
+         0.5),
+        (Case("after an outage", "0:0-3=3", on={"commit 1": LATE, "commit 2": LATE}), 3),
+        (Case("of an outage within batches", "0:0-1=1 | 0:1-2=1 | 0:2-3=1",
+              on={"commit 2": LATE}, job={"stream": {"max_rows": 1}}), 1),
+        (Case("nothing is committed", "", events={0: []}), 0),
+        (Case("of a start that is recorded", "0:3-3=0", job={"input": {"start": "latest"}}), 0),
+    ],
+    ids=lambda each: each.about if isinstance(each, Case) else "",
+)  # fmt: skip
+def test_the_result_says_how_old_the_oldest_event_of_the_last_commit_was(
+    case: Case, age_s: float
+) -> None:
+    """With what a look every 0.2 s sees later."""
+    stream = run(case)
+    found = stream.progress.result("").freshness_ms
+    assert age_s * 1000 - 201 <= found <= age_s * 1000 + 1

@@ -21,14 +21,15 @@ def test_commits_are_counted_and_only_some_are_shown() -> None:
     said: list[str] = []
     progress = StreamProgress("events", "out", said.append)
     progress.lag = 1234
-    progress.committed(batch(3, 10, 1, at=11))
-    progress.committed(batch(4, 5, at=16))
+    progress.committed(batch(3, 10, 1, at=11), 0.5)
+    progress.committed(batch(4, 5, at=16), 1.25)
     assert len(said) == 1
     assert said[0].startswith("version 3: 10 events, 1 rejected, ")
     assert said[0].endswith("1,234 waiting")
     found = progress.result("stopped")
     assert (found.rows_in, found.rows_out, found.rejected, found.commits) == (15, 15, 1, 2)
     assert (found.version, found.commit_ms, found.lag_rows) == (4, 250.0, 1234)
+    assert found.freshness_ms == 1250.0
     assert found.offsets == {"t/0": 16, "l/0": 1}
     assert (found.stream, found.table, found.state, found.error) == (
         "events",
@@ -40,7 +41,7 @@ def test_commits_are_counted_and_only_some_are_shown() -> None:
 
 def test_a_commit_without_a_version_is_shown_without_one() -> None:
     said: list[str] = []
-    StreamProgress("events", "out", said.append).committed(batch(None, 1))
+    StreamProgress("events", "out", said.append).committed(batch(None, 1), 0)
     assert said[0].startswith("1 event, ")
 
 

@@ -33,7 +33,7 @@ EVOLVE = {"output": {"schema": "evolve"}, "input": {"types": None}}
 
 
 def history(stream: ScriptedStream) -> list[StreamCommit]:
-    """Return the commits that the log of the table has, the oldest first, with numbers for versions.
+    """Return the commits that the log of the table has, the oldest first, numbered.
 
     New columns are a version of their own.
     """
