@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,6 @@ from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import NEW, written
 
 pytestmark = pytest.mark.slow
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -110,11 +107,9 @@ def test_a_server_that_is_killed_as_a_part_is_written(needs_minio: None) -> None
         table = locate(f"{bucket.url}/table", Path("/"), bucket.options)
         run(table, "csv", "old", -1)
         sink = opened(table, "csv", "killed", "monday")
-        began_s = time.monotonic()
         with pytest.raises(JobFailedError) as raised:
             sink.part_writer.write(PartId(0, 0), SCHEMA, large_batches(minio.server.kill))
         sink.abort()
-        assert time.monotonic() - began_s < DEADLINE_S
         assert f"{table.url}/part-00000-0-20260101T000000-killed" in str(raised.value)
         assert "Connection refused" in str(raised.value)
         with restarted(minio):

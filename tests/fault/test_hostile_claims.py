@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mrflight.errors import ProtocolError, SchemaMismatchError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import MetadataAction
 from tests.support.clusters.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
+from tests.support.clusters.registries import TIMEOUT_S, Clock
 
 
 def commit(**fields: Any) -> str:
@@ -83,7 +83,7 @@ def test_what_is_out_of_bounds_is_refused(servers: Servers) -> None:
 
 
 def test_only_sockets_register_at_a_server_on_a_socket(tmp_path: Path) -> None:
-    registry = Registry(time.monotonic, 60.0)
+    registry = Registry(Clock(), TIMEOUT_S)
     (tmp_path / "file").touch()
     ours = f"grpc+unix://{tmp_path}/metadata.sock"
     server = MetadataServer(Listening(ours), registry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,8 +30,10 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.system.scratch import ScratchFolder
+from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
 from tests.support.faults.faulty_run import await_that
+from tests.support.suite.waiting import hang_s
 
 UNKNOWN = {
     f"/{SERVICE}/DropEverything": "unary_unary",
@@ -72,7 +73,7 @@ class Target:
         self.guard = Guard(Access(folder / "access.toml"), streams=streams)
         at = Listening("grpc+tcp://127.0.0.1:0", self.guard)
         if kind == "metadata":
-            registry = Registry(time.monotonic, 60.0)
+            registry = Registry(Clock(), TIMEOUT_S)
             self.server = counting(MetadataServer, self.reached)(at, registry)
         else:
             scratch = stack.enter_context(ScratchFolder("spill", folder))
@@ -133,7 +134,7 @@ def test_a_caller_has_only_so_many_streams_at_once(tmp_path: Path) -> None:
         location = f"grpc+tcp://127.0.0.1:{target.server.port}"
         client = stack.enter_context(flight.FlightClient(location))
         header = (b"authorization", f"Bearer {target.token}".encode())
-        caller = flight.FlightCallOptions(timeout=20, headers=[header])
+        caller = flight.FlightCallOptions(timeout=hang_s(), headers=[header])
         path = flight.FlightDescriptor.for_path("tail", "clicks", "1")
         writer, _ = client.do_put(path, pa.schema([("a", pa.int64())]), caller)
         await_that(lambda: target.guard._streams, "the put has begun")
@@ -158,7 +159,7 @@ def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> No
     }
     guard = Guard(Access(None), trusts_certificates=True)
     at = Listening("grpc+tls://127.0.0.1:0", guard, certificates=certificates)
-    server = counting(MetadataServer, reached)(at, Registry(time.monotonic, 60.0))
+    server = counting(MetadataServer, reached)(at, Registry(Clock(), TIMEOUT_S))
     try:
         stranger = issue(another, "server", days=1)
         for own in ((None, None), (stranger.key_pem, stranger.certificate_pem)):
@@ -166,7 +167,7 @@ def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> No
             with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
                 for name in METHODS:
                     with pytest.raises(grpc.RpcError) as failed:
-                        channel.unary_unary(f"/{SERVICE}/{name}", None, None)(b"", timeout=10)
+                        channel.unary_unary(f"/{SERVICE}/{name}", None, None)(b"", timeout=hang_s())
                     assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
         assert reached == Counter()
         known = issue(authority, "job", days=1)
@@ -174,7 +175,7 @@ def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> No
             authority.certificate_pem, known.key_pem, known.certificate_pem
         )
         with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
-            list(channel.unary_stream(f"/{SERVICE}/ListActions", None, None)(b"", timeout=10))
+            list(channel.unary_stream(f"/{SERVICE}/ListActions", None, None)(b"", timeout=hang_s()))
         assert reached == Counter({"list_actions": 1})
     finally:
         server.shutdown()

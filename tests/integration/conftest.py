@@ -11,6 +11,7 @@ import mrflight
 from tests.support.clusters.cluster import StandingCluster, standing_cluster
 from tests.support.commands.driver import write_job
 from tests.support.jobs.clicks_job import JOB, WEIGH
+from tests.support.suite.waiting import await_that
 
 
 @pytest.fixture
@@ -31,8 +32,12 @@ def running() -> Iterator[StandingCluster]:
 def cluster(running: StandingCluster) -> Iterator[mrflight.Cluster]:
     """A client of the cluster, which must hold nothing before and after each test."""
     with mrflight.connect(running.metadata) as client:
-        assert client.status().shuffles == []
+        await_that(lambda: holds_nothing(client), "the cluster to hold nothing before the test")
         yield client
-        status = client.status()
-        assert status.shuffles == []
-        assert [server.partitions for server in status.servers] == [0, 0, 0]
+        await_that(lambda: holds_nothing(client), "the cluster to hold nothing after the test")
+
+
+def holds_nothing(client: mrflight.Cluster) -> bool:
+    """Return whether three servers are there without a shuffle."""
+    status = client.status()
+    return not status.shuffles and [each.partitions for each in status.servers] == [0, 0, 0]

@@ -31,6 +31,7 @@ from tests.support.clusters.event_logs import (
     log_cluster,
     numbers,
 )
+from tests.support.suite.waiting import await_that, hang_s
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,7 @@ def test_64_producers_have_all_their_rows_in_order(
     cluster.create_log("many", replicas=2)
     producers = Producers(servers.location, "many", 64)
     try:
-        while producers.count() < 2_000 and not producers.errors:
-            producers.wait(0.05)
+        await_that(lambda: producers.count() >= 2_000 or producers.errors, "2,000 rows")
     finally:
         producers.stop()
     assert not producers.errors
@@ -73,7 +73,7 @@ def test_batches_in_flight_are_stored_in_order(cluster: mrflight.Cluster) -> Non
     cluster.create_log("flight")
     with cluster.appender("flight") as out:
         futures = [out.append(numbers(n, *range(n % 7 + 1))) for n in range(500)]
-        out.flush(30)
+        out.flush(hang_s())
         assert all(future.done() for future in futures)
     at = 0
     for n, future in enumerate(futures):
@@ -123,7 +123,7 @@ def test_other_rows_than_the_first_are_refused(cluster: mrflight.Cluster) -> Non
             cluster.append("schema", wrong)
     with cluster.appender("schema") as out:
         futures = [out.append(wrong if n == 5 else numbers(0, n)) for n in range(2, 10)]
-        out.flush(30)
+        out.flush(hang_s())
     assert isinstance(futures[3].exception(), SchemaMismatchError)
     assert [n for _, _, n in held(cluster, "schema")] == [1, 2, 3, 4, 6, 7, 8, 9]
 
@@ -215,7 +215,7 @@ def test_a_full_disk_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:
         stored = 10
         with cluster.appender("full") as out:
             futures = [out.append(block) for _ in range(20)]
-            out.flush(30)
+            out.flush(hang_s())
         assert isinstance(futures[-1].exception(), EventLogWriteError)
         assert "make room on its disk" in str(futures[-1].exception())
         stored += sum(10 for future in futures if future.exception() is None)

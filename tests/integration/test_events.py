@@ -30,8 +30,9 @@ from mrflight.scheduler.server_samples import ServerSamples
 from tests.support.clusters.cluster import server_process, standing_cluster
 from tests.support.commands.driver import DriverRun, drive, write_job
 from tests.support.faults import faulty_job
-from tests.support.faults.faulty_run import await_that, faulty_run, kill
+from tests.support.faults.faulty_run import faulty_run, kill
 from tests.support.faults.gated_job import GatedJob, gated_job
+from tests.support.suite.waiting import await_end, await_that
 
 FILES, ROWS, PARTITIONS = 3, 1000, 4
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -215,7 +216,7 @@ def test_a_job_on_a_standing_cluster_learns_why_a_server_is_gone() -> None:
         samples.take()
         first, second = sorted(events.read(lambda view: list(view.servers)))
         cluster.data_processes[0].terminate()
-        cluster.data_processes[0].wait(60)
+        await_end(cluster.data_processes[0], "the data server")
         samples.take()
         samples.take()
     view = fold(event for event in events.news(0).events)

@@ -24,7 +24,7 @@ from tests.support.clusters.cluster import server_process
 from tests.support.clusters.numbered_rows import batch
 from tests.support.commands.browser import browser_page, figures, launched_browser, table
 from tests.support.commands.http import get, received, send
-from tests.support.faults.faulty_run import await_that
+from tests.support.suite.waiting import await_that
 
 TOKEN = "planted-token-of-the-http-port"
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "mrflight.json"

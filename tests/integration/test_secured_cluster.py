@@ -42,8 +42,8 @@ from tests.support.clusters.cluster import server_process
 from tests.support.clusters.secured_cluster import Secured, secured_cluster
 from tests.support.commands.driver import drive
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
-from tests.support.faults.faulty_run import await_that
 from tests.support.jobs.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
+from tests.support.suite.waiting import await_that
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 

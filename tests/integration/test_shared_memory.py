@@ -27,7 +27,7 @@ from mrflight.errors import ServerUnavailableError, ShuffleNotFoundError
 from mrflight.shuffle.client.writer import ShuffleWriter
 from tests.support.clusters.spilling_server import Spilling, plain_rows, spilling
 from tests.support.commands.scripts import running_script
-from tests.support.faults.faulty_run import await_that
+from tests.support.suite.waiting import await_that
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 

@@ -32,6 +32,7 @@ from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.clusters.cluster import Server, data_server, standing_cluster
 from tests.support.clusters.spilling_server import Spilling, plain_rows, spilling
 from tests.support.commands.process_memory import flip_in_memory
+from tests.support.suite.waiting import await_end
 
 MIB = 2**20
 LARGE = 512 * MIB
@@ -138,7 +139,7 @@ def test_a_server_removes_what_a_killed_one_left(tmp_path: Path) -> None:
             assert left < folders
             shuffle.drop()  # or the server would wait for another one to move it to
             lives.terminate()
-            assert lives.wait(timeout=20) == 0
+            assert await_end(lives, "the server that lives") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.blocks"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +11,16 @@ import pytest
 
 from mrflight.shuffle.metadata.registry import Registry
 from tests.support.clusters.near_cluster import NearDataServer, near_data_servers, near_metadata
+from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.driver import drive, write_job
 from tests.support.jobs.clicks_job import JOB, WEIGH
-
-TIMEOUT_S = 60.0
+from tests.support.suite.waiting import hang_s
 
 
 @pytest.fixture
 def near(tmp_path: Path) -> Iterator[NearDataServer]:
     with (
-        near_metadata(Registry(time.monotonic, TIMEOUT_S)) as metadata,
+        near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata,
         near_data_servers(metadata, 1, tmp_path) as (near,),
     ):
         yield near
@@ -34,7 +33,7 @@ def refusal(near: NearDataServer) -> str:
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     whole = [sys.executable, "-m", *command]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return subprocess.run(whole, capture_output=True, text=True, timeout=hang_s())
 
 
 def test_status_of_a_data_server(near: NearDataServer) -> None:

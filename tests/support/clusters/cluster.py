@@ -19,12 +19,10 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.commands.driver import shared_warm_driver
 from tests.support.commands.warm_driver import ForkedServer
-from tests.support.faults.faulty_run import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 Server = subprocess.Popen[str] | ForkedServer
 """A server's process, of an interpreter of its own or forked from the warm process."""
-
-_ENDS_IN_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def server_process(
         finally:
             process.terminate()
             try:
-                assert process.wait(_ENDS_IN_S) in (0, -signal.SIGKILL)
+                assert process.wait(hang_s()) in (0, -signal.SIGKILL)
             finally:
                 process.kill()  # or one that hangs outlives the test
 
@@ -114,7 +112,7 @@ def standing_cluster(
             if process.poll() is None:
                 process.terminate()
         try:
-            codes = [process.wait(_ENDS_IN_S) for process in started]
+            codes = [process.wait(hang_s()) for process in started]
         finally:
             for process in started:
                 process.kill()  # or one that hangs, or is stopped, outlives the test

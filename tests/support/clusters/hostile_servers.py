@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ import mrflight
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
 from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.suite.waiting import TooSlow, await_that, hang_s
 
 SHUFFLE = "clicks-1"
 """One that is there, as examples of messages have this for a text."""
-WAIT_S = 30.0
 MAX_GROWTH_BYTES = 20 * 2**20
 """How much a server's memory may grow by all requests of a test. It grew by 0 to 13 MiB, and by at
 most 3 MiB more with four times as many requests."""
@@ -116,10 +115,7 @@ def wait_for_a_heartbeat(servers: Servers) -> None:
     Put(path, BATCH.schema, [(BATCH, None)], compression="lz4").send_to(servers.data)
     assert stats(servers)[0] == 1
     ask(servers.metadata, MetadataAction.DROP_SHUFFLE, '{"id": "forgotten"}')
-    until = time.monotonic() + WAIT_S
-    while stats(servers)[0]:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    await_that(lambda: not stats(servers)[0], "the data server to drop it", pause_s=0.05)
 
 
 def footprint(process: psutil.Process) -> Footprint:
@@ -143,13 +139,16 @@ def thread_names(process: psutil.Process) -> Iterator[str]:
 
 def assert_footprints(servers: Servers, before: list[Footprint]) -> None:
     """Threads and connections of calls that have ended go within some seconds."""
-    until = time.monotonic() + WAIT_S
-    while True:
-        after = servers.footprints()
-        if all(map(is_as_before, after, before)):
-            break
-        assert time.monotonic() < until, (before, after)
-        time.sleep(0.05)
+    after: list[Footprint] = []
+
+    def are_as_before() -> bool:
+        after[:] = servers.footprints()
+        return all(map(is_as_before, after, before))
+
+    try:
+        await_that(are_as_before, "threads and files to go", pause_s=0.05)
+    except TooSlow as late:
+        raise AssertionError(f"{before} has become {after}") from late
     growth = [now.memory_bytes - then.memory_bytes for now, then in zip(after, before, strict=True)]
     assert max(growth) < MAX_GROWTH_BYTES, [size / 2**20 for size in growth]
 
@@ -189,7 +188,7 @@ def ask(location: str, action: str, body: str | bytes) -> bytes:
 
 def act(client: flight.FlightClient, action: str, body: str | bytes) -> bytes:
     body = body.encode() if isinstance(body, str) else body
-    options = flight.FlightCallOptions(timeout=WAIT_S)
+    options = flight.FlightCallOptions(timeout=hang_s())
     with from_flight("the server", action):
         (answer,) = client.do_action((action, body), options)
     return bytes(answer.body)
@@ -211,7 +210,7 @@ class Put:
     def send(self, client: flight.FlightClient) -> None:
         with from_flight("the server", "put"):
             written = pa.ipc.IpcWriteOptions(compression=self.compression)
-            options = flight.FlightCallOptions(timeout=WAIT_S, write_options=written)
+            options = flight.FlightCallOptions(timeout=hang_s(), write_options=written)
             writer, reader = client.do_put(self.descriptor, self.schema, options)
             with closing(writer):
                 for batch, metadata in self.messages:

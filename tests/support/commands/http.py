@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
-TIMEOUT_S = 20.0
+from tests.support.suite.waiting import hang_s
 
 
 class Answered(NamedTuple):
@@ -27,7 +27,7 @@ def get(
     headers: Mapping[str, str] | None = None,
 ) -> Answered:
     """Ask a server on loopback."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=hang_s())
     sent = dict(headers or {})
     if token is not None:
         sent["Authorization"] = f"Bearer {token}"
@@ -42,7 +42,7 @@ def get(
 
 def send(port: int, request: bytes) -> bytes:
     """Send bytes, and return all that comes until the server closes the connection."""
-    with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
+    with socket.create_connection(("127.0.0.1", port), hang_s()) as connection:
         connection.sendall(request)
         return received(connection)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-_LIMIT_S = 60
+from tests.support.suite.waiting import hang_s
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -45,9 +44,8 @@ class Notebook:
         request = self._client.execute(cell)
         shown = Shown()
         places: dict[str, list[Mapping[str, str]]] = {}
-        end_at = time.monotonic() + _LIMIT_S
         while True:
-            message = self._client.get_iopub_msg(timeout=end_at - time.monotonic())
+            message = self._client.get_iopub_msg(timeout=hang_s())
             kind, content = message["msg_type"], message["content"]
             if message["parent_header"].get("msg_id") != request:
                 continue
@@ -92,7 +90,7 @@ def open_notebook(folder: Path, own: Path, environment: Mapping[str, str]) -> It
     client = manager.blocking_client()
     try:
         client.start_channels()
-        client.wait_for_ready(timeout=_LIMIT_S)
+        client.wait_for_ready(timeout=hang_s())
         yield Notebook(manager, client)
     finally:
         client.stop_channels()

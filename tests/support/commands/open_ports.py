@@ -11,6 +11,8 @@ from typing import Any
 import grpc
 import psutil
 
+from tests.support.suite.waiting import hang_s
+
 SERVICE = "arrow.flight.protocol.FlightService"
 METHODS = {
     "Handshake": "stream_stream",
@@ -46,7 +48,7 @@ def call(
         method = getattr(channel, kind)(path, None, None)
         request: Any = iter([b""]) if kind.startswith("stream") else b""
         try:
-            answer = method(request, timeout=10, metadata=headers)
+            answer = method(request, timeout=hang_s(), metadata=headers)
             if kind.endswith("stream"):
                 list(answer)
         except grpc.RpcError as error:
@@ -105,7 +107,7 @@ def _gets_a_byte(name: str) -> bool:
     is_abstract = name.startswith("@")
     kind = socket.SOCK_SEQPACKET if is_abstract else socket.SOCK_STREAM
     with socket.socket(socket.AF_UNIX, kind) as connection:
-        connection.settimeout(5)
+        connection.settimeout(hang_s())
         try:
             connection.connect(f"\0{name[1:]}" if is_abstract else name)
             if not is_abstract:

@@ -16,6 +16,7 @@ from pyarrow import flight
 from mrflight.errors import JobFileError, ServerUnavailableError
 from mrflight.security.authority import Authority, Issued, expires, issue, new_authority
 from mrflight.shuffle.wire.flight_errors import from_flight
+from tests.support.suite.waiting import hang_s
 
 HOSTS = ("data-1.example.com", "*.data.svc", "127.0.0.1", "::1")
 AUTHORITY = new_authority("trial", days=30)
@@ -157,7 +158,7 @@ def port() -> Iterator[int]:
 
 def greeted(port: int, *, host: str = "127.0.0.1", **options: Any) -> str:
     with flight.connect(f"grpc+tls://{host}:{port}", **options) as client:
-        deadline = flight.FlightCallOptions(timeout=10)
+        deadline = flight.FlightCallOptions(timeout=hang_s())
         (answer,) = client.do_action(flight.Action("greet", b""), deadline)
         return bytes(answer.body.to_pybytes()).decode()
 

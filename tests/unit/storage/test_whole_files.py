@@ -14,6 +14,7 @@ import pytest
 from mrflight.storage.disk import Disk
 from mrflight.storage.store import ChangedFileError, FileVersion
 from mrflight.storage.whole_files import files_ahead
+from tests.support.suite.waiting import hang_s
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def test_files_are_fetched_side_by_side(tmp_path: Path) -> None:
     """Each read waits for three others."""
     files = written(tmp_path, 12)
     together = threading.Barrier(4)
-    with files_ahead(SlowDisk(at_read=lambda _: together.wait(10)), files) as store:
+    with files_ahead(SlowDisk(at_read=lambda _: together.wait(hang_s())), files) as store:
         for path, version in files.items():
             with store.open_version(path, version) as file:
                 assert file.read() == Path(path).read_bytes()

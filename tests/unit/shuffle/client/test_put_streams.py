@@ -6,7 +6,6 @@ import errno
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.system.segment_channel import SegmentChannel
 from mrflight.system.shared_memory import Segment
 from tests.support.clusters.near_cluster import near_data_servers, near_metadata
+from tests.support.clusters.registries import TIMEOUT_S, Clock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 
@@ -34,7 +34,7 @@ ROWS = (200_000, 100, 100_000, 100)
 def cluster(tmp_path: Path) -> Iterator[mrflight.Cluster]:
     """A client of servers in this process, so that both ends meet what a test does to it."""
     with (
-        near_metadata(Registry(time.monotonic, HEARTBEAT_TIMEOUT_S)) as metadata,
+        near_metadata(Registry(Clock(), TIMEOUT_S)) as metadata,
         near_data_servers(metadata, 1, tmp_path),
         mrflight.connect(metadata) as cluster,
     ):

@@ -22,6 +22,7 @@ from mrflight.shuffle.log.frame import Frame, serialize
 from mrflight.shuffle.log.group_commit import Alone, Append, GroupCommit
 from mrflight.shuffle.log.log_totals import LogTotals
 from tests.support.faults.full_disk import largest_file
+from tests.support.suite.waiting import hang_s
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -41,7 +42,7 @@ class Gate(Alone):
 
     def confirm(self) -> None:
         self.waiting.set()
-        self.open.wait(10)
+        self.open.wait(hang_s())
         if self.error is not None:
             raise self.error
 
@@ -62,7 +63,7 @@ class Log:
 
     def next(self) -> int | MrflightError:
         """The offset of the next batch that is answered, or its error."""
-        append = self.done.get(timeout=10)
+        append = self.done.get(timeout=hang_s())
         return append.start if append.error is None else append.error
 
 
@@ -78,7 +79,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def test_batches_that_come_during_a_sync_share_the_next(log: Log) -> None:
     log.gate.open.clear()
     log.submit(1)
-    assert log.gate.waiting.wait(10)
+    assert log.gate.waiting.wait(hang_s())
     for rows in range(1, 51):
         log.submit(rows)
     assert log.done.empty()

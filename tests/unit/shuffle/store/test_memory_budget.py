@@ -9,6 +9,7 @@ import pytest
 from mrflight.errors import DeadlineExceededError, SpillError
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from tests.support.clusters.spilling import Peak
+from tests.support.commands.threads import await_thread
 
 
 class Waiting:
@@ -53,7 +54,7 @@ class Waiting:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(10)
+            await_thread(thread)
             assert not thread.is_alive()
 
 

@@ -18,6 +18,7 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_store import BlockStore
 from tests.support.clusters.spilling import FIRST, KIB, NAME, SECOND, Spilling, block, rows
+from tests.support.commands.threads import await_thread
 
 
 class Put:
@@ -40,7 +41,7 @@ class Put:
             assert store._changed.wait_for(lambda: len(waits) > before, 10)
 
     def join(self) -> MrflightError | None:
-        self._thread.join(10)
+        await_thread(self._thread)
         assert not self._thread.is_alive()
         return self.error
 

@@ -17,6 +17,7 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.errors import MrflightError, ProtocolError, ServerUnavailableError
 from mrflight.shuffle.wire.flight_errors import answer_errors, from_flight, to_flight
+from tests.support.suite.waiting import hang_s
 
 RAISED: dict[str, Exception] = {
     "python": MemoryError("no room for an object"),
@@ -97,7 +98,7 @@ def test_a_client_that_is_gone_is_not_logged_as_a_failure(caplog: pytest.LogCapt
             options = flight.FlightCallOptions(timeout=0.5)
             put = flight.FlightDescriptor.for_path("put")
             writer, _ = client.do_put(put, schema, options)
-            assert server.failed.wait(20)
+            assert server.failed.wait(hang_s())
             with pytest.raises((flight.FlightError, pa.ArrowException)):
                 writer.close()
     finally:

@@ -27,6 +27,7 @@ from mrflight.shuffle.wire.tickets import BlockStream, PutTarget, decode_block_s
 from mrflight.shuffle.wire.transport import channel_to
 from mrflight.system.deadlines import Timeouts
 from mrflight.system.segment_channel import SegmentListener
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
 
@@ -223,7 +224,7 @@ def test_a_server_that_shares_no_memory_for_now_is_left_to_flight_or_unavailable
         using = connections("shared")
         with using, pytest.raises(ServerUnavailableError, match="cannot be reached") as failed:
             channel_to(using, server.location)
-        hanging_up.result(5.0)
+        hanging_up.result(hang_s())
     assert failed.value.location == server.location
 
 
