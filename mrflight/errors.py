@@ -58,8 +58,15 @@ A message says what happened, to what, and what to do about it.
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING
+
+_KEY = re.compile(
+    r"(?:--set )?((?:job|inputs|shuffle|reduce|output|storage|stages|cluster|stream)"
+    r"(?:(?:\.[\w-]+)+(?:\[\d+\])*(?![\w.\[])|(?=:| must | is missing)))"
+)
+"""A key path at the beginning of a message. A section alone is also a word."""
 
 
 class MrflightError(Exception):
@@ -73,6 +80,15 @@ class MrflightError(Exception):
     retryable = False
     location: str | None = None
     partition: int | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The key path of the job file, such as ``output.mode``, that the error is about.
+
+        A message begins with it; None if it does not.
+        """
+        found = _KEY.match(str(self))
+        return found[1] if found else None
 
 
 class JobError(MrflightError):
