@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from mrflight.errors import MrflightError
 from mrflight.sinks.commit.base import Sink
@@ -21,9 +22,10 @@ _REMOVE_EVERY_S = 3600.0
 class TableUpkeep:
     """Compacts the table of a stream, and removes old files, between its commits."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._commits = 0
-        self._removed_at = time.monotonic()
+        self._removed_at = now()
 
     def after_commit(self, sink: Sink) -> None:
         """Do what is due. An error is logged, because the stream itself goes on without."""
@@ -34,8 +36,8 @@ class TableUpkeep:
             ):
                 log.info("upkeep: %d small files were compacted", files)
                 return_all_freed_memory()  # 510 MiB of the driver came down to 483
-            if time.monotonic() - self._removed_at >= _REMOVE_EVERY_S:
-                self._removed_at = time.monotonic()
+            if self._now() - self._removed_at >= _REMOVE_EVERY_S:
+                self._removed_at = self._now()
                 sink.remove_old_files()
         except MrflightError as error:
             log.warning("the upkeep of the table failed, and is tried again later: %s", error)

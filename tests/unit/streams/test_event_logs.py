@@ -1,0 +1,192 @@
+"""Where a stream is in an event log, and how that is the tail of its table."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mrflight.config.identity import ANONYMOUS, Endpoint
+from mrflight.config.input_spec import InputSpec
+from mrflight.errors import InputError, LostOffsetsError, NoDataServersError
+from mrflight.ids import ShuffleKey
+from mrflight.shuffle.client.log_client import LogClient
+from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.sources.log_source import LogInput
+from mrflight.storage import locate
+from mrflight.storage.tail_file import TailFile, read_tail_files
+from mrflight.streams.committer import Committer
+from mrflight.streams.live_log import LiveLog, forget_live_log
+from mrflight.streams.log_positions import LogPositions
+from mrflight.streams.tail_servers import OwnServers
+from tests.support.streams.memory_table import MemorySink, MemoryTable
+from tests.support.streams.scripted_broker import Script
+
+KEY, NAME = ShuffleKey("rows", "abc"), "log/rows/abc/0"
+PLACE = ("rows", 0)
+
+
+class Log:
+    """An event log whose rows from ``low`` to ``high`` are there, and its client."""
+
+    key = KEY
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def describe(self, key: ShuffleKey) -> Log:
+        assert key == ShuffleKey("rows")
+        return self
+
+    def state(self, key: ShuffleKey) -> LogState:
+        assert key == KEY
+        return LogState(self.low, self.high)
+
+
+class PositionsInLog(LogPositions):
+    """The positions in a log that is in memory."""
+
+    def __init__(self, log: Log, start: str = "earliest") -> None:
+        self._log_in_memory = log
+        super().__init__("rows", InputSpec(log="rows", start=start), cast(LogInput, None))
+
+    def _client(self) -> LogClient:
+        return cast(LogClient, self._log_in_memory)
+
+
+@pytest.mark.parametrize(
+    ("start", "recorded", "at"),
+    [
+        ("earliest", {}, 3),
+        ("latest", {}, 9),
+        ("earliest", {NAME: 5}, 5),
+        ("latest", {NAME: 5}, 5),
+        ("earliest", {"log/other/x/0": 7}, 3),
+    ],
+)
+def test_a_log_is_read_from_its_start_or_from_what_is_recorded(
+    start: str, recorded: dict[str, int], at: int
+) -> None:
+    positions = PositionsInLog(Log(3, 9), start)
+    assert (positions.partitions, positions.name(PLACE)) == ([PLACE], NAME)
+    assert positions.ends() == {PLACE: 9}
+    assert positions.position(recorded) == {PLACE: at}
+
+
+def test_a_log_that_was_made_anew_is_refused() -> None:
+    with pytest.raises(InputError, match=r"inputs\.rows\.log: rows was dropped and made anew"):
+        PositionsInLog(Log(0, 1)).position({"log/rows/before/0": 4})
+
+
+def test_rows_that_were_trimmed_before_they_were_read_are_lost_or_skipped() -> None:
+    positions = PositionsInLog(Log(3, 9))
+    assert positions.check_kept({PLACE: 3}, takes_earliest=False) == {PLACE: 3}
+    assert positions.check_kept({PLACE: 1}, takes_earliest=True) == {PLACE: 3}
+    with pytest.raises(LostOffsetsError) as caught:
+        positions.check_kept({PLACE: 1}, takes_earliest=False)
+    assert (caught.value.wanted, caught.value.earliest) == (1, 3)
+
+
+class Recorded:
+    """What a committer has recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[str, int] = {}
+
+
+def live_log(folder: Path, committer: Recorded) -> LiveLog:
+    positions = PositionsInLog(Log(0, 9))
+    table = locate("t", folder, {})
+    return LiveLog.of(table, "s", "grpc://here:1", positions, cast(Committer, committer))
+
+
+def test_readers_are_told_of_a_log_once_the_table_has_recorded_an_offset(tmp_path: Path) -> None:
+    table, committer = locate("t", tmp_path, {}), Recorded()
+    (tmp_path / "t").mkdir()
+    live = live_log(tmp_path, committer)
+    live.follow({PLACE: 0})
+    assert read_tail_files(table) == []
+    committer.recorded[NAME] = 4
+    live.committed()
+    assert read_tail_files(table) == [TailFile("s", cluster="grpc://here:1", log="rows:abc")]
+    live.close()
+    assert read_tail_files(table), "the log can be read without the stream"
+    forget_live_log(table, "s")
+    forget_live_log(table, "s")
+    assert read_tail_files(table) == []
+
+
+def test_a_tail_file_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    committer = Recorded()
+    committer.recorded[NAME] = 4
+    (tmp_path / "t").write_text("a file where the table should be")
+    live = live_log(tmp_path, committer)
+    with caplog.at_level(logging.WARNING):
+        live.committed()
+    assert "stream 's' cannot be read fresh yet" in caplog.text
+    (tmp_path / "t").unlink()
+    (tmp_path / "t").mkdir()
+    live.follow({PLACE: 0})
+    assert len(read_tail_files(locate("t", tmp_path, {})) or ()) == 1
+
+
+class Cluster:
+    """A cluster of a stream's own."""
+
+    def __init__(self, *locations: str) -> None:
+        self.locations = list(locations)
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def wait(self) -> None:
+        self.calls.append("wait")
+
+    def data_servers(self) -> list[str]:
+        return self.locations
+
+
+class Job:
+    """A job, as far as tails need it."""
+
+    class client:  # noqa: N801 - it stands for an attribute
+        identity = ANONYMOUS
+
+
+def test_a_tail_stays_on_its_server_as_long_as_that_is_there() -> None:
+    cluster = Cluster("a", "b")
+    servers = OwnServers(cast(Any, Job()), cast(Any, cluster))
+    assert cluster.calls == ["start", "wait"]
+    assert servers.choose(None) == Endpoint("a", ANONYMOUS)
+    assert servers.choose(Endpoint("b", ANONYMOUS)) == Endpoint("b", ANONYMOUS)
+    cluster.locations = ["a"]
+    assert servers.choose(Endpoint("b", ANONYMOUS)) == Endpoint("a", ANONYMOUS)
+    cluster.locations = []
+    with pytest.raises(NoDataServersError):
+        servers.choose(Endpoint("a", ANONYMOUS))
+    assert servers.file("s", "s.1", Endpoint("a", ANONYMOUS)) == TailFile("s", "s.1", "a")
+
+
+def test_upkeep_compacts_after_commits_and_removes_files_by_the_hour() -> None:
+    from mrflight.streams.table_upkeep import COMPACT_EVERY, TableUpkeep
+
+    script, now = Script({}), [0.0]
+    sink = MemorySink(MemoryTable(script), "job")
+    upkeep = TableUpkeep(lambda: now[0])
+    for _ in range(2 * COMPACT_EVERY - 1):
+        upkeep.after_commit(sink)
+    assert script.steps == {"compact": 1}
+    for now[0] in (3599, 3600, 3601, 7199, 7200):
+        upkeep.after_commit(sink)
+    assert script.steps == {"compact": 2, "remove old files": 2}
