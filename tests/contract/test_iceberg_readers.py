@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import OutputError
+from tests.support.suite.waiting import hang_s
 from tests.support.tables.lakes import Lake
 from tests.support.tables.outputs import NEW, OLD, SCHEMA, finish
 
@@ -29,7 +30,7 @@ WIDER = pa.schema([*SCHEMA, ("extra", pa.decimal128(9, 2))])
 
 def read(python: Path, lake: Lake, columns: str) -> list[tuple[Any, ...]]:
     command = [str(python), "-c", READ, lake.load().metadata_location, columns]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=hang_s(), check=False)
     assert done.returncode == 0, done.stderr
     return sorted(map(tuple, json.loads(done.stdout)), key=repr)
 

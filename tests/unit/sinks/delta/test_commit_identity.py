@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,11 @@ from tests.support.streams.commits import (
     following,
     numbers,
 )
+from tests.support.suite.waiting import communicate
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.delta_outputs import entry, open_delta, versions
+
+ROOT = Path(__file__).parents[4]
 
 
 def rows_of(folder: Path) -> list[int]:
@@ -145,31 +150,48 @@ def test_a_second_first_batch_is_refused(tmp_path: Path) -> None:
     assert part_files(tmp_path) == 1
 
 
-def race(folder: Path, job_id: str, barrier: Any, results: Any) -> None:
-    """Commit the same batch as another process, at the same moment."""
-    sink = open_delta(folder, job_id=job_id)
-    sink.recorded_offsets(STREAM)
-    barrier.wait(60)
-    try:
-        results.put(commit_batch(sink, 10, 20))
-    except StreamMovedError:
-        results.put(None)
+RACER = """
+import sys
+from pathlib import Path
+from mrflight.errors import StreamMovedError
+from tests.support.streams.commits import STREAM, commit_batch
+from tests.support.tables.delta_outputs import open_delta
+
+sink = open_delta(Path(sys.argv[1]), job_id=sys.argv[2])
+sink.recorded_offsets(STREAM)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    print(commit_batch(sink, 10, 20))
+except StreamMovedError:
+    print("moved")
+"""
 
 
 def test_of_two_processes_with_the_same_batch_one_commits(tmp_path: Path) -> None:
     begin_stream(tmp_path)
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(2), context.Queue()
-    racers = [
-        context.Process(target=race, args=(tmp_path, f"racer{n}", barrier, results))
-        for n in range(2)
-    ]
-    for racer in racers:
-        racer.start()
-    ended = sorted((results.get(timeout=60) for _ in racers), key=str)
-    for racer in racers:
-        racer.join(60)
-    assert ended == [1, None]
+    with ExitStack() as running:
+        racers = [
+            running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", RACER, str(tmp_path), f"racer{number}"],
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for number in range(2)
+        ]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("\n")
+            racer.stdin.flush()
+        ended = sorted(communicate(racer, "a commit")[0].strip() for racer in racers)
+    assert ended == ["1", "moved"]
     assert rows_of(tmp_path) == list(range(20))
     assert part_files(tmp_path) == 2
 

@@ -24,8 +24,8 @@ from mrflight.storage.disk import Disk
 from mrflight.storage.part_name import PartId
 from mrflight.storage.streams import WrittenFile
 from mrflight.tasks.stage_rows import StagePartition
+from tests.support.suite.waiting import hang_s
 
-DEADLINE_S = 20.0
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
 
 
@@ -56,7 +56,7 @@ class TestAsyncCloser:
             waits.start()
             assert not begun.is_set()
             go.set()
-            waits.join(DEADLINE_S)
+            waits.join(hang_s())
         assert begun.is_set()
 
     def test_exit_raises_the_first_failure_after_all_have_ended(self) -> None:
@@ -87,11 +87,11 @@ def _submit_all(*closes: Callable[[], None], then: Exception | None = None) -> N
 
 
 def _meet(together: threading.Barrier) -> None:
-    together.wait(DEADLINE_S)
+    together.wait(hang_s())
 
 
 def _wait(event: threading.Event) -> None:
-    assert event.wait(DEADLINE_S)
+    assert event.wait(hang_s())
 
 
 @dataclass(frozen=True)
