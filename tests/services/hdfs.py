@@ -15,6 +15,7 @@ import msgspec
 from tests.services.built import hdfs_class_path
 from tests.services.get import get
 from tests.services.hdfs_settings import write_settings
+from tests.services.java import QUICK_START, java_command
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
@@ -24,11 +25,6 @@ DATA_NODES = 2
 BLOCK_BYTES = 128 << 20  # of HDFS itself
 
 _SERVER = "org.apache.hadoop.hdfs.server"
-QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m")
-"""The JVM's own defaults made the start about twice as long.
-
-What measures the servers leaves them out, as code that runs for long is compiled less well.
-"""
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,8 @@ def running_hdfs(
         folder = stack.enter_context(service_folder("hdfs"))
         settings = folder / "settings"
         write_settings(settings, port, http_port, DATA_NODES, replication, block_bytes)
-        java = _java(folder, java_options, f"{settings}:{jars}")
+        (temporary := folder / "tmp").mkdir()
+        java = java_command(temporary, java_options, f"{settings}:{jars}")
         name_node = [*java, f"{_SERVER}.namenode.NameNode"]
         run_to_its_end("format", [*name_node, "-format", "-nonInteractive"], folder)
         servers = [stack.enter_context(server_process("namenode", name_node, folder))]
@@ -151,15 +148,6 @@ def running_hdfs(
         hdfs = Hdfs(port, http_port, servers[0], servers[1:], java, folder)
         wait_for(hdfs.is_ready, servers)
         yield hdfs
-
-
-def _java(folder: Path, options: Sequence[str], class_path: str) -> list[str]:
-    temporary = folder / "tmp"
-    temporary.mkdir()
-    # Otherwise a JVM that is killed leaves a file of counters in the system's temporary folder.
-    nothing_left = ("-XX:-UsePerfData", f"-Djava.io.tmpdir={temporary}")
-    addresses = "-Djava.net.preferIPv4Stack=true"  # as Hadoop's own scripts say
-    return ["java", *options, *nothing_left, addresses, "-cp", class_path]
 
 
 def _own_settings(folder: Path, number: int) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services.built import iceberg_class_path
+from tests.services.java import QUICK_START, java_command
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
@@ -47,7 +48,7 @@ def running_iceberg_rest(port: int = 0) -> Iterator[IcebergRest]:
             "CATALOG_WAREHOUSE": str(warehouse),
             "CATALOG_URI": f"jdbc:sqlite:{folder / 'catalog.db'}",
         }
-        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", jars, _MAIN]
+        command = [*java_command(folder, QUICK_START, jars), _MAIN]
         with server_process("iceberg-rest", command, folder, environment) as server:
             catalog = IcebergRest(port, warehouse, server)
             catalog.await_ready()

@@ -11,20 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.services.built import kafka_class_path
+from tests.services.java import QUICK_START, java_command
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
 from tests.services.starts import run_to_its_end, wait_for
 from tests.support.suite.waiting import hang_s
-
-QUICK_START = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Xshare:auto",
-    "-Xms64m",
-    "-Xmx256m",
-)
-"""As for HDFS; what measures the broker leaves them out."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +85,12 @@ def running_kafka(port: int = 0, java_options: tuple[str, ...] = QUICK_START) ->
 
     Raises NotBuiltError, PortTakenError, StartFailedError.
     """
-    kafka_class_path()  # before there is a folder
+    jars = kafka_class_path()
     with ExitStack() as stack:
         port = stack.enter_context(reserved_port(port))
         controller_port = stack.enter_context(reserved_port())
         folder = stack.enter_context(service_folder("kafka"))
-        java = java_command(folder, java_options)
+        java = java_command(folder, java_options, jars)
         settings = broker_settings(folder, port, controller_port)
         format_log(java, folder, settings, secrets.token_urlsafe(16))
         command = [*java, "kafka.Kafka", str(folder / "server.properties")]
@@ -106,12 +98,6 @@ def running_kafka(port: int = 0, java_options: tuple[str, ...] = QUICK_START) ->
         kafka = Kafka(port, server)
         kafka.await_ready()
         yield kafka
-
-
-def java_command(folder: Path, options: Sequence[str]) -> list[str]:
-    """Return the command that runs a class of Kafka, whose name comes next."""
-    java = ["java", *options, "-XX:-UsePerfData", f"-Djava.io.tmpdir={folder}"]
-    return [*java, "-Djava.net.preferIPv4Stack=true", "-cp", kafka_class_path()]
 
 
 def format_log(

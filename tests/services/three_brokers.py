@@ -8,13 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tests.services.built import kafka_class_path
-from tests.services.kafka import (
-    QUICK_START,
-    Kafka,
-    broker_settings,
-    format_log,
-    java_command,
-)
+from tests.services.java import QUICK_START, java_command
+from tests.services.kafka import Kafka, broker_settings, format_log
 from tests.services.reserved_port import LOOPBACK, reserved_port
 from tests.services.server_process import ServerProcess, server_process
 from tests.services.service_folder import service_folder
@@ -52,7 +47,7 @@ class ThreeBrokers(Kafka):
 @contextmanager
 def running_three_brokers(java_options: tuple[str, ...] = QUICK_START) -> Iterator[ThreeBrokers]:
     """One that is ready. Raises NotBuiltError, PortTakenError, StartFailedError."""
-    kafka_class_path()  # before there are folders
+    jars = kafka_class_path()
     cluster_id = secrets.token_urlsafe(16)
     with ExitStack() as stack:
         ports = [stack.enter_context(reserved_port()) for _ in range(NODES)]
@@ -60,7 +55,7 @@ def running_three_brokers(java_options: tuple[str, ...] = QUICK_START) -> Iterat
         started = []
         for number, (port, controller) in enumerate(zip(ports, controllers, strict=True), 1):
             folder = stack.enter_context(service_folder("kafka"))
-            java = java_command(folder, java_options)
+            java = java_command(folder, java_options, jars)
             changes = _of_three(number, controllers)
             settings = broker_settings(folder, port, controller) | changes
             format_log(java, folder, settings, cluster_id)
