@@ -23,6 +23,7 @@ from tests.support.commands.worker_calls import (
 )
 from tests.support.faults.faulty_run import await_that
 from tests.support.ray.head import ray_executor
+from tests.support.suite.messages import refused
 
 WAIT_S = 30.0
 
@@ -79,9 +80,7 @@ def test_an_error_comes_back_as_it_was_raised(executor: Executor) -> None:
     with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as raised:
         executor.submit(raise_with_note).result(WAIT_S)
     assert raised.value.__notes__ == ["a note"]
-    with pytest.raises(
-        RuntimeError, match=r"WithoutItsArgumentsError: 1 and 2 \(which cannot be sent"
-    ):
+    with refused(RuntimeError):
         executor.submit(raise_what_cannot_be_sent).result(WAIT_S)
     with pytest.raises(Exception, match="lambda"):
         executor.submit(lambda: None)
@@ -149,7 +148,7 @@ def test_closing_ends_workers_whatever_they_do(start: Start, gates: Path) -> Non
         with pytest.raises(WorkerLostError):
             busy.result(0)
         assert waiting.cancelled()
-        with pytest.raises(WorkerLostError, match="they run nothing any more"):
+        with refused(WorkerLostError):
             executor.submit(divmod, 7, 2)
 
 

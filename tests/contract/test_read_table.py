@@ -18,6 +18,7 @@ from mrflight.sources import open_source
 from mrflight.storage import Location, locate
 from mrflight.storage.delta import storage_options, table_uri
 from tests.services.minio import Bucket
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_log import action, commit
 
 ROWS = pa.table({"n": range(100), "word": [f"word {n % 2}" for n in range(100)]})
@@ -88,7 +89,7 @@ def test_what_is_asked_for_wrongly_is_told_in_the_callers_words(tmp_path: Path) 
         mrflight.read_table(tmp_path / "u")
     with pytest.raises(ColumnNotFoundError, match=r"^columns: .*'m'"):
         mrflight.read_table(tmp_path / "t", columns=["n", "m"])
-    with pytest.raises(InputError, match="columns must not be empty"):
+    with refused(InputError):
         mrflight.read_table(tmp_path / "t", columns=[])
     message = r"^hdfs://127.0.0.1:1/t cannot be read, as its store failed: .*refused"
     with pytest.raises(StoreError, match=message):
@@ -107,7 +108,7 @@ def test_every_version_of_a_table_is_there(tmp_path: Path) -> None:
         mrflight.read_table(tmp_path, version=2)
     (old,) = {*tmp_path.glob("*.parquet")} - {Path(p) for p in DeltaTable(tmp_path).file_uris()}
     old.unlink()
-    with pytest.raises(InputError, match=r"^version 0 of .* cannot be read any more: a vacuum"):
+    with refused(InputError):
         mrflight.read_table(tmp_path, version=0)
 
 
@@ -132,7 +133,7 @@ def test_what_a_job_has_written_is_read_back(
     assert scanned.head(100).sort_by("n") == some.sort_by("n")
     assert scanned.count() == 100
     if format != "delta":
-        with pytest.raises(JobFileError, match=rf"^version is only for Delta tables; {format} fi"):
+        with refused(JobFileError):
             mrflight.read_table("out", version=0)
 
 
@@ -140,5 +141,5 @@ def test_a_file_that_its_log_has_otherwise_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), ROWS)
     (file,) = (tmp_path / "t").glob("*.parquet")
     file.write_bytes(file.read_bytes() + b"x")
-    with pytest.raises(InputError, match="in the log of its table"):
+    with refused(InputError):
         mrflight.read_table(tmp_path / "t")

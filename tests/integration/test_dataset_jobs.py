@@ -19,6 +19,7 @@ import pytest
 import mrflight
 from mrflight.errors import JobError, UserFunctionError
 from tests.support.commands.leftovers import tree
+from tests.support.suite.messages import refused
 
 ROWS = 3_000
 SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
@@ -81,14 +82,9 @@ def test_a_function_that_returns_no_table(visits: mrflight.Dataset) -> None:
         return rows["url"]
 
     for made, what in ((visits.map(urls), "the map"), (visits.reduce(urls, key="url"), "the red")):
-        with pytest.raises(UserFunctionError) as refused:
+        with refused(UserFunctionError) as caught:
             made.write_delta("out")
-        assert str(refused.value).startswith(what)
-        assert "urls" in str(refused.value)
-        assert "must return a pyarrow RecordBatch or Table, or a Polars or pandas DataFrame" in str(
-            refused.value
-        )
-        assert "it returned Series" in str(refused.value)
+        assert str(caught.value).startswith(what)
     assert not Path("out").exists()
 
 
@@ -166,32 +162,20 @@ def test_sql_of_inputs_of_one_name_gives_what_duckdb_gives(
 
 
 @pytest.mark.parametrize(
-    ("made", "message"),
+    "made",
     [
-        (
-            lambda rows: rows.join(rows, on="url"),
-            "join: the result would have 2 columns 'weight'; rename or drop one in a map",
-        ),
-        (
-            lambda rows: rows.sql("select url as x, weight as x from visits", key="url"),
-            "sql: ",
-        ),
-        (
-            lambda rows: rows.reduce(len),
-            "reduce(key=...): the hash partitioner needs key columns; name the columns, "
-            "because a reduce needs all rows of a key together",
-        ),
+        lambda rows: rows.join(rows, on="url"),
+        lambda rows: rows.sql("select url as x, weight as x from visits", key="url"),
+        lambda rows: rows.reduce(len),
     ],
 )
 def test_a_mistake_is_told_without_an_output(
     visits: mrflight.Dataset,
     made: Callable[[mrflight.Dataset], mrflight.Dataset],
-    message: str,
 ) -> None:
     for output in ((), ("out",)):
-        with pytest.raises(JobError) as refused:
+        with refused(JobError):
             made(visits).explain(*output)
-        assert str(refused.value).startswith(message)
 
 
 SCRIPT = """
@@ -305,7 +289,7 @@ def test_rows_of_a_reader_are_taken_by_one_job(visits: mrflight.Dataset, tmp_pat
     counted = both.group_by("n").agg(times="count(*)").collect()
     assert (counted.num_rows, set(counted["times"].to_pylist()), read) == (1_000, {2}, 10)
     assert list((tmp_path / "spill").iterdir()) == []
-    with pytest.raises(JobError, match=r"^rows: a job has taken the rows of this pyarrow"):
+    with refused(JobError):
         rows.explain()
 
 

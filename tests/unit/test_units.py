@@ -17,6 +17,7 @@ from mrflight.units import (
     parse_seconds,
 )
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 
@@ -66,13 +67,13 @@ def test_a_time_is_parsed_to_seconds(text: str, seconds: float) -> None:
     ["", " ", "GiB", "-1", "1 GiB 2", "1e3", "1.", ".5", "1,5 GB", "1 G", "ten", "1_0", "5 s"],
 )
 def test_a_text_that_is_not_a_size_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a size such as '512 MiB'"):
+    with refused(ValueError):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["", "-1 s", "soon", "1 GiB", "1:30", "10 min 5 s"])
 def test_a_text_that_is_not_a_time_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a time such as '10 min'"):
+    with refused(ValueError):
         parse_seconds(text)
 
 
@@ -83,13 +84,13 @@ def test_days_are_a_unit_of_time(unit: str) -> None:
 
 @pytest.mark.parametrize("text", ["8 EiB", "9300 PB", str(2**63), "9" * 400])
 def test_a_size_above_64_bits_is_too_large(text: str) -> None:
-    with pytest.raises(ValueError, match=rf"^'{text[:40]}' is too large; .* below 8 EiB"):
+    with refused(ValueError):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["36501 days", "9" * 400])
 def test_a_time_of_more_than_100_years_is_too_long(text: str) -> None:
-    with pytest.raises(ValueError, match=rf"^'{text[:40]}' is too long; .* 36,500 days"):
+    with refused(ValueError):
         parse_seconds(text)
 
 

@@ -39,6 +39,7 @@ _VARYING = [
     (re.compile(r"(?<=127\.0\.0\.1:)\d{2,5}|(?<=localhost:)\d{2,5}|(?<=\[::1\]:)\d{2,5}"), "PORT"),
     (re.compile(r"\b(process|pid) \d+"), r"\1 PID"),
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{32}\b"), "UUID"),
+    (re.compile(r"(?<=\.py, line )\d+|(?<=\.py\", line )\d+"), "LINE"),
     (re.compile(r"\b0x[0-9a-fA-F]{6,}"), "ADDRESS"),
     (re.compile(r"\b20\d{6}T\d{6}\b"), "STAMP"),
     (re.compile(r"\b\d+\.\d+(?= m?s\b)"), "TIME"),

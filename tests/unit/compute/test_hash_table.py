@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mrflight.compute import kernel
 from mrflight.compute.kernel import reference as kernel_reference
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 Slices = list[tuple[list[int], list[int]]]
 
@@ -93,5 +94,5 @@ def test_all_rows_may_have_the_same_hash(module: ModuleType) -> None:
 def test_invalid_hashes_are_refused(needs_kernel: None) -> None:
     from mrflight.compute.kernel import native as kernel_native
 
-    with pytest.raises(ValueError, match="its hashes are not of 64 bits"):
+    with refused(ValueError):
         kernel_native.HashTable(pa.array([1], pa.int32()))

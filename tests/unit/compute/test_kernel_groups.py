@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrflight.compute import kernel
+from tests.support.suite.messages import refused
 
 pytestmark = pytest.mark.usefixtures("each_kernel")
 
@@ -82,27 +83,27 @@ def test_many_values_are_numbered_and_ordered(distinct: int, shift: int) -> None
 @pytest.mark.parametrize("ends", [[], [0], [0, 2], [1, 3], [0, 4], [0, 2, 1, 3], [0, -1, 3]])
 def test_runs_that_do_not_cover_the_rows_are_refused(ends: list[int]) -> None:
     rows = pa.array([0, 1, 2])
-    with pytest.raises(ValueError, match="its runs do not ascend to its last row"):
+    with refused(ValueError):
         kernel.order_runs(rows.cast(pa.uint64()), rows, pa.array(ends, pa.int64()))
 
 
 @pytest.mark.parametrize("row", [-1, 2, 2**40])
 def test_rows_without_a_value_are_not_ordered(row: int) -> None:
     values = pa.array([1, 2], pa.uint64())
-    with pytest.raises(ValueError, match="a row is outside its values"):
+    with refused(ValueError):
         kernel.order_runs(values, pa.array([0, row]), pa.array([0, 2]))
 
 
 def test_only_words_without_nulls_are_numbered_and_ordered() -> None:
     ends = pa.array([0, 2], pa.int64())
     for values in (pa.array([1, 2]), pa.array([1, None], pa.uint64())):
-        with pytest.raises(TypeError, match="values are uint64 without nulls"):
+        with refused(TypeError):
             kernel.number_distinct(values)
-        with pytest.raises(TypeError, match="values are uint64 without nulls"):
+        with refused(TypeError):
             kernel.mark_repeated(values)
-        with pytest.raises(TypeError, match="values are uint64 without nulls"):
+        with refused(TypeError):
             kernel.order_runs(values, ends, ends)
-    with pytest.raises(TypeError, match="rows and offsets are int64, not int32"):
+    with refused(TypeError):
         kernel.order_runs(pa.array([1, 2], pa.uint64()), ends, ends.cast(pa.int32()))
 
 
@@ -145,9 +146,9 @@ def test_many_squares_are_added_up_exactly() -> None:
 
 def test_moments_of_no_group_are_refused() -> None:
     ones = pa.array([1.0, 1.0])
-    with pytest.raises(ValueError, match="row 1 is placed in partition 2, which does not exist"):
+    with refused(ValueError):
         kernel.merge_moments(ones, None, None, pa.array([0, 2], pa.int32()), 2)
-    with pytest.raises(ValueError, match="there are 1 numbers, and "):
+    with refused(ValueError):
         kernel.merge_moments(ones, None, None, pa.array([0], pa.int32()), 2)
 
 
@@ -198,7 +199,7 @@ def merged_centroids(
 @pytest.mark.parametrize("ends", [[], [0], [0, 2], [1, 3], [0, 4], [0, 2, 1, 3]])
 def test_digests_that_do_not_cover_the_centroids_are_refused(ends: list[int]) -> None:
     numbers = pa.array([1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match=r"a column is malformed|a buffer to fill"):
+    with refused(ValueError):
         kernel.merge_centroids(numbers, numbers, pa.array(ends, pa.int64()), [0.5], 1)
-    with pytest.raises(ValueError, match="there are 3 means and 2 weights"):
+    with refused(ValueError):
         kernel.merge_centroids(numbers, numbers[1:], pa.array([0, 3]), [0.5], 1)

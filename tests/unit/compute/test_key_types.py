@@ -8,6 +8,7 @@ import pytest
 from mrflight.compute import kernel
 from mrflight.errors import ColumnNotFoundError, KeyTypeError
 from tests.support.queries import key_arrays
+from tests.support.suite.messages import refused
 
 NESTED = pa.list_(pa.int64())
 NO_KEYS = [
@@ -39,7 +40,7 @@ def test_types_that_can_be_keys(type_: pa.DataType) -> None:
 @pytest.mark.parametrize("type_", NO_KEYS, ids=str)
 def test_types_that_cannot_be_keys_are_refused(type_: pa.DataType) -> None:
     schema = pa.schema([("good", pa.int64()), ("bad", type_)])
-    with pytest.raises(KeyTypeError, match=r"'bad' is of type .* cannot be hashed; use a col"):
+    with refused(KeyTypeError):
         kernel.check_key_types(schema, ["good", "bad"])
 
 
@@ -52,11 +53,11 @@ def test_deeply_nested_encodings_are_refused() -> None:
 
 
 def test_a_missing_column_is_refused() -> None:
-    with pytest.raises(ColumnNotFoundError, match="the input has no column 'c'; it has 'a', 'b'"):
+    with refused(ColumnNotFoundError):
         kernel.check_key_types(pa.schema([("a", pa.int64()), ("b", pa.int64())]), ["a", "c"])
 
 
 def test_a_duplicate_column_is_refused() -> None:
     schema = pa.schema([("a", pa.int64()), ("a", pa.string())])
-    with pytest.raises(ColumnNotFoundError, match="the input has 2 columns 'a'; rename"):
+    with refused(ColumnNotFoundError):
         kernel.check_key_types(schema, ["a"])

@@ -10,6 +10,7 @@ import pytest
 
 from mrflight.compute import kernel
 from tests.support.clusters.buffered_rows import integers, placed
+from tests.support.suite.messages import refused
 
 
 def test_used_bytes_count_all_buffers(needs_kernel: None) -> None:
@@ -67,7 +68,7 @@ def test_a_malformed_batch_changes_nothing(needs_kernel: None, number: int) -> N
     assert scatter is not None
     scatter.add(good, placed(1, 1))
     held = scatter.used_bytes
-    with pytest.raises(ValueError, match="a column is malformed"):
+    with refused(ValueError):
         scatter.add(
             pa.RecordBatch.from_arrays(
                 [pa.array([7, 8, 9]), list(malformed())[number]], schema=schema
@@ -88,7 +89,7 @@ def test_a_column_of_a_partition_stays_within_32_bit_offsets(needs_kernel: None)
     scatter = kernel.scatter(pa.schema({"c": pa.binary()}), 1, 2**20, 0)
     assert scatter is not None
     batch = pa.RecordBatch.from_arrays([column], ["c"])
-    with pytest.raises(ValueError, match=r"more than 2\^31 bytes"):
+    with refused(ValueError):
         scatter.add(batch, placed(*[0] * rows))
     assert scatter.used_bytes == 0
 
@@ -97,5 +98,5 @@ def test_a_column_of_a_partition_stays_within_32_bit_offsets(needs_kernel: None)
 def test_ids_must_match_the_number_of_rows(needs_kernel: None, rows: pa.Array) -> None:
     scatter = kernel.scatter(integers(0).schema, 1, 2**20, 0)
     assert scatter is not None
-    with pytest.raises(ValueError, match="more or fewer rows than are placed"):
+    with refused(ValueError):
         scatter.add(pa.record_batch({"n": rows}), placed(0, 0))

@@ -31,6 +31,7 @@ from tests.support.queries.sorted_tables import (
     tables,
 )
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 
 @settings(max_examples=some_of(100), derandomize=True, deadline=None)
@@ -162,5 +163,5 @@ def test_strings_have_the_same_order_in_every_layout() -> None:
 
 def test_a_duplicate_sort_column_is_refused() -> None:
     schema = pa.schema([("k", pa.int8()), ("k", pa.int8())])
-    with pytest.raises(ColumnNotFoundError, match=r"reduce\.sort_by: a row has 2 columns 'k'"):
+    with refused(ColumnNotFoundError, "reduce.sort_by"):
         check_sortable(schema, ascending("k"), "reduce.sort_by: a row")

@@ -16,6 +16,7 @@ from mrflight.config.function_types import FunctionTypes
 from mrflight.config.pickled_functions import name_of
 from mrflight.errors import UserFunctionError
 from tests.support.queries import functions as query_functions
+from tests.support.suite.messages import refused
 
 TIME = pa.timestamp("us")
 
@@ -68,51 +69,47 @@ def test_types_are_hinted_or_declared(function: Callable[..., Any], types: Funct
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    "function",
     [
-        (lambda x: x, "the type of its argument 'x' is not known; give it hints"),
-        (without_result, "its result has no type that is known; give it hints"),
-        (of_values, "the type of its argument 'days' is not known"),
-        (
-            of_unknown,
-            "its hints cannot be evaluated (NameError: name 'Nowhere' is not defined); import what",
-        ),
-        (lambda: 1, "its result has no type"),
-        (mrflight.udf(lambda: 1, [], pa.int64()), "it takes no argument"),
-        (max, "it has no signature"),
-        (OfDataFusion, "f.state: the types of the values that it returns are not known"),
-        (WithoutMerge, "an aggregate is a class with the methods update, merge, state, evaluate"),
-        (int, "and this has no update"),
+        lambda x: x,
+        without_result,
+        of_values,
+        of_unknown,
+        lambda: 1,
+        mrflight.udf(lambda: 1, [], pa.int64()),
+        max,
+        OfDataFusion,
+        WithoutMerge,
+        int,
     ],
 )
-def test_what_has_no_types_is_refused(function: Callable[..., Any], said: str) -> None:
-    with pytest.raises(UserFunctionError) as refused:
+def test_what_has_no_types_is_refused(function: Callable[..., Any]) -> None:
+    with refused(UserFunctionError) as caught:
         types_of(function, "f")
-    assert str(refused.value).startswith("f")
-    assert said in str(refused.value)
+    assert str(caught.value).startswith("f")
 
 
 def test_a_function_of_datafusion_is_refused() -> None:
     udf = pytest.importorskip("datafusion").udf
     made = udf(lambda x: x, [pa.int64()], pa.int64(), "immutable", "f")
-    with pytest.raises(UserFunctionError, match="a function of DataFusion, which cannot be sent"):
+    with refused(UserFunctionError):
         types_of(made, "f")
 
 
 @pytest.mark.parametrize(
-    ("declare", "given", "said"),
+    ("declare", "given"),
     [
-        (mrflight.udf, (), r"udf: write the types of arguments and result"),
-        (mrflight.udf, ([pa.int64()],), r"@udf\(\[pa.string\(\)\], pa.string\(\)\)"),
-        (mrflight.udf, ("string", "string"), "udf: write the types"),
-        (mrflight.udf, (doubled, [pa.int64()], [pa.int64(), pa.int64()]), "udf: write the types"),
-        (mrflight.udaf, (doubled, [pa.int64()], pa.int64()), "udaf: .* result and state"),
+        (mrflight.udf, ()),
+        (mrflight.udf, ([pa.int64()],)),
+        (mrflight.udf, ("string", "string")),
+        (mrflight.udf, (doubled, [pa.int64()], [pa.int64(), pa.int64()])),
+        (mrflight.udaf, (doubled, [pa.int64()], pa.int64())),
     ],
 )
-def test_wrong_declarations(declare: Any, given: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(UserFunctionError, match=said):
+def test_wrong_declarations(declare: Any, given: tuple[Any, ...]) -> None:
+    with refused(UserFunctionError):
         declare(*given)
-    with pytest.raises(UserFunctionError, match="volatility='sometimes' is none of 'immutable'"):
+    with refused(UserFunctionError):
         mrflight.udf(doubled, pa.int64(), pa.int64(), volatility="sometimes")  # type: ignore
 
 

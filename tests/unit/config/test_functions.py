@@ -13,6 +13,7 @@ import pytest
 
 from mrflight.config.functions import FunctionRef, calling_user, check_function
 from mrflight.errors import UserFunctionError, UserFunctionRaisedError
+from tests.support.suite.messages import refused
 
 Write = Callable[[str, str], None]
 
@@ -47,9 +48,9 @@ Ref = Callable[[str], FunctionRef]
 
 
 def reason(ref: FunctionRef) -> str:
-    with pytest.raises(UserFunctionError) as refused:
+    with pytest.raises(UserFunctionError) as caught:
         ref.load()
-    return str(refused.value)
+    return str(caught.value)
 
 
 def test_a_module_beside_the_job_file_is_loaded(write: Write, ref: Ref) -> None:
@@ -177,9 +178,9 @@ def test_an_exit_in_an_import_is_reported(write: Write, ref: Ref, code: str) -> 
 
 def test_a_failed_import_keeps_its_cause(write: Write, ref: Ref) -> None:
     write("users_clicks.py", "raise ValueError('no weights')")
-    with pytest.raises(UserFunctionError) as refused:
+    with pytest.raises(UserFunctionError) as caught:
         ref("users_clicks:weigh").load()
-    assert isinstance(refused.value.__cause__, ValueError)
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 def connect() -> None:
@@ -216,6 +217,5 @@ def test_a_function_that_raised_may_have_met_a_failure_of_the_system(
     ["", "weigh", ":weigh", "clicks:", "a:b:c", "../clicks:weigh", "clicks.py:weigh()", ".a:b"],
 )
 def test_a_text_that_names_no_function_is_refused(ref: Ref, text: str) -> None:
-    with pytest.raises(UserFunctionError) as refused:
+    with refused(UserFunctionError, "inputs.visits.map"):
         ref(text)
-    assert str(refused.value).startswith(f"inputs.visits.map: {text!r} is not a function; ")

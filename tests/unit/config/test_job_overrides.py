@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mrflight.config.overrides import parse_override
 from mrflight.errors import JobFileError
-from tests.support.jobs.job_files import MINIMAL, Load, refusal
+from tests.support.jobs.job_files import MINIMAL, Load
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 examples = settings(max_examples=some_of(150), derandomize=True)
 
@@ -33,19 +34,20 @@ def test_an_override_can_add_a_missing_key(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("name", "value", "key"),
     [
-        ("shuffle.partitons", 1, "shuffle.partitons: unknown key; did you mean 'partitions'?"),
-        ("shuffle.partitions", "40", "shuffle.partitions: "),
-        ("job", 1, "job must be a table"),
-        ("job.name.first", "x", "--set job.name.first: job.name is not a section"),
-        ("nothing", 1, "nothing: unknown key"),
+        ("shuffle.partitons", 1, "shuffle.partitons"),
+        ("shuffle.partitions", "40", "shuffle.partitions"),
+        ("job", 1, "job"),
+        ("job.name.first", "x", "job.name.first"),
+        ("nothing", 1, None),
     ],
 )
 def test_an_override_is_checked_like_the_file(
-    load: Load, key: str, value: Any, message: str
+    load: Load, name: str, value: Any, key: str | None
 ) -> None:
-    assert refusal(load, MINIMAL, {key: value}).startswith(message)
+    with refused(JobFileError, key):
+        load(MINIMAL, {name: value})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_an_override_on_the_command_line_is_toml_or_a_string(
 
 @pytest.mark.parametrize("text", ["", "job.name", "=1", " =1", ".a=1", "a.=1", "a..b=1", "a. .b=1"])
 def test_an_override_without_a_key_is_refused(text: str) -> None:
-    with pytest.raises(JobFileError, match=r"^--set .*: write section\.key=value$"):
+    with refused(JobFileError):
         parse_override(text)
 
 
@@ -88,9 +90,8 @@ def test_an_override_holds_one_value(load: Load) -> None:
     ],
 )
 def test_an_override_without_a_key_is_refused_without_its_value(text: str, shown: str) -> None:
-    with pytest.raises(JobFileError) as caught:
+    with refused(JobFileError):
         parse_override(text)
-    assert str(caught.value) == f"--set {shown}: write section.key=value"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_an_override_without_a_key_is_refused_without_its_value(text: str, shown
     ],
 )
 def test_a_secret_of_a_store_is_refused_as_an_argument(text: str) -> None:
-    with pytest.raises(JobFileError, match=r"^--set storage\..* \[storage\] of the job") as caught:
+    with refused(JobFileError) as caught:
         parse_override(text)
     assert "HUSH" not in str(caught.value)
 

@@ -18,6 +18,7 @@ from mrflight.config.memory import (
 from mrflight.errors import JobFileError
 from mrflight.frontend.dataset_writer import TO_CALLER
 from tests.support.jobs.plans import job
+from tests.support.suite.messages import refused
 
 GIB = 1024 * MIB
 TWO = Processes(workers=2, data_servers=1)
@@ -77,23 +78,22 @@ def test_the_servers_get_what_the_job_file_sets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "message"),
+    ("sections", "key"),
     [
-        ({"cluster": {"memory": "much"}}, "^cluster.memory: 'much' is not a size such as"),
-        ({"shuffle": {"memory": "1 XB"}}, "^shuffle.memory: '1 XB' is not a size such as"),
+        ({"cluster": {"memory": "much"}}, "cluster.memory"),
+        ({"shuffle": {"memory": "1 XB"}}, "shuffle.memory"),
         (
             {"cluster": {"memory": "100 MiB"}},
-            "^cluster.memory: 100.0 MiB is too little for 2 workers and 1 data server; "
-            "give 462.0 MiB or more",
+            "cluster.memory",
         ),
         (
             {"cluster": {"memory": "1 GiB"}, "shuffle": {"memory": "1 GiB"}},
-            "^cluster.memory: 1.0 GiB is too little",
+            "cluster.memory",
         ),
     ],
 )
-def test_invalid_memory_is_refused(sections: dict[str, object], message: str) -> None:
-    with pytest.raises(JobFileError, match=message):
+def test_invalid_memory_is_refused(sections: dict[str, object], key: str) -> None:
+    with refused(JobFileError, key):
         plan_memory(job(**sections), workers=2, data_servers=1)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from mrflight.config.secret_reference import resolve, resolved
 from mrflight.errors import JobFileError
+from tests.support.suite.messages import refused
 
 SECRET = "planted-4711"
 
@@ -34,7 +35,6 @@ def test_a_reference_is_resolved_where_it_is_used(
     ],
 )
 def test_a_reference_to_nothing_says_which_key_has_it(reference: str, words: str) -> None:
-    with pytest.raises(JobFileError, match=words) as failed:
+    with refused(JobFileError, "storage.key") as failed:
         resolve(reference, "storage.key")
-    assert str(failed.value).startswith("storage.key")
     assert SECRET not in str(failed.value)

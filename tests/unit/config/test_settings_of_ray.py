@@ -14,6 +14,7 @@ from mrflight.config.settings import Machines, RunSettings
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFailedError, JobFileError
 from tests.support.commands.driver import write_job
+from tests.support.suite.messages import refused
 
 JOB = """
 [job]
@@ -40,12 +41,10 @@ def spec(**cluster: object) -> JobSpec:
 
 
 def test_an_address_needs_ray_and_must_be_that_of_a_node(tmp_path: Path) -> None:
-    with pytest.raises(
-        JobFileError, match=r'^cluster\.ray_address only applies to cluster\.executor = "r'
-    ):
+    with refused(JobFileError, "cluster.ray_address"):
         RunSettings.of(spec(ray_address="auto"), tmp_path)
     for wrong in ("ray://head:10001", " "):
-        with pytest.raises(JobFileError, match=r"^cluster\.ray_address: .* write host:port"):
+        with refused(JobFileError, "cluster.ray_address"):
             RunSettings.of(spec(executor="ray", ray_address=wrong), tmp_path)
 
 
@@ -75,5 +74,5 @@ def test_the_memory_of_ray_is_taken_from_that_of_the_job(tmp_path: Path) -> None
     on_ray = RunSettings.of(spec(executor="ray", workers=2, memory="1 GiB"), tmp_path).memory
     assert local.servers - on_ray.servers == 130 * MIB
     assert local.reducer - on_ray.reducer == 130 * MIB // 4
-    with pytest.raises(JobFileError, match=r"^cluster\.memory: 600\.0 MiB is too little for 2 w"):
+    with refused(JobFileError, "cluster.memory"):
         RunSettings.of(spec(executor="ray", workers=2, memory="600 MiB"), tmp_path)

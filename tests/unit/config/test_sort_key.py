@@ -8,6 +8,7 @@ import pytest
 
 from mrflight.config.sort_key import SortKey, parse_sort_keys
 from mrflight.errors import JobFileError
+from tests.support.suite.messages import refused
 
 
 @pytest.mark.parametrize(
@@ -34,12 +35,12 @@ def test_the_last_words_are_options(text: str, key: SortKey) -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "nulls first", "nulls last", '""'])
 def test_a_text_without_a_column_is_refused(text: str) -> None:
-    with pytest.raises(JobFileError, match=r"^reduce\.sort_by: .* names no column; write"):
+    with refused(JobFileError, "reduce.sort_by"):
         parse_sort_keys(["day", text], "reduce.sort_by")
 
 
 def test_a_column_that_comes_twice_is_refused() -> None:
-    with pytest.raises(JobFileError, match=r"^reduce\.order_by: column 'a' comes twice"):
+    with refused(JobFileError, "reduce.order_by"):
         parse_sort_keys(["a", "b", "a desc"], "reduce.order_by")
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import mrflight
 from mrflight.errors import JobFileError, MrflightError
+from tests.support.suite.messages import refused
 
 ROWS = mrflight.read("rows.csv", types={"n": "int65"})
 
@@ -95,12 +96,11 @@ def test_a_bug_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_mistakes_of_a_job_file_have_its_keys(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text("[job]\nname = 'x'\n[inputs.rows]\npth = 'x'\n")
-    with pytest.raises(JobFileError, match=r"^inputs\.rows\.pth: unknown key"):
+    with refused(JobFileError, "inputs.rows.pth"):
         mrflight.run("job.toml")
 
 
 def test_an_iteration_has_the_same_errors() -> None:
-    with ROWS.batches(progress=False) as batches, pytest.raises(JobFileError) as raised:
+    with ROWS.batches(progress=False) as batches, refused(JobFileError) as raised:
         next(batches)
-    assert str(raised.value).startswith("read(types={'n': ...}): 'int65' is not a type")
     assert frames_of(raised.value) == ["test_clear_errors.py", "clear_errors.py"]

@@ -40,6 +40,7 @@ from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from mrflight.system.progress import QuietProgress
 from tests.integration.test_column_types import UNION, kinds
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 LARGE = 1 << 30
 TABLE = pa.table({"id": [1, 2, 3, 4], "word": ["a", None, "", "b"], "x": [0.5, None, -1.0, 2.0]})
@@ -194,7 +195,7 @@ def test_rows_of_a_reader_are_left_for_a_job(tmp_path: Path) -> None:
     assert mrflight.read(reader, columns=["id"]).head(5)["id"].to_pylist() == [1, 2, 3, 4, 1]
     assert "input rows:     pyarrow.RecordBatchReader\n  estimated: " in rows.explain()
     for take in (rows.count, rows.distinct().head, rows.describe):
-        with pytest.raises(JobFileError, match="would run a job, which takes the rows of the pyar"):
+        with refused(JobFileError):
             take()
     del rows, take
     gc.collect()
@@ -207,7 +208,7 @@ def test_rows_of_a_reader_are_left_for_a_job(tmp_path: Path) -> None:
     for again in (lambda: open_rows(reader), lambda: mrflight.read(reader).schema):
         with pytest.raises(InputError, match=message):
             again()
-    with pytest.raises(InputError, match="another job takes the rows of this"):
+    with refused(InputError):
         files_in(tmp_path).write(first, LARGE)
 
 
@@ -234,7 +235,7 @@ def test_a_look_holds_little_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(frames, "_MAX_LOOK_BYTES", 100)
     rows = mrflight.read(reader_of(pa.concat_tables([TABLE] * 9)))
     assert rows.head(4).num_rows == 4
-    with pytest.raises(JobFileError, match=r"the first 100 B of this pyarrow\.RecordBatchReader"):
+    with refused(JobFileError):
         rows.map(lambda batch: batch.slice(0, 0)).head(1)
 
 
@@ -262,70 +263,67 @@ TWICE = pa.table([[1], [2]], names=["n", "n"])
 
 
 @pytest.mark.parametrize(
-    ("rows", "error", "message"),
+    ("rows", "error", "key"),
     [
-        (failing(3), InputError, "inputs.rows: this pyarrow.RecordBatchReader failed after 6 rows"),
-        (TWICE, InputError, "inputs.rows: two columns of this pyarrow.Table are named 'n'; ren"),
-        (pl.DataFrame(), InputError, "inputs.rows: this polars.DataFrame has no columns"),
+        (failing(3), InputError, "inputs.rows"),
+        (TWICE, InputError, "inputs.rows"),
+        (pl.DataFrame(), InputError, "inputs.rows"),
         (
             pa.table({"n": pa.nulls(1, pa.struct([("x", UNION)]))}),
             InputError,
-            "inputs.rows: column 'n' is struct",
+            "inputs.rows",
         ),
     ],
 )
 def test_rows_that_cannot_be_read(
-    tmp_path: Path, rows: Any, error: type[JobError], message: str
+    tmp_path: Path, rows: Any, error: type[JobError], key: str
 ) -> None:
-    with pytest.raises(error) as refused:
+    with refused(error, key):
         files_in(tmp_path).write(open_rows(rows), LARGE)
-    assert str(refused.value).startswith(message)
 
 
 def test_columns_that_are_not_there() -> None:
-    with pytest.raises(ColumnNotFoundError, match=r"this pyarrow\.Table has no column 'wrod'"):
+    with refused(ColumnNotFoundError, "inputs.rows.columns"):
         open_rows(TABLE, columns=["wrod"])
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "frame-0.arrow").symlink_to("/dev/full")
-    with pytest.raises(JobFailedError, match=r"the rows of inputs\.rows cannot be written to "):
+    with refused(JobFailedError):
         files_in(tmp_path).write(open_rows(TABLE), LARGE)
     (tmp_path / "frame-0.arrow").unlink()
-    with pytest.raises(DeadlineExceededError, match=r"with rows of inputs\.rows not read yet"):
+    with refused(DeadlineExceededError):
         files_in(tmp_path, Deadline(time.monotonic())).write(open_rows(TABLE), LARGE)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        (7, "read: 7 is neither a path nor a table; give a file, a folder, a glob such as"),
-        ([TABLE], "read: pyarrow.Table"),
-        (pl.LazyFrame({"n": [1]}), "read: <LazyFrame at"),
-        (pl.Series([1]), "read: this polars.Series cannot be converted to a table of Arrow: Cann"),
-        (pd.DataFrame({"n": [1, "a"]}), "read: this pandas.DataFrame cannot be converted to a ta"),
-        (pa.chunked_array([[1]]), "read: this pyarrow.ChunkedArray cannot be converted to a tabl"),
+        7,
+        [TABLE],
+        pl.LazyFrame({"n": [1]}),
+        pl.Series([1]),
+        pd.DataFrame({"n": [1, "a"]}),
+        pa.chunked_array([[1]]),
     ],
 )
-def test_what_is_neither_a_path_nor_a_table(given: Any, message: str) -> None:
-    with pytest.raises(JobFileError) as refused:
+def test_what_is_neither_a_path_nor_a_table(given: Any) -> None:
+    with refused(JobFileError):
         mrflight.read(given)
-    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"format": "arrow"}, "read(format=...) only applies to files, and rows is a pya"),
-        ({"types": {"id": "int8"}}, "read(types=...) only applies to files"),
-        ({"hive": False}, "read(hive=...) only applies to files"),
-        ({"version": 1}, "read(version=...) only applies to files"),
+        {"format": "arrow"},
+        {"types": {"id": "int8"}},
+        {"hive": False},
+        {"version": 1},
     ],
 )
-def test_options_that_only_files_have(options: Any, message: str) -> None:
-    with pytest.raises(JobFileError) as refused:
+def test_options_that_only_files_have(options: Any) -> None:
+    with refused(JobFileError):
         mrflight.read(TABLE, **options).job("out")
-    assert str(refused.value).startswith(message)
 
 
 def test_a_job_is_shown_and_sent_without_its_rows() -> None:
@@ -336,5 +334,5 @@ def test_a_job_is_shown_and_sent_without_its_rows() -> None:
     frame = there.inputs["words"].frame
     assert (str(frame), frame.schema) == (str(job.inputs["words"].frame), TABLE.schema)
     source = open_source("words", there.inputs["words"], Path("nowhere"), {}, LARGE)
-    with pytest.raises(JobFileError, match="are in the process that made the dataset"):
+    with refused(JobFileError):
         read(source)

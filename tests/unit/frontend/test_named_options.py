@@ -12,40 +12,23 @@ import mrflight
 from mrflight.config.input_spec import InputSpec
 from mrflight.config.keyword_options import DeltaOptions, OutputOptions, ReadOptions
 from mrflight.config.output_section import OutputSection
+from tests.support.suite.messages import refused
 
 ROWS = mrflight.read("visits.csv")
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (
-            lambda: mrflight.read("visits.csv", colums=["url"]),
-            "read() got an unexpected keyword argument 'colums'; did you mean 'columns'?",
-        ),
-        (
-            lambda: mrflight.read("visits.csv", nothing=1),
-            "read() got an unexpected keyword argument 'nothing'; it takes name, key, format, "
-            "columns, types, schema, csv, json, bad_rows, hive, version, timestamp, fresh, "
-            "catalog, warehouse, catalog_options",
-        ),
-        (
-            lambda: ROWS.write_delta("out", key="url"),
-            "write_delta() got an unexpected keyword argument 'key'; did you mean 'keys'?",
-        ),
-        (
-            lambda: ROWS.write_delta("out", format="csv"),
-            "write_delta() got an unexpected keyword argument 'format'; it takes mode, progress, "
-            "keys, order_by, delete_when, schema, partition_by, compression",
-        ),
+        lambda: mrflight.read("visits.csv", colums=["url"]),
+        lambda: mrflight.read("visits.csv", nothing=1),
+        lambda: ROWS.write_delta("out", key="url"),
+        lambda: ROWS.write_delta("out", format="csv"),
     ],
 )
-def test_a_wrong_name_is_an_error_that_tells_the_right_ones(
-    call: Callable[[], object], message: str
-) -> None:
-    with pytest.raises(TypeError) as raised:
+def test_a_wrong_name_is_an_error_that_tells_the_right_ones(call: Callable[[], object]) -> None:
+    with refused(TypeError):
         call()
-    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(

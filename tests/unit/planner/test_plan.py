@@ -16,6 +16,7 @@ from mrflight.planner.stage_plan import plan_stage
 from mrflight.sources import open_source
 from mrflight.sources.base import Split
 from tests.support.jobs.plans import MEMORY, SPLIT_BYTES, Plan, job
+from tests.support.suite.messages import refused
 
 
 def test_map_tasks_are_numbered_in_the_order_of_the_inputs_and_their_splits(plan: Plan) -> None:
@@ -169,7 +170,7 @@ def test_a_job_with_one_partition_needs_no_key(plan: Plan) -> None:
     for named in ({}, {"partitioner": "hash"}):
         planned = plan(job(inputs=inputs, shuffle={"partitions": 1, **named}))
         assert {task.partitioner.kind for task in planned.map_tasks} == {"one"}
-    with pytest.raises(JobFileError, match=r"^inputs\.visits\.key: the hash partitioner needs"):
+    with refused(JobFileError, "inputs.visits.key"):
         plan(job(inputs=inputs, shuffle={"partitions": 2, "partitioner": "hash"}))
 
 

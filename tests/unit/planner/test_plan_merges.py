@@ -9,6 +9,7 @@ import pytest
 from mrflight.config.sort_key import ascending
 from mrflight.errors import ColumnNotFoundError, JobFileError
 from tests.support.jobs.plans import Plan, job
+from tests.support.suite.messages import refused
 
 MERGE = {"table": "out", "mode": "merge", "keys": ["url"]}
 INPUT = {"path": "visits.csv", "key": ["url"]}
@@ -29,42 +30,42 @@ def test_a_range_keeps_the_rows_of_a_key_together(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "start"),
+    ("sections", "key"),
     [
-        ({"output": {**MERGE, "keys": []}}, "output.keys: a merge needs the columns that identify"),
-        ({"output": {**MERGE, "keys": ["url", "url"]}}, "output.keys: ['url', 'url'] names a"),
-        ({"output": {**MERGE, "order_by": "url"}}, "output.order_by: 'url' is one of output.keys"),
-        ({"output": {**MERGE, "delete_when": " "}}, "output.delete_when must not be empty; "),
+        ({"output": {**MERGE, "keys": []}}, "output.keys"),
+        ({"output": {**MERGE, "keys": ["url", "url"]}}, "output.keys"),
+        ({"output": {**MERGE, "order_by": "url"}}, "output.order_by"),
+        ({"output": {**MERGE, "delete_when": " "}}, "output.delete_when"),
         (
             {"output": {**MERGE, "format": "csv"}},
-            "output.mode: cannot merge into a folder of csv files",
+            "output.mode",
         ),
         (
             {"output": {"table": "out", "keys": ["url"]}},
-            "output.keys only applies to mode = 'merge', and the mode is 'error'; ",
+            "output.keys",
         ),
         (
             {"output": {"table": "out", "mode": "append", "order_by": "url"}},
-            "output.order_by only applies to mode = 'merge', and the mode is 'append'; ",
+            "output.order_by",
         ),
         (
             {"output": {"table": "out", "mode": "overwrite", "delete_when": "true"}},
-            "output.delete_when only applies to mode = 'merge', and the mode is 'overwrite'; ",
+            "output.delete_when",
         ),
         (
             {"shuffle": {"partitioner": "round_robin"}, "output": MERGE},
-            "shuffle.partitioner: round_robin may send rows with equal output.keys to different ",
+            "shuffle.partitioner",
         ),
         (
             {"output": {**MERGE, "keys": ["weight"]}},
-            "inputs.visits.key: ['url'] must be among output.keys, ['weight']; ",
+            "inputs.visits.key",
         ),
         (
             {
                 "inputs": {"visits": INPUT, "more": {"path": "more.csv", "key": ["weight"]}},
                 "output": {**MERGE, "keys": ["url", "weight"]},
             },
-            "inputs.more.key: ['weight'] must be the key of inputs.visits, ['url']; ",
+            "inputs.more.key",
         ),
         (
             {
@@ -72,26 +73,23 @@ def test_a_range_keeps_the_rows_of_a_key_together(plan: Plan) -> None:
                 "reduce": {"function": "m:f"},
                 "output": MERGE,
             },
-            "shuffle.partitioner: with range a merge cannot check that the rows of a reduce ",
+            "shuffle.partitioner",
         ),
     ],
 )
 def test_each_mistake_is_reported_with_its_key(
-    plan: Plan, sections: dict[str, Any], start: str
+    plan: Plan, sections: dict[str, Any], key: str
 ) -> None:
-    with pytest.raises(JobFileError) as refused:
+    with refused(JobFileError, key):
         plan(job(**sections))
-    assert str(refused.value).startswith(start)
 
 
 def test_columns_that_are_missing_in_the_result_are_refused(plan: Plan) -> None:
     without_key = {"visits": {"path": "visits.csv"}}
-    with pytest.raises(ColumnNotFoundError, match=r"output.keys: inputs.visits has no column 'id'"):
+    with refused(ColumnNotFoundError, "output.keys"):
         plan(job(inputs=without_key, output={**MERGE, "keys": ["id"]}))
-    with pytest.raises(ColumnNotFoundError, match=r"output.order_by: inputs.visits has no"):
+    with refused(ColumnNotFoundError, "output.order_by"):
         plan(job(output={**MERGE, "order_by": "at"}))
     groups = {"group_by": ["url"], "aggregate": {"n": "count(*)"}}
-    with pytest.raises(
-        ColumnNotFoundError, match=r"output.order_by: the result has no .* 'url', 'n'"
-    ):
+    with refused(ColumnNotFoundError, "output.order_by"):
         plan(job(reduce=groups, output={**MERGE, "order_by": "weight"}))

@@ -16,116 +16,112 @@ from mrflight.errors import (
 )
 from mrflight.ids import MAX_PARTITIONS
 from tests.support.jobs.plans import Plan, job
+from tests.support.suite.messages import refused
 
 
 @pytest.mark.parametrize(
-    ("sections", "start"),
+    ("sections", "key"),
     [
         (
             {"shuffle": {"partitions": 0}},
-            "shuffle.partitions must be from 1 to 100000, or 'auto', not 0",
+            "shuffle.partitions",
         ),
         (
             {"shuffle": {"partitions": -3}},
-            "shuffle.partitions must be from 1 to 100000, or 'auto', not -3",
+            "shuffle.partitions",
         ),
         (
             {"shuffle": {"partitions": MAX_PARTITIONS + 1}},
-            "shuffle.partitions must be from 1 to 100000, or 'auto', not 100001",
+            "shuffle.partitions",
         ),
         (
             {"reduce": {"function": "m:f", "group_by": ["url"]}},
-            "reduce.function cannot be combined with group_by; keep one",
+            "reduce.function",
         ),
         (
             {"reduce": {"function": "m:f", "aggregate": {"n": "count(*)"}}},
-            "reduce.function cannot be combined with aggregate; keep one",
+            "reduce.function",
         ),
         (
             {"reduce": {"aggregate": {"n": "count(*)"}}},
-            "inputs.visits.key: ['url'] is a key, but without reduce.group_by one row is made "
-            "of all rows; set reduce.group_by = ['url'], or leave the ",
+            "inputs.visits.key",
         ),
         (
             {
                 "reduce": {"aggregate": {"n": "count(*)"}},
                 "shuffle": {"partitioner": "range"},
             },
-            "shuffle.partitioner: range is for several partitions, but without reduce.group_by one "
-            "row is made of all rows; leave it out, or set reduce.group_by = [...]",
+            "shuffle.partitioner",
         ),
         (
             {"reduce": {"group_by": ["url"], "aggregate": {"url": "count(*)"}}},
-            "reduce.aggregate.url has the name of a group_by column, which is in the result "
-            "anyway; give the aggregate another name",
+            "reduce.aggregate.url",
         ),
         (
             {"reduce": {"group_by": ["url"], "aggregate": {"n": "mode(weight)"}}},
-            "reduce.aggregate.n: 'mode(weight)' is not an aggregate; ",
+            "reduce.aggregate.n",
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv"}}, "shuffle": {"partitioner": "hash"}},
-            "inputs.visits.key: the hash partitioner needs key columns; ",
+            "inputs.visits.key",
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv"}}, "shuffle": {"partitioner": "range"}},
-            "inputs.visits.key: the range partitioner needs key columns; ",
+            "inputs.visits.key",
         ),
         (
             {"inputs": {"visits": {"path": "visits.csv", "key": ["url", "url"]}}},
-            "inputs.visits.key: ['url', 'url'] names a column twice",
+            "inputs.visits.key",
         ),
         (
             {"shuffle": {"partitioner": "round_robin"}, "reduce": {"group_by": ["url"]}},
-            "shuffle.partitioner: round_robin does not bring equal keys together, ",
+            "shuffle.partitioner",
         ),
         (
             {"reduce": {"group_by": ["weight"]}},
-            "inputs.visits.key: ['url'] must be among reduce.group_by, ['weight']; ",
+            "inputs.visits.key",
         ),
         (
             {"shuffle": {"partitioner": "hsah"}},
-            "shuffle.partitioner must be hash, range, round_robin, in_order or module:function, ",
+            "shuffle.partitioner",
         ),
     ],
 )
 def test_each_mistake_is_reported_with_its_key(
-    plan: Plan, sections: dict[str, Any], start: str
+    plan: Plan, sections: dict[str, Any], key: str
 ) -> None:
     spec = job(**sections)
-    with pytest.raises(JobFileError) as refused:
+    with refused(JobFileError, key):
         plan(spec)
-    assert str(refused.value).startswith(start)
 
 
 @pytest.mark.parametrize(
-    ("sections", "start"),
+    ("sections", "key"),
     [
         (
             {"inputs": {"visits": {"path": "visits.csv", "map": "weigh", "key": ["url"]}}},
-            "inputs.visits.map: 'weigh' is not a function; ",
+            "inputs.visits.map",
         ),
-        ({"reduce": {"function": "m.:f"}}, "reduce.function: 'm.:f' is not a function; "),
+        ({"reduce": {"function": "m.:f"}}, "reduce.function"),
         (
             {"shuffle": {"partitioner": "m:f:g"}},
-            "shuffle.partitioner: 'm:f:g' is not a function; ",
+            "shuffle.partitioner",
         ),
     ],
 )
 def test_an_invalid_function_is_reported_with_its_key(
-    plan: Plan, sections: dict[str, Any], start: str
+    plan: Plan, sections: dict[str, Any], key: str
 ) -> None:
     spec = job(**sections)
-    with pytest.raises(UserFunctionError) as refused:
+    with refused(UserFunctionError, key):
         plan(spec)
-    assert str(refused.value).startswith(start)
 
 
 def test_columns_of_unmapped_inputs_are_checked(plan: Plan) -> None:
     inputs = {"visits": {"path": "visits.csv", "key": ["ulr"]}}
     with pytest.raises(ColumnNotFoundError, match="'ulr'"):
         plan(job(inputs=inputs))
-    with pytest.raises(ColumnNotFoundError, match=r"^reduce\.aggregate\.n: .*'wait'"):
+    with refused(ColumnNotFoundError, "reduce.aggregate.n"):
         plan(job(reduce={"group_by": ["url"], "aggregate": {"n": "sum(wait)"}}))
 
 
@@ -160,7 +156,7 @@ def test_a_key_without_a_hash_is_refused(plan: Plan, tmp_path: Path) -> None:
 @pytest.mark.parametrize("group_by", [["url", "url"], ["url", "weight", "weight"]])
 def test_a_group_column_that_is_named_twice_is_refused(plan: Plan, group_by: list[str]) -> None:
     spec = job(reduce={"group_by": group_by})
-    with pytest.raises(JobFileError, match=r"^reduce\.group_by: .*twice"):
+    with refused(JobFileError, "reduce.group_by"):
         plan(spec)
 
 

@@ -19,6 +19,7 @@ from mrflight.shuffle.wire.partition_info import PartitionInfo
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from mrflight.tasks.side_slice import SideSlice
 from mrflight.tasks.stage_rows import StagePartition
+from tests.support.suite.messages import refused
 
 MIB = 2**20
 
@@ -188,12 +189,12 @@ def test_a_rewritten_partition_has_other_slices_and_the_same_remainder() -> None
 def test_slices_without_all_rows_of_their_partition_are_an_error() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
     check_slices([(one, 10), (two, 35), (one, 20), (two, 5)])
-    with pytest.raises(InconsistentMapOutputError, match="partition 1: here gave 39 rows in"):
+    with refused(InconsistentMapOutputError):
         check_slices([(one, 10), (two, 35), (one, 20), (two, 4)])
 
 
 def test_slices_that_were_not_read_to_the_end_are_not_checked() -> None:
     one, two = (partition.infos[0] for partition in partitions(30, 40))
     check_slices([(one, 30), (two, None), (two, 5)])
-    with pytest.raises(InconsistentMapOutputError, match="partition 0: here gave 29 rows in"):
+    with refused(InconsistentMapOutputError):
         check_slices([(one, 29), (two, None), (two, 5)])

@@ -13,6 +13,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError, SchemaMismatchError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
+from tests.support.suite.messages import refused
 
 
 def rows(source: Source) -> list[dict[str, Any]]:
@@ -136,21 +137,17 @@ def test_few_long_strings_are_decoded_in_slices(tmp_path: Path) -> None:
 def test_parquet_files_with_different_types_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", n=pa.array([1], pa.int64()), s=pa.array(["x"]))
     write(tmp_path / "b.parquet", n=pa.array([1], pa.int32()), s=pa.array(["x"]))
-    with pytest.raises(SchemaMismatchError) as raised:
+    with refused(SchemaMismatchError):
         open_folder(tmp_path)
-    assert str(raised.value) == (
-        f"{tmp_path}/b.parquet: column 'n' is int32, but int64 in {tmp_path}/a.parquet; set "
-        'inputs.visits.schema = "union", or leave the column out of inputs.visits.columns'
-    )
     assert rows(open_folder(tmp_path, columns=["s"])) == [{"s": "x"}, {"s": "x"}]
-    with pytest.raises(JobFileError, match=r"visits\.types is only for csv, json and key"):
+    with refused(JobFileError, "inputs.visits.types"):
         open_folder(tmp_path, types={"n": "int64"})
 
 
 def test_duplicate_column_names_are_refused(tmp_path: Path) -> None:
     table = pa.table([pa.array([1]), pa.array([2])], names=["n", "n"])
     write_arrow(tmp_path / "a.arrow", table)
-    with pytest.raises(InputError, match=r"a\.arrow: two columns are named 'n'; rename one"):
+    with refused(InputError):
         open_folder(tmp_path)
 
 

@@ -17,6 +17,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_log import action, commit, first_row_deleted, protocol
 
 
@@ -87,7 +88,7 @@ def test_added_columns_are_null_in_older_files(tmp_path: Path) -> None:
 
 def test_a_missing_column_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"n": [1], "s": ["x"]}))
-    with pytest.raises(ColumnNotFoundError, match="no column 'm'; it has 'n', 's'"):
+    with refused(ColumnNotFoundError, "inputs.visits.columns"):
         open_table(tmp_path, columns=["m"])
 
 
@@ -104,9 +105,8 @@ def test_an_unreadable_log_is_refused(tmp_path: Path) -> None:
     for text in (None, "no json"):
         if text:
             (tmp_path / "_delta_log" / f"{0:020}.json").write_text(text)
-        with pytest.raises(InputError) as raised:
+        with refused(InputError) as raised:
             open_table(tmp_path)
-        assert str(raised.value).startswith(f"{tmp_path} cannot be read as a Delta table: ")
         assert "\n" not in str(raised.value)
 
 
@@ -117,12 +117,8 @@ def test_deletion_vectors_are_refused_if_any_delete_rows(tmp_path: Path) -> None
     add = action(tmp_path, "add")
     marked = {**add, "deletionVector": first_row_deleted()}
     commit(tmp_path, {"remove": {"path": add["path"], "dataChange": True}}, {"add": marked})
-    with pytest.raises(InputError) as raised:
+    with refused(InputError):
         open_table(tmp_path)
-    assert str(raised.value) == (
-        f"{tmp_path} has deletion vectors, which are not supported yet; purge them first with "
-        "REORG TABLE ... APPLY (PURGE)"
-    )
 
 
 def test_column_mapping_is_refused_if_it_is_used(tmp_path: Path) -> None:
@@ -139,9 +135,8 @@ def test_column_mapping_is_refused_if_it_is_used(tmp_path: Path) -> None:
     metadata["schemaString"] = json.dumps(schema)
     metadata["configuration"] = {"delta.columnMapping.mode": "name"}
     commit(tmp_path, {"metaData": metadata})
-    with pytest.raises(InputError) as raised:
+    with refused(InputError):
         open_table(tmp_path)
-    assert "uses column mapping (delta.columnMapping.mode = name), which is" in str(raised.value)
 
 
 def test_unknown_reader_features_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from mrflight.sources.csv_source import open_csv
 from mrflight.sources.discovery import find_input
 from mrflight.sources.formats import compression_of, format_of, is_tab_separated
 from mrflight.sources.found_input import FoundInput
+from tests.support.suite.messages import refused
 
 
 def find(folder: Path, path: str, **spec: Any) -> FoundInput:
@@ -103,9 +104,8 @@ def test_a_path_that_matches_nothing_is_refused(folder: Path, path: str, hint: s
 def test_a_folder_with_only_ignored_files_is_refused(folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "empty" / "_SUCCESS").touch()
-    with pytest.raises(InputError) as raised:
+    with refused(InputError, "inputs.visits.path"):
         find(folder, "empty")
-    assert str(raised.value).startswith(f"inputs.visits.path: the folder {folder}/empty has no ")
 
 
 @pytest.mark.parametrize(
@@ -142,19 +142,10 @@ def test_the_suffix_determines_format_and_compression(
 def test_files_of_several_formats_need_an_explicit_format(folder: Path) -> None:
     (folder / "visits" / "c.json").touch()
     (folder / "visits" / "notes.txt").touch()
-    with pytest.raises(InputError) as raised:
+    with refused(InputError, "inputs.visits.path"):
         find(folder, "visits/[ac]*")
-    assert str(raised.value) == (
-        f"inputs.visits.path: the files have several formats: {folder}/visits/a.csv (csv), "
-        f"{folder}/visits/c.json (json); set inputs.visits.format to read only one, or use "
-        "a narrower path"
-    )
-    with pytest.raises(InputError) as raised:
+    with refused(InputError):
         find(folder, "visits/*")
-    assert str(raised.value) == (
-        f"{folder}/visits/notes.txt: the suffix is of no known format; set inputs.visits.format, "
-        "to 'csv', 'parquet', 'arrow' or 'json', or use a narrower path"
-    )
     assert names(folder, "visits", format="json") == ["visits/c.json", "visits/notes.txt"]
     assert find(folder, "visits/notes.txt", format="csv").format == "csv"
 
@@ -168,14 +159,10 @@ def test_a_delta_table_is_recognised_by_its_log(folder: Path) -> None:
     assert find(folder, "tables/t", format="delta").format == "delta"
     assert names(folder, "tables/t", format="parquet") == ["tables/t/a.parquet"]
     for path in ("tables", "tables/*"):
-        with pytest.raises(InputError) as raised:
+        with refused(InputError):
             find(folder, path)
-        assert f"contains a Delta table, {folder}/tables/t; use" in str(raised.value)
-    with pytest.raises(InputError) as raised:
+    with refused(InputError, "inputs.visits.path"):
         find(folder, "visits", format="delta")
-    assert str(raised.value) == (
-        f"inputs.visits.path: {folder}/visits is not a Delta table: it has no _delta_log folder"
-    )
 
 
 def test_a_file_that_is_emptied_after_it_was_found_is_refused(tmp_path: Path) -> None:
@@ -184,5 +171,5 @@ def test_a_file_that_is_emptied_after_it_was_found_is_refused(tmp_path: Path) ->
     (tmp_path / "b.csv").write_text("k\n2\n")
     found = find(tmp_path, "*.csv")
     (tmp_path / "b.csv").write_text("")
-    with pytest.raises(InputError, match=r"b\.csv changed while the job ran: it had 4 bytes"):
+    with refused(InputError):
         open_csv(found, 1 << 20)

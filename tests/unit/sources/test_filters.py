@@ -19,6 +19,7 @@ from mrflight.config.job_file import decode_job
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
 from mrflight.frontend.first_rows import first_rows
 from mrflight.sources import open_source
+from tests.support.suite.messages import refused
 
 ROWS = pa.table(
     {
@@ -71,26 +72,24 @@ def test_a_table_is_read_with_a_filter(tables: Path, path: str, columns: list[st
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "message"),
+    ("given", "kind"),
     [
-        ({"filter": "m > 3"}, ColumnNotFoundError, "filter: table has no column 'm'; it has 'n'"),
-        ({"filter": "N > 3"}, ColumnNotFoundError, "filter: table has no column 'N'; did you mean"),
-        ({"filter": "sum(n) > 3"}, JobFileError, "filter: sees one row at a time, but 'sum(n) > "),
-        ({"filter": 3}, JobFileError, "filter: 3 is neither SQL text nor an expression"),
+        ({"filter": "m > 3"}, ColumnNotFoundError),
+        ({"filter": "N > 3"}, ColumnNotFoundError),
+        ({"filter": "sum(n) > 3"}, JobFileError),
+        ({"filter": 3}, JobFileError),
         (
             {"filter": "n > 3", "columns": ["m"]},
             ColumnNotFoundError,
-            "columns: table has no column 'm'; it has 'n'",
         ),
     ],
 )
 @pytest.mark.parametrize("path", ["files", "delta"])
 def test_a_wrong_filter_of_a_table_is_named_as_its_argument(
-    tables: Path, path: str, given: dict[str, Any], kind: type[JobError], message: str
+    tables: Path, path: str, given: dict[str, Any], kind: type[JobError]
 ) -> None:
-    with pytest.raises(kind) as refused:
+    with refused(kind):
         mrflight.read_table(path, **given)
-    assert str(refused.value).startswith(message)
 
 
 def rows_of(tables: Path, text: str) -> pa.Table:
@@ -115,27 +114,26 @@ def test_a_filter_of_a_job_file_comes_before_its_map(tables: Path, keys: str, co
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "key"),
     [
-        ("filter = 'm > 3'", "inputs.rows.filter: rows has no column 'm'; it has 'n', 'day'"),
-        ("filter = 'count(*) > 3'", "inputs.rows.filter: sees one row at a time, but"),
-        ("filter = ''", "inputs.rows.filter: SQL error"),
+        ("filter = 'm > 3'", "inputs.rows.filter"),
+        ("filter = 'count(*) > 3'", "inputs.rows.filter"),
+        ("filter = ''", "inputs.rows.filter"),
         (
             "filter = 'n > 3'\ncolumns = ['m']",
-            "inputs.rows.columns: rows has no column 'm'; it has 'n'",
+            "inputs.rows.columns",
         ),
         (
             "filter = 'n > 3'\ncolumns = ['n']\nsql = 'select x from rows'",
-            "inputs.rows.sql: rows has no column 'x'; it has 'n'",
+            "inputs.rows.sql",
         ),
     ],
 )
 def test_a_wrong_filter_of_a_job_file_is_named_by_its_key(
-    tables: Path, keys: str, message: str
+    tables: Path, keys: str, key: str
 ) -> None:
-    with pytest.raises(JobError) as refused:
+    with refused(JobError, key):
         rows_of(tables, f"[inputs.rows]\npath = 'files'\n{keys}")
-    assert str(refused.value).startswith(message)
 
 
 def test_a_filter_of_a_job_file_may_name_columns_that_it_does_not_need(tables: Path) -> None:

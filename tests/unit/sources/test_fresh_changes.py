@@ -18,6 +18,7 @@ from mrflight.config.tail_merge import TailMerge
 from mrflight.errors import InputError
 from mrflight.shuffle.wire.tail_protocol import DELETED_COLUMN
 from mrflight.sources.fresh_changes import FreshLayers, ReplacedKeys, TailLayer, tail_layer
+from tests.support.suite.messages import refused
 
 DAY = datetime.date(2026, 11, 20)
 KEYS: list[tuple[pa.DataType, list[Any]]] = [
@@ -118,7 +119,7 @@ def test_tails_that_append_replace_nothing() -> None:
 def test_what_a_merge_refuses_is_refused(columns: dict[str, list[int]], reason: str) -> None:
     rows = pa.record_batch({**columns, "v": ["a", "b"], DELETED_COLUMN: [False, False]})
     stored = pa.schema([("k", pa.int64()), ("v", pa.string())])
-    with pytest.raises(InputError, match=f"stream 's' cannot be merged.*{reason}"):
+    with refused(InputError):
         tail_layer("s", [rows], TailMerge(("k",), "at"), stored)
 
 

@@ -25,6 +25,7 @@ from mrflight.sources.base import Source
 from mrflight.sources.hive_partitions import infer_type, partition_of
 from mrflight.storage import disk
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 
 def write_csv(table: pa.Table, path: Path) -> None:
@@ -150,50 +151,52 @@ def test_types_of_folders_can_be_set(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folders", "spec", "error", "message"),
+    ("folders", "spec", "error", "key"),
     [
         (
             ["v/y=1", "v"],
             {},
             InputError,
-            r"inputs\.visits\.path: .*/v/a\.csv lies in folders of no column, and .*/v/y=1/a\.csv "
-            r"in folders of y, but all .* or set inputs\.visits\.hive = false",
+            "inputs.visits.path",
         ),
         (
             ["v/y=1/m=2", "v/m=2/y=1"],
             {},
             InputError,
-            "in folders of m and y, and .* of y and m, but",
+            "inputs.visits.path",
         ),
         (
             ["v/y=1/y=2"],
             {},
             InputError,
-            "in two folders of one column, y and y; use",
+            "inputs.visits.path",
         ),
         (
             ["v/n=1"],
             {},
             InputError,
-            r"v/n=1/a\.csv has a column 'n', and lies in a folder n=\.\.\.; set "
-            r"inputs\.visits\.hive = false",
+            None,
         ),
-        (["v/n=1"], {"columns": ["n"]}, InputError, "has a column 'n', and lies in a folder"),
+        (["v/n=1"], {"columns": ["n"]}, InputError, None),
         (
             ["v/y=1", "v/y=x"],
             {"types": {"y": "int32"}},
             JobFileError,
-            r"inputs\.visits\.types\.y is int32, but the folders y=\.\.\. have other values: .*'x'",
+            "inputs.visits.types.y",
         ),
-        (["v/y=1"], {"columns": ["x"]}, ColumnNotFoundError, "has no column 'x'"),
-        (["v/y=1"], {"columns": ["n", "n"]}, JobFileError, "names 'n' twice"),
+        (["v/y=1"], {"columns": ["x"]}, ColumnNotFoundError, "inputs.visits.columns"),
+        (["v/y=1"], {"columns": ["n", "n"]}, JobFileError, "inputs.visits.columns"),
     ],
 )
 def test_folders_that_disagree_are_refused(
-    tmp_path: Path, folders: list[str], spec: dict[str, Any], error: type[Exception], message: str
+    tmp_path: Path,
+    folders: list[str],
+    spec: dict[str, Any],
+    error: type[Exception],
+    key: str | None,
 ) -> None:
     lay_out(tmp_path, "csv", *folders)
-    with pytest.raises(error, match=message):
+    with refused(error, key):
         read(open_at(tmp_path, "v", **spec))
 
 
@@ -206,7 +209,7 @@ def test_a_column_of_a_later_file_is_not_hidden_by_its_folder(tmp_path: Path, su
         (folder / "a.json").write_text('{"n": 1, "y": 3}\n')
     else:
         WRITERS[suffix](pa.table({"n": [1], "y": [3]}), folder / f"a.{suffix}")
-    with pytest.raises(InputError, match=rf"y=2/a\.{suffix} has a column 'y'"):
+    with refused(InputError):
         open_at(tmp_path, "v")
 
 

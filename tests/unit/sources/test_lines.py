@@ -19,6 +19,7 @@ from mrflight.sources.text_file import TextFile
 from mrflight.sources.text_source import split_bytes_evenly
 from mrflight.storage import locate
 from mrflight.storage.store import FileVersion
+from tests.support.suite.messages import refused
 
 line = st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"").replace(b"\r", b""))
 line_end = st.sampled_from([b"\n", b"\r\n"])
@@ -100,7 +101,7 @@ def test_a_line_that_is_too_long_is_refused(
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "long.txt"
     path.write_bytes(b"ok\n" + b"x" * (3 << 20))
-    with pytest.raises(InputError, match=r"long\.txt has a line of more than 1 MiB"):
+    with refused(InputError):
         list(read_chunks(TextFile(locate(str(path), tmp_path)), 0, 0, None, 1 << 16))
 
 

@@ -19,6 +19,7 @@ from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from tests.support.commands.leftovers import tree
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 from tests.unit.sources.test_hive_partitions import CountedDisk
 from tests.unit.sources.test_written_folders import write
 
@@ -88,9 +89,9 @@ def test_paths_that_do_not_make_one_input(tmp_path: Path, paths: list[str], mess
         (tmp_path / name).touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "table" / "_delta_log").mkdir(parents=True)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         open_paths(tmp_path, *paths)
-    assert str(refused.value).replace(str(tmp_path), "FOLDER").startswith(message)
+    assert str(caught.value).replace(str(tmp_path), "FOLDER").startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +162,8 @@ def test_folders_that_jobs_wrote(tmp_path: Path) -> None:
         assert source.reader.schema.field("k").type == pa.int32()
     (tmp_path / "r").mkdir()
     write(tmp_path / "r", pa.table({"n": [3], "k": ["7"]}), "r", partition_by=["k"])
-    with pytest.raises(InputError) as refused:
+    with refused(InputError, "inputs.v.path"):
         open_paths(tmp_path, "q/t", "r/t")
-    assert str(refused.value) == (
-        f"inputs.v.path: the folders k=... in {tmp_path}/r/t are string, and those in "
-        f"{tmp_path}/q/t are int32; set inputs.v.types.k"
-    )
     assert read(open_paths(tmp_path, "q/t", "r/t", types={"k": "int8"})) == [
         {"n": 2, "k": 7},
         {"n": 3, "k": 7},

@@ -16,6 +16,7 @@ from mrflight.config.text_options import CsvOptions, JsonOptions
 from mrflight.errors import BadRowError
 from mrflight.sources import open_source
 from tests.support.jobs.skipping import Bad, BadRows, Row, open_skipping, read
+from tests.support.suite.messages import refused
 
 WRONG = {
     "utf-8": [b"\xff", b"\xe2\x82"],
@@ -83,10 +84,7 @@ def test_lines_of_json_with_wrong_bytes_are_bad(tmp_path: Path, encoding: str) -
         [(0, "x"), (2, "x")],
         [("a.json", 2, f'{{"n":1,"s":"x{shown}"}}')],
     )
-    with pytest.raises(
-        BadRowError,
-        match=r"line 2: .* is not [A-Z0-9_-]+; correct",
-    ):
+    with refused(BadRowError):
         read(
             open_source(
                 "visits",

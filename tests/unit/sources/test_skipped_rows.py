@@ -25,6 +25,7 @@ from mrflight.sources.csv_records import RecordSplitter
 from mrflight.sources.packing import OPEN_BYTES
 from tests.support.jobs.skipping import TYPES, Bad, Row, open_skipping, read
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 
 def rows_of_csv(name: str, lines: Sequence[str]) -> tuple[list[Row], list[Bad]]:
@@ -196,7 +197,7 @@ def test_lines_are_counted_from_the_start_of_a_large_file(tmp_path: Path, name: 
 
 def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'n,s\n1,x\n2,"' + b"y\n" * (CHUNK_BYTES * 3 // 4))
-    with pytest.raises(BadRowError, match=r"a\.csv has a row of more than 4 MiB; a quote before"):
+    with refused(BadRowError):
         read(open_skipping(tmp_path, "a.csv", csv=QUOTED))
 
 
@@ -244,19 +245,19 @@ def test_an_input_of_bad_rows_only_has_no_rows(tmp_path: Path) -> None:
 
 def test_a_bad_header_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,n\n1,2\n")
-    with pytest.raises(InputError, match="names column 'n' twice"):
+    with refused(InputError):
         open_skipping(tmp_path, "a.csv")
 
 
 def test_json_whose_good_rows_contradict_each_other_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"m":1}\nbroken\n{"m":"x"}\n')
-    with pytest.raises(BadRowError, match=r"line 3: field 'm' has the type string, but number"):
+    with refused(BadRowError):
         open_skipping(tmp_path, "a.json", types={})
 
 
 def test_formats_without_bad_rows_refuse_the_key(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(JobFileError, match=r"inputs\.visits\.bad_rows is only for csv and json"):
+    with refused(JobFileError, "inputs.visits.bad_rows"):
         open_skipping(tmp_path, "a.parquet", types={})
 
 
@@ -269,5 +270,5 @@ def test_json_may_begin_with_a_byte_order_mark_and_an_empty_line(tmp_path: Path)
 @pytest.mark.parametrize("word", ["", "ignore", "PERMISSIVE", "Skip"])
 def test_words_that_are_probably_no_folder_are_refused(tmp_path: Path, word: str) -> None:
     (tmp_path / "a.csv").write_text("n,s\n1,2\n")
-    with pytest.raises(JobFileError, match=r"bad_rows is .*; write 'fail', 'skip', or the folder"):
+    with refused(JobFileError, "inputs.visits.bad_rows"):
         open_source("visits", InputSpec(path="a.csv", bad_rows=word), tmp_path, {}, 1000)

@@ -20,6 +20,7 @@ from mrflight.errors import (
 )
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
+from tests.support.suite.messages import refused
 
 
 def open_files(
@@ -85,12 +86,8 @@ def test_inferred_types_of_several_files_are_unified(tmp_path: Path) -> None:
 
 def test_inferred_types_without_a_common_type_are_refused(tmp_path: Path) -> None:
     files = {"a.csv": "n,s\n,x\n", "b.csv": "n,s\n1,x\n", "c.csv": "n,s\nabc,x\n"}
-    with pytest.raises(SchemaMismatchError) as raised:
+    with refused(SchemaMismatchError):
         open_files(tmp_path, files)
-    assert str(raised.value) == (
-        f"{tmp_path}/c.csv: column 'n' looks like string, but like int64 in {tmp_path}/b.csv; "
-        "set inputs.visits.types.n"
-    )
     assert rows(open_files(tmp_path, files, types={"n": "string"}, columns=["n"])) == [
         {"n": ""},
         {"n": "1"},
@@ -99,19 +96,14 @@ def test_inferred_types_without_a_common_type_are_refused(tmp_path: Path) -> Non
 
 
 def test_different_headers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatchError) as raised:
+    with refused(SchemaMismatchError):
         open_files(tmp_path, {"a.csv": "url,visitor\n", "b.csv": "url,vistor\n"})
-    assert str(raised.value) == (
-        f"{tmp_path}/b.csv has no column 'visitor', which {tmp_path}/a.csv has; give all files "
-        'the same header, set inputs.visits.schema = "union" to read nulls, or read only columns '
-        "that all files have with inputs.visits.columns"
-    )
 
 
 def test_all_headers_are_read_but_only_some_files_are_sampled(tmp_path: Path) -> None:
     files = {f"{i:03}.csv": f"a,b\n{i},x\n" for i in range(200)}
     assert len(rows(open_files(tmp_path, files))) == 200
-    with pytest.raises(SchemaMismatchError, match=r"177\.csv has no column 'b'"):
+    with refused(SchemaMismatchError):
         open_files(tmp_path, {"177.csv": "a\n1\n"})
 
 
@@ -137,16 +129,13 @@ def test_declared_types_of_csv(tmp_path: Path) -> None:
 
 def test_missing_columns_and_invalid_types_are_refused(tmp_path: Path) -> None:
     files = {"a.csv": "n,s\n1,x\n"}
-    reason = rf"{tmp_path}/a\.csv has no column 'm'; it has 'n', 's'"
-    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.types: {reason}"):
+    with refused(ColumnNotFoundError, "inputs.visits.types"):
         open_files(tmp_path, files, types={"m": "int64"})
-    with pytest.raises(ColumnNotFoundError, match=rf"^inputs\.visits\.columns: {reason}"):
+    with refused(ColumnNotFoundError, "inputs.visits.columns"):
         open_files(tmp_path, files, columns=["m"])
-    with pytest.raises(
-        JobFileError, match=r"inputs\.visits\.types\.n: 'integer' is not a type; known"
-    ):
+    with refused(JobFileError, "inputs.visits.types.n"):
         open_files(tmp_path, files, types={"n": "integer"})
-    with pytest.raises(JobFileError, match=r"inputs\.visits\.types\.n: CSV conversion to list"):
+    with refused(JobFileError, "inputs.visits.types.n"):
         open_files(tmp_path, files, types={"n": "list<int64>"})
 
 
@@ -218,7 +207,7 @@ def test_formats_of_timestamps_with_zones_in_json(tmp_path: Path) -> None:
     formats = JsonOptions(timestamp_formats=["%d.%m.%Y %H:%M %z"])
     source = open_files(tmp_path, files, types={"at": "timestamp[us, UTC]"}, json=formats)
     assert [row["at"].hour for row in rows(source)] == [8]
-    with pytest.raises(BadRowError, match=r'line 1: column .at. has "05\.03\.2024 10:00'):
+    with refused(BadRowError):
         open_files(tmp_path, files, types={"at": "timestamp[us]"}, json=formats)
-    with pytest.raises(JobFileError, match=r"visits\.json\.timestamp_formats: '%f' has %f, which"):
+    with refused(JobFileError, "inputs.visits.json.timestamp_formats"):
         open_files(tmp_path, files, json=JsonOptions(timestamp_formats=["%f"]))

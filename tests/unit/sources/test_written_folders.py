@@ -19,6 +19,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
 from mrflight.sources import open_source
 from mrflight.storage.part_name import PartId
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 
 FORMATS = ["parquet", "csv", "arrow"]
@@ -108,7 +109,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path) -> None:
     write(tmp_path, pa.table({"n": [1]}), "one")
     (newest,) = (tmp_path / "t" / "_mrflight").iterdir()
     newest.write_text("{")
-    with pytest.raises(InputError, match="cannot be read as the list of what mrflight wrote"):
+    with refused(InputError):
         read(tmp_path)
 
 

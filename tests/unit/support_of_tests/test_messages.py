@@ -67,6 +67,10 @@ def test_a_name_is_that_of_the_test_without_phase_and_group() -> None:
 def test_what_varies_has_a_name(tmp_path: Path) -> None:
     text = f"{tmp_path}/a.csv: process 4711 at 127.0.0.1:41237 took 1.25 s"
     assert normalised(text) == "TMP/a.csv: process PID at 127.0.0.1:PORT took TIME s"
+    places = 'f (a.py, line 12), File "b.py", line 3; a.csv, line 3: 0x7F00AA11BB22'
+    assert (
+        normalised(places) == 'f (a.py, line LINE), File "b.py", line LINE; a.csv, line 3: ADDRESS'
+    )
 
 
 def test_texts_are_written_and_read(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mrflight.compute.sql.map import SqlMap
 from mrflight.compute.sql.row_steps import RowSteps
 from mrflight.config.row_steps import Compute
 from mrflight.errors import ColumnNotFoundError, JobFileError
+from tests.support.suite.messages import refused
 
 TABLE = pa.table(
     {
@@ -66,5 +67,5 @@ def test_what_is_no_expression_of_a_row_is_refused(text: str) -> None:
 
 
 def test_an_unknown_column_is_named() -> None:
-    with pytest.raises(ColumnNotFoundError, match=r"^x0: t has no column 'prise'.*'price'"):
+    with refused(ColumnNotFoundError):
         compute(["prise * n"])

@@ -9,6 +9,7 @@ import pytest
 
 from mrflight.compute.sql.predicate import Predicate
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+from tests.support.suite.messages import refused
 
 ROWS = pa.record_batch({"Op": ["D", None, "U"], "n": [1, 2, 3], "s": [{"x": 1}] * 3})
 
@@ -43,34 +44,29 @@ def test_the_only_column_is_found_as_well(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "reason"),
+    ("text", "kind"),
     [
-        ("n + 1", JobFileError, "'n + 1' is int64 and not a condition"),
+        ("n + 1", JobFileError),
         (
             "op = 'D'",
             ColumnNotFoundError,
-            "the result has no column 'op'; did you mean 'Op'? It has 'Op', 'n', 's'",
         ),
-        ("Op =", JobFileError, "cannot be evaluated for rows of the result: SQL error"),
-        ("", JobFileError, "cannot be evaluated for rows of the result: SQL error"),
-        ("n = 1; drop table x", JobFileError, "Expected: end of expression, found: ;"),
-        ("sum(n) > 1", JobFileError, "uses several rows, but is evaluated for one at a time"),
-        ("row_number() over () = 1", JobFileError, "uses several rows"),
-        ("n in (select n from rows)", JobFileError, "cannot be evaluated for rows of the result"),
+        ("Op =", JobFileError),
+        ("", JobFileError),
+        ("n = 1; drop table x", JobFileError),
+        ("sum(n) > 1", JobFileError),
+        ("row_number() over () = 1", JobFileError),
+        ("n in (select n from rows)", JobFileError),
     ],
 )
-def test_invalid_predicates_are_refused(text: str, kind: type[JobError], reason: str) -> None:
-    with pytest.raises(kind) as refused:
+def test_invalid_predicates_are_refused(text: str, kind: type[JobError]) -> None:
+    with refused(kind, "output.delete_when") as caught:
         predicate(text).check(ROWS.schema)
-    assert str(refused.value).startswith("output.delete_when: ")
-    assert reason in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_error_in_the_values_is_a_job_file_error() -> None:
     wrong = predicate("Op > 5")
     wrong.check(ROWS.schema)
-    with pytest.raises(
-        JobFileError, match=r"'Op > 5' cannot be evaluated for 3 rows of the result: "
-    ):
+    with refused(JobFileError, "output.delete_when"):
         wrong.holds(ROWS)

@@ -12,6 +12,7 @@ import pytest
 
 from mrflight.compute.sql.map import GROUP_ROWS, SqlMap
 from mrflight.errors import ColumnNotFoundError, JobError, JobFileError
+from tests.support.suite.messages import refused
 
 DAYS = [date(1995, 1, 1), date(1996, 2, 29), None]
 ROWS = pa.record_batch(
@@ -145,77 +146,65 @@ ONE_QUERY = (
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "reason"),
+    ("text", "kind"),
     [
         (
             "select sum(n) from visits",
             JobFileError,
-            OTHER_ROWS + "aggregates rows of different tasks",
         ),
-        ("select n from visits group by n", JobFileError, "tasks; do that in [reduce]"),
-        ("select distinct n from visits", JobFileError, OTHER_ROWS + "compares rows"),
+        ("select n from visits group by n", JobFileError),
+        ("select distinct n from visits", JobFileError),
         (
             "select n from visits order by n",
             JobFileError,
-            OTHER_ROWS + "sorts rows; use reduce.sort_by",
         ),
         (
             "select n from visits limit 1",
             JobFileError,
-            OTHER_ROWS + "limits the rows; use reduce.limit",
         ),
-        ("select max(n) over () from visits", JobFileError, OTHER_ROWS + "uses a window"),
-        ("select a.n from visits a, visits b", JobFileError, OTHER_ROWS + "joins rows"),
-        ("select n from visits union all select n from visits", JobFileError, "not only select"),
-        ("select 1", JobFileError, OTHER_ROWS + "does not only select from visits"),
+        ("select max(n) over () from visits", JobFileError),
+        ("select a.n from visits a, visits b", JobFileError),
+        ("select n from visits union all select n from visits", JobFileError),
+        ("select 1", JobFileError),
         (
             "select value from generate_series(1, 2)",
             JobFileError,
-            "does not only select from visits",
         ),
-        ("explain select n from visits", JobFileError, "does not only select from visits"),
+        ("explain select n from visits", JobFileError),
         (
             "select n from visits where n in (select n from visits)",
             JobFileError,
-            OTHER_ROWS + "has a subquery over other rows",
         ),
-        ("select (select max(n) from visits) from visits", JobFileError, "has a subquery"),
+        ("select (select max(n) from visits) from visits", JobFileError),
         (
             "select N from visits",
             ColumnNotFoundError,
-            "visits has no column 'N'; did you mean 'n'? It has 'Url', 'n'",
         ),
-        ('select v."a b" from visits v', ColumnNotFoundError, "visits has no column 'a b'; it has"),
+        ('select v."a b" from visits v', ColumnNotFoundError),
         (
             "select n from Visits",
             JobFileError,
-            "there is no table 'Visits'; tables have the names of the inputs: 'vi",
         ),
         (
             "select n as a, day as a from visits",
             JobFileError,
-            "visits.n AS a and visits.day AS a would be columns with the same name; rename ",
         ),
-        ("select day * n from visits", JobFileError, "operation Date32 * Int32"),
-        ("selec n from visits", JobFileError, "SQL error"),
-        ("", JobFileError, ONE_QUERY + "(Error during planning: No SQL statements were"),
-        ("select n from visits; select n from visits", JobFileError, ONE_QUERY),
-        ("drop table visits", JobFileError, ONE_QUERY),
-        ("set x = 1", JobFileError, ONE_QUERY),
-        ("copy visits to 'rows.csv'", JobFileError, ONE_QUERY),
+        ("select day * n from visits", JobFileError),
+        ("selec n from visits", JobFileError),
+        ("", JobFileError),
+        ("select n from visits; select n from visits", JobFileError),
+        ("drop table visits", JobFileError),
+        ("set x = 1", JobFileError),
+        ("copy visits to 'rows.csv'", JobFileError),
     ],
 )
-def test_invalid_queries_are_refused(text: str, kind: type[JobError], reason: str) -> None:
-    with pytest.raises(kind) as refused:
+def test_invalid_queries_are_refused(text: str, kind: type[JobError]) -> None:
+    with refused(kind, "inputs.visits.sql") as caught:
         sql_map(text).check(ROWS.schema)
-    assert str(refused.value).startswith("inputs.visits.sql")
-    assert reason in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_error_in_the_values_is_a_job_file_error() -> None:
     query = sql_map("select cast(Url as int) as number from visits")
-    with pytest.raises(
-        JobFileError, match=r"^inputs.visits.sql: .*Cannot cast string 'http://a/x'"
-    ):
+    with refused(JobFileError, "inputs.visits.sql"):
         list(query.stream(iter([ROWS])))

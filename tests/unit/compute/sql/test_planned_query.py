@@ -7,6 +7,7 @@ import pytest
 
 from mrflight.compute.sql.engine import EXACT, new_session
 from mrflight.compute.sql.planned_query import PlannedQuery, TableSchema, _Table
+from tests.support.suite.messages import refused
 
 SCHEMA = pa.schema({"n": pa.int64(), "name": pa.string(), "price": pa.decimal128(9, 2)})
 
@@ -51,22 +52,28 @@ def test_datafusion_applies_the_filters(text: str) -> None:
 
 
 def test_no_rows_are_held_after_a_run() -> None:
-    plan, batch = planned('select price from "My rows"'), rows(*range(100_000))
-    before = pa.total_allocated_bytes()
+    plan = planned('select price from "My rows"')
+    memory = pa.proxy_memory_pool(pa.default_memory_pool())
+    held = rows(*range(100_000))
+    batch = pa.record_batch(
+        [pa.concat_arrays([column, column.slice(0, 0)], memory) for column in held],
+        schema=held.schema,
+    )
+    assert memory.bytes_allocated() >= held.nbytes
     passed_rows = sum(found.num_rows for found in plan.run([batch]))
     del batch
     assert passed_rows == 100_000
-    assert pa.total_allocated_bytes() < before
+    assert memory.bytes_allocated() == 0
 
 
 def test_a_batch_of_another_schema_is_refused() -> None:
     other = pa.record_batch({"n": ["1"], "name": ["a"], "price": ["b"]})
-    with pytest.raises(Exception, match=r"TypeError: a batch has the schema n: string"):
+    with refused(Exception):
         passed(planned('select n from "My rows"'), other)
 
 
 def test_a_filter_pushed_down_to_the_dataset_is_refused() -> None:
     session = new_session({})  # which pushes filters down
     session.register_dataset("visits", _Table(TableSchema(SCHEMA, SCHEMA)))
-    with pytest.raises(Exception, match=r"DataFusion has to apply this filter itself: \(n > 1\)"):
+    with refused(Exception):
         session.sql("select n from visits where n > 1").execution_plan()

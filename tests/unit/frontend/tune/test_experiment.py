@@ -21,6 +21,7 @@ from mrflight.frontend.tune.job_facts import TunedJob
 from mrflight.frontend.tune.recommendation import recommend
 from mrflight.frontend.tune.trial import Run, Trial
 from mrflight.result import StageSeconds
+from tests.support.suite.messages import refused
 
 MIB = 2**20
 
@@ -263,7 +264,7 @@ def test_the_own_settings_must_not_fail(folder: Path) -> None:
     def seconds(trial: Trial) -> StageSeconds:
         raise JobError("inputs.visits.map: KeyError")
 
-    with pytest.raises(JobError, match=r"inputs\.visits\.map: KeyError"):
+    with refused(JobError, "inputs.visits.map"):
         tune(folder, Machine(seconds))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mrflight.errors import InputError
 from mrflight.sources.kafka.formats.avro_schema import avro_columns, parse_avro_schema
+from tests.support.suite.messages import refused
 
 PLACE = {"type": "record", "name": "Place", "fields": [{"name": "x", "type": "double"}]}
 
@@ -62,19 +63,19 @@ def test_named_types_are_known_by_their_short_and_full_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    "kind",
     [
-        (["int", "string"], "a union of several types"),
-        ("Trip", "the type Trip contains itself"),
-        ("Unknown", "the type Unknown is not defined"),
-        ({"type": "array"}, "lacks or mixes up 'items'"),
-        ({}, "lacks or mixes up 'type'"),
-        (7, "trip.avsc cannot be read as columns"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 99}, "cannot be read as columns"),
+        ["int", "string"],
+        "Trip",
+        "Unknown",
+        {"type": "array"},
+        {},
+        7,
+        {"type": "bytes", "logicalType": "decimal", "precision": 99},
     ],
 )
-def test_what_has_no_columns_is_refused(kind: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_what_has_no_columns_is_refused(kind: Any) -> None:
+    with refused(InputError):
         columns(kind)
 
 
@@ -84,5 +85,5 @@ def test_types_that_lie_too_deep_are_refused() -> None:
         kind = {"type": "array", "items": kind}
     with pytest.raises(InputError, match="more than 64 deep"):
         columns(kind)
-    with pytest.raises(InputError, match="is not an Avro schema"):
+    with refused(InputError):
         parse_avro_schema("[" * 100_000, "trip.avsc")

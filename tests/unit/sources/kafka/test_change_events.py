@@ -28,6 +28,7 @@ from mrflight.sources.kafka.changes.opening import open_changes
 from mrflight.sources.kafka.decoding import MessageDecoder
 from mrflight.sources.kafka.messages import Messages
 from tests.support.streams.changed_rows import AVRO_ENVELOPE, FIELDS, Changes, Message
+from tests.support.suite.messages import refused
 
 HERE = Path("/")
 
@@ -191,22 +192,22 @@ VARIABLE = {"field": "v", "type": "struct", "name": "io.debezium.data.VariableSc
 
 
 @pytest.mark.parametrize(
-    ("fields", "keys", "error", "message"),
+    ("fields", "keys", "error", "key"),
     [
-        ([VARIABLE], {}, InputError, "scale differs from row to row"),
-        ([{"field": "v", "type": "map"}], {}, InputError, "is a map"),
-        ([{"field": "v"}], {}, InputError, "schema in a message cannot be read"),
-        (FIELDS, {"types": {"day": "int32"}}, InputError, r"says date32\[day\], not int32"),
-        (FIELDS, {"types": {"at": "timestamp[ms]"}}, InputError, r"says timestamp\[us\], not"),
-        (FIELDS, {"columns": ["nme"]}, ColumnNotFoundError, "did you mean"),
+        ([VARIABLE], {}, InputError, "inputs.items"),
+        ([{"field": "v", "type": "map"}], {}, InputError, "inputs.items"),
+        ([{"field": "v"}], {}, InputError, "inputs.items"),
+        (FIELDS, {"types": {"day": "int32"}}, InputError, "inputs.items.types.day"),
+        (FIELDS, {"types": {"at": "timestamp[ms]"}}, InputError, "inputs.items.types.at"),
+        (FIELDS, {"columns": ["nme"]}, ColumnNotFoundError, "inputs.items.columns"),
     ],
 )
 def test_columns_that_cannot_be_read(
-    fields: Any, keys: Any, error: type[Exception], message: str
+    fields: Any, keys: Any, error: type[Exception], key: str
 ) -> None:
     schema = {"fields": [{"field": "after", "type": "struct", "fields": fields}]}
     sent = messages([(None, event("c", None, {}, schema))])
-    with pytest.raises(error, match=message):
+    with refused(error, key):
         opened(sent, **keys)
 
 
@@ -267,18 +268,18 @@ def test_changes_of_a_stage_are_merged_as_those_of_the_job() -> None:
     document = {"job": {"name": "t"}, "stages": {"s": stage}, "inputs": {"x": {"stage": "s"}}}
     output = {"table": "out", "mode": "merge", "keys": ["id"]}
     assert decode_job({**document, "output": output}).output.delete_when == "_deleted"
-    with pytest.raises(JobFileError, match=r"changes of stages\.s\.inputs\.items"):
+    with refused(JobFileError, "output.mode"):
         decode_job({**document, "output": {"table": "out", "mode": "overwrite"}})
 
 
 @pytest.mark.parametrize(
-    ("output", "message"),
+    ("output", "key"),
     [
-        ({"mode": "overwrite"}, "'overwrite' would replace the table by the changes"),
-        ({"mode": "merge"}, "output.keys is missing"),
-        ({"unstored": ["_op"]}, "output.unstored must be left out"),
+        ({"mode": "overwrite"}, "output.mode"),
+        ({"mode": "merge"}, "output.keys"),
+        ({"unstored": ["_op"]}, "output.unstored"),
     ],
 )
-def test_outputs_that_changes_cannot_have(output: Any, message: str) -> None:
-    with pytest.raises(JobFileError, match=message):
+def test_outputs_that_changes_cannot_have(output: Any, key: str) -> None:
+    with refused(JobFileError, key):
         job(**output)
