@@ -24,10 +24,12 @@ from mrflight.config.reduce_section import ReduceSection
 from mrflight.config.stream_section import StreamSection
 from mrflight.events.kinds import AnyEvent, Event, IncidentKind
 from mrflight.frontend import cli
+from mrflight.frontend.completion_words import words_of
 from mrflight.result import Finding, StageProfile
 from mrflight.security.access import AccessFile
 from mrflight.shuffle.wire.protocol import DataAction, MetadataAction
 from mrflight.system.early_interrupt import EXIT_INTERRUPTED
+from tests.support.suite.cases import cases
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -50,12 +52,6 @@ CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"(?<![\w/])(?:mrflight|servers|kernel|tests|examples|experiments|docs)/[\w./-]+")
-OUTSIDE_OF_THE_SITE = [
-    path
-    for pattern in ("*.md", "examples/**/*.md", "experiments/**/*.md")
-    for path in sorted(ROOT.glob(pattern))
-    if not {".work", "out", "data"} & set(path.relative_to(ROOT).parts)
-]
 
 
 def read(path: Path) -> str:
@@ -78,8 +74,14 @@ def keys_in(section: str) -> dict[str, list[str]]:
     return {key: cells for cells in rows(body) for key in CODE.findall(cells[0])}
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_every_key_of_the_job_file_is_in_its_reference(section: str) -> None:
+def test_every_key_of_the_job_file_is_in_its_reference() -> None:
+    with cases() as case:
+        for section in SECTIONS:
+            with case(section):
+                assert set(keys_in(section)) == keys_of_job_files(section)
+
+
+def keys_of_job_files(section: str) -> set[str]:
     fields = {field.name for field in msgspec.structs.fields(SECTIONS[section])}
     if section == "[inputs.NAME]":
         fields -= {"csv", "json"}  # they have sections of their own
@@ -88,28 +90,29 @@ def test_every_key_of_the_job_file_is_in_its_reference(section: str) -> None:
         fields.remove("unstored")  # only the changes of a database have it
     if section == "[cluster]":
         fields.remove("tls")
-    assert set(keys_in(section)) == fields
+    return fields
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_the_reference_has_the_defaults_of_the_job_file(section: str) -> None:
-    documented = keys_in(section)
-    for field in msgspec.structs.fields(SECTIONS[section]):
-        default = field.default
-        if isinstance(default, bool | int | str):
-            mark = "'" if default == '"' else '"'  # as TOML needs it
-            shown = f"{mark}{default}{mark}" if isinstance(default, str) else str(default).lower()
-            assert documented[field.name][2] == f"`{shown}`", field.name
-        if field.required and field.type is str:
-            assert documented[field.name][2] == "required", field.name
+def test_the_reference_has_the_defaults_and_choices_of_the_job_file() -> None:
+    with cases() as case:
+        for section, kind in SECTIONS.items():
+            documented = keys_in(section)
+            for field in msgspec.structs.fields(kind):
+                with case(f"{section} {field.name}"):
+                    cells = documented.get(field.name, [])
+                    if (shown := _shown_default(field)) is not None:
+                        assert cells[2] == shown
+                    choices = [each for each in _choices(field.type) if each is not None]
+                    assert [each for each in choices if str(each) not in " ".join(cells)] == []
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_the_reference_has_all_choices_of_a_key(section: str) -> None:
-    for field in msgspec.structs.fields(SECTIONS[section]):
-        choices = [each for each in _choices(field.type) if each is not None]
-        cells = " ".join(keys_in(section).get(field.name, []))
-        assert [choice for choice in choices if str(choice) not in cells] == []
+def _shown_default(field: msgspec.structs.FieldInfo) -> str | None:
+    """Return what the reference says of a default; None if any text will do."""
+    default = field.default
+    if isinstance(default, bool | int | str):
+        mark = "'" if default == '"' else '"'  # as TOML needs it
+        return f"`{mark}{default}{mark}`" if isinstance(default, str) else f"`{default}`".lower()
+    return "required" if field.required and field.type is str else None
 
 
 def _choices(kind: Any) -> list[Any]:
@@ -121,32 +124,28 @@ def _choices(kind: Any) -> list[Any]:
 
 
 EXPLAIN = ["explain", "explain_input", "explain_stage"]
-COMMANDS = [
-    *(
-        "run",
-        "sql",
-        "explain",
-        "tune",
-        "serve metadata",
-        "serve data",
-        "status",
-        "clean",
-        "maintain",
-    ),
-    *("certificates init", "certificates issue", "certificates token"),
-    *("page", "doctor", "completion", "ingest"),
-    *(f"ingest {verb}" for verb in ("status", "offsets", "verify", "replay-rejected")),
-]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_of_a_command_is_in_its_reference(
-    command: str, capsys: pytest.CaptureFixture[str]
+def commands() -> list[str]:
+    """Return all commands that do something, such as ``serve data``."""
+    names = {" ".join(words.command) for words in words_of(cli.command_parser())} - {""}
+    return sorted(
+        name
+        for name in names
+        if name.startswith("ingest") or not any(other.startswith(f"{name} ") for other in names)
+    )
+
+
+def test_every_command_and_its_options_are_in_the_reference(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit):
-        cli.main([*command.split(), "--help"])
-    options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
-    assert {each for each in options if each not in _command_section(command)} == set()
+    with cases() as case:
+        for command in commands():
+            with case(command):
+                with pytest.raises(SystemExit):
+                    cli.main([*command.split(), "--help"])
+                options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
+                assert {each for each in options if each not in _command_section(command)} == set()
 
 
 def _command_section(command: str) -> str:
@@ -155,13 +154,6 @@ def _command_section(command: str) -> str:
         rf"^## mrflight {command}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
     )
     return str(found)
-
-
-def test_every_command_is_in_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    commands = re.findall(r"^    ([a-z]+)  ", capsys.readouterr().out, re.MULTILINE)
-    assert set(commands) == {command.split()[0] for command in COMMANDS}
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -192,14 +184,16 @@ def test_every_kind_and_field_of_a_profile_is_in_the_reference() -> None:
         assert {field.name for field in msgspec.structs.fields(kind)} <= documented
 
 
-@pytest.mark.parametrize("kind", get_args(AnyEvent))
-def test_every_field_of_an_event_is_in_the_reference(kind: type[Event]) -> None:
-    tag = kind.__struct_config__.tag
-    section = next(
-        part for part in read(REFERENCE / "events.md").split("\n### ") if f"`{tag}`" in part[:60]
-    )
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"at"}
-    assert fields <= set(CODE.findall(section))
+def test_every_field_of_an_event_is_in_the_reference() -> None:
+    sections = read(REFERENCE / "events.md").split("\n### ")
+    kinds: tuple[type[Event], ...] = get_args(AnyEvent)
+    with cases() as case:
+        for kind in kinds:
+            with case(kind.__name__):
+                tag = kind.__struct_config__.tag
+                section = next(part for part in sections if f"`{tag}`" in part[:60])
+                fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"at"}
+                assert fields <= set(CODE.findall(section))
 
 
 def test_every_kind_of_incident_is_in_the_reference() -> None:
@@ -207,25 +201,34 @@ def test_every_kind_of_incident_is_in_the_reference() -> None:
     assert set(get_args(IncidentKind)) <= documented
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-)
-def test_files_that_a_page_names_exist(page: Path) -> None:
-    named = {path for code in CODE.findall(read(page)) for path in PATH.findall(code)}
+def test_files_that_pages_name_exist() -> None:
     generated = ("examples/clicks/out", "examples/tpch/data", "examples/tpch/out")
-    missing = [
-        path for path in named if not (ROOT / path).exists() and not path.startswith(generated)
-    ]
-    assert [path for path in missing if not (ROOT / f"{path}.py").exists()] == []
+    with cases() as case:
+        for page in [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+            with case(page.relative_to(ROOT)):
+                named = {path for code in CODE.findall(read(page)) for path in PATH.findall(code)}
+                looked_up = [path for path in named if not path.startswith(generated)]
+                missing = [path for path in looked_up if not (ROOT / path).exists()]
+                assert [path for path in missing if not (ROOT / f"{path}.py").exists()] == []
 
 
-@pytest.mark.parametrize("page", OUTSIDE_OF_THE_SITE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_targets_of_relative_links_exist(page: Path) -> None:
+def test_targets_of_relative_links_exist() -> None:
     """`make docs` checks the links inside docs/, with their anchors."""
-    text = FENCE.sub("", read(page))
-    links = [first or second for first, second in LINK.findall(text)]
-    targets = [link.partition("#")[0] for link in links if "://" not in link]
-    assert [each for each in targets if each and not (page.parent / each).exists()] == []
+    with cases() as case:
+        for page in _pages_outside_of_the_site():
+            with case(page.relative_to(ROOT)):
+                text = FENCE.sub("", read(page))
+                links = [first or second for first, second in LINK.findall(text)]
+                targets = [link.partition("#")[0] for link in links if "://" not in link]
+                missing = [each for each in targets if each and not (page.parent / each).exists()]
+                assert missing == []
+
+
+def _pages_outside_of_the_site() -> Iterator[Path]:
+    for pattern in ("*.md", "examples/**/*.md", "experiments/**/*.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            if not {".work", "out", "data"} & set(path.relative_to(ROOT).parts):
+                yield path
 
 
 @pytest.fixture
@@ -284,11 +287,14 @@ def test_every_method_of_a_dataset_is_in_its_guide() -> None:
     assert [name for name in methods if not re.search(rf"\b{name}\b[(`]", text)] == []
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
-    """Return the code blocks in a language on all pages, each with the name of its page."""
-    pages = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Yield the code blocks in a language on all pages, each with the page and line it is at."""
     fence = re.compile(rf"^```{language}\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    return [(page.name, code) for page in pages for code in fence.findall(read(page))]
+    for page in [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]:
+        text = read(page)
+        for found in fence.finditer(text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield f"{page.relative_to(ROOT)}:{line}", found[1]
 
 
 MINIMAL = {
@@ -298,31 +304,28 @@ MINIMAL = {
 }
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("toml"))
-def test_the_job_files_of_all_pages_are_valid(page: str, code: str) -> None:
-    document = tomllib.loads(code)
-    if "principals" in document:
-        msgspec.convert(document, AccessFile)
-        return
-    decode_job(
-        {
-            name: {**MINIMAL.get(name, {}), **document.get(name, {})}
-            for name in MINIMAL.keys() | document.keys()
-        }
-    )
+def test_the_job_files_of_all_pages_are_valid() -> None:
+    with cases() as case:
+        for place, code in blocks("toml"):
+            with case(place):
+                document = tomllib.loads(code)
+                if "principals" in document:
+                    msgspec.convert(document, AccessFile)
+                else:
+                    names = MINIMAL.keys() | document.keys()
+                    decode_job({n: MINIMAL.get(n, {}) | document.get(n, {}) for n in names})
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("python"))
-def test_the_programs_of_all_pages_compile(page: str, code: str) -> None:
-    compile(code, page, "exec")
+def test_the_programs_of_all_pages_compile() -> None:
+    with cases() as case:
+        for place, code in blocks("python"):
+            with case(place):
+                compile(code, place, "exec")
 
 
 def test_the_options_of_commands_on_all_pages_exist() -> None:
     """Look up the options of each ``mrflight`` command in a code block in the reference."""
-    command = re.compile(
-        r"\bmrflight (run|sql|ingest|explain|doctor|status|clean|maintain|serve (?:metadata|data)"
-        r"|certificates (?:init|issue|token)) ?"
-    )
+    command = re.compile(rf"\bmrflight ({'|'.join(reversed(commands()))}) ?")
     for page in DOCS.rglob("*.md"):
         for code in FENCE.findall(read(page)):
             for line in code.replace("\\\n", " ").splitlines():
@@ -351,9 +354,11 @@ QUOTED = {
 """Parts of messages that pages quote. Another test runs the tutorial and compares its output."""
 
 
-@pytest.mark.parametrize("page", QUOTED)
-def test_messages_that_a_page_quotes_are_in_the_code(page: str) -> None:
+def test_messages_that_pages_quote_are_in_the_code() -> None:
     code = "".join(read(path) for path in (ROOT / "mrflight").rglob("*.py"))
-    for words in QUOTED[page]:
-        assert words in read(DOCS / page)
-        assert words in code
+    with cases() as case:
+        for page, quoted in QUOTED.items():
+            for words in quoted:
+                with case(f"{page}: {words}"):
+                    assert words in read(DOCS / page)
+                    assert words in code

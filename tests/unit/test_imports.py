@@ -73,19 +73,6 @@ STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
 """Only `planned_query` imports `pyarrow.dataset`, to hand a table to DataFusion, not to read."""
-WITH_RAY = {
-    "actor_pool",
-    "credential_actor",
-    "datasets",
-    "gateway",
-    "losses",
-    "server_actor",
-    "serving",
-    "worker_actor",
-}
-"""Modules of `runtime.ray` that may import Ray: they run in Ray's processes, in the process that
-connects to Ray, or in programs of its users. The others also run where Ray is not installed."""
-
 IMPORTS = """
 if TYPE_CHECKING:
     from deltalake import a
@@ -129,6 +116,11 @@ class Module:
         """Return the imports without those for type checking."""
         return imports_of(self, _nodes_at_runtime(self.tree))
 
+    @cached_property
+    def imports_when_loaded(self) -> set[str]:
+        """Return the imports that run when the module is imported, and not in a function."""
+        return imports_of(self, _nodes_at_runtime(self.tree, into_functions=False))
+
     @property
     def room(self) -> str:
         return self.name.partition(".")[0]
@@ -163,18 +155,25 @@ def imports_of(module: Module, nodes: Iterator[ast.AST]) -> set[str]:
     return found
 
 
-def _nodes_at_runtime(tree: ast.AST) -> Iterator[ast.AST]:
+def _nodes_at_runtime(tree: ast.AST, *, into_functions: bool = True) -> Iterator[ast.AST]:
     """Yield the nodes of `ast.walk` without those under ``if TYPE_CHECKING``."""
     yield tree
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef) and not into_functions:
+        return
     is_skipped = isinstance(tree, ast.If) and ast.unparse(tree.test) in TYPE_CHECKING
     for child in tree.orelse if is_skipped else ast.iter_child_nodes(tree):
-        yield from _nodes_at_runtime(child)
+        yield from _nodes_at_runtime(child, into_functions=into_functions)
 
 
 def library_imports_of(module: Module) -> set[str]:
     """Return the modules of mrflight that a module imports, without the prefix ``mrflight.``."""
+    return library_names(module.all_imports) - {module.name}
+
+
+def library_names(imports: set[str]) -> set[str]:
+    """Return the modules of mrflight among imports, without the prefix ``mrflight.``."""
     found = set()
-    for name in module.all_imports:
+    for name in imports:
         package, _, inner = name.partition(".")
         if package == "servers":
             found.add(name)
@@ -183,7 +182,7 @@ def library_imports_of(module: Module) -> set[str]:
         while inner and inner not in NAMES:
             inner = inner.rpartition(".")[0]
         found.add(inner or "__init__")
-    return found - {module.name}
+    return found
 
 
 def level_of(name: str) -> int:
@@ -214,7 +213,6 @@ def test_the_root_holds_rooms_and_few_modules() -> None:
     rooms = {path.parent.name for path in (ROOT / "mrflight").glob("*/__init__.py")}
     files = {path.stem for path in (ROOT / "mrflight").glob("*.py")}
     in_order = {name.partition(".")[0] for name in ROOMS} - {"servers"}
-    assert len(rooms) == 16
     assert rooms | files == in_order | AT_THE_TOP
 
 
@@ -283,9 +281,18 @@ def test_imports_for_type_checking_are_not_imports_at_runtime(tmp_path: Path) ->
     assert run == {f"deltalake.{name}" for name in "bde"}
 
 
-def test_only_the_listed_modules_import_ray() -> None:
-    others = [m for m in MODULES if m.name not in {f"runtime.ray.{name}" for name in WITH_RAY}]
+def test_ray_is_imported_in_its_room_and_loaded_by_nothing_else() -> None:
+    """Ray's processes, programs that use it, and functions that need it import what loads it."""
+    others = [m for m in MODULES if m.room != "on_ray" and not m.name.startswith("runtime.ray.")]
     assert offenders((module, imports_any(module.all_imports, {"ray"})) for module in others) == {}
+    with_ray = {m.name for m in MODULES if imports_any(m.imports_when_loaded, {"ray"})}
+    before = 0
+    while before != len(with_ray):
+        before = len(with_ray)
+        loading = {m.name for m in MODULES if library_names(m.imports_when_loaded) & with_ray}
+        with_ray |= loading
+    assert with_ray
+    assert with_ray & {module.name for module in others} == set()
 
 
 def test_no_module_imports_the_gateway_to_ray() -> None:

@@ -41,11 +41,6 @@ def tasks(library: str) -> tuple[Task, list[Task]]:
     return found[0], found[1:]
 
 
-def lines(code: str) -> int:
-    """Return the number of lines that are not empty."""
-    return sum(bool(line.strip()) for line in code.splitlines())
-
-
 def answer_of(beginning: str, code: str) -> Any:
     """Return the rows of the answer of a task, in a form that does not depend on the library."""
     names: dict[str, Any] = {"__name__": "__main__"}

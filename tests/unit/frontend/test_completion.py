@@ -12,6 +12,7 @@ import pytest
 from mrflight.frontend import cli
 from mrflight.frontend.completion_scripts import SCRIPTS
 from mrflight.frontend.completion_words import words_of
+from tests.support.suite.cases import cases
 
 ASK = {
     "bash": """
@@ -44,52 +45,73 @@ def test_a_shell_reads_its_script(shell: str, scripts: dict[str, Path], tmp_path
     run([*shlex.split(CHECK[shell]), str(scripts[shell])], tmp_path)
 
 
+OFFERED: list[tuple[list[str], set[str]]] = [
+    (["se"], {"serve"}),
+    (["serve", ""], {"metadata", "data"}),
+    (["ingest", "s"], {"status"}),
+    (["ingest", "j"], {"job.toml"}),
+    (["ingest", "replay-rejected", "j"], {"job.toml"}),
+    (["run", "--set", "shuffle.p"], {"shuffle.partitions=", "shuffle.partitioner="}),
+    (["run", "j"], {"job.toml"}),
+    (["serve", "data", "--spill-dir", "a"], {"a folder"}),
+    (["serve", "data", "--memory", ""], {""}),
+    (["sql", "--file", "job.t"], {"job.toml"}),
+]
+BY_THE_PARSER = [
+    ["completion", ""],
+    ["ingest", "job.toml", "--u"],
+    ["run", "--l"],
+    ["run", "--log-level", ""],
+    ["run", "job.toml", "--js"],
+    ["serve", "data", "--s"],
+    ["clean", "out", "--no"],
+    ["run", "serve", "--s"],
+    ["sql", "--f"],
+    ["sql", "--format", ""],
+]
+"""What has been typed where options or choices follow."""
+
+
+def offered_by_the_parser(typed: list[str]) -> set[str]:
+    """Return the options that begin as the last word, or the choices of what stands before it."""
+    commands = {words.command: words for words in words_of(cli.command_parser())}
+    at = 2 if tuple(typed[:2]) in commands else 1
+    words = commands[tuple(typed[:at])]
+    choices = [
+        option.values
+        for option in (*words.options, *words.arguments)
+        if option.kind == "choice" and (typed[-2] in option.flags or at == len(typed) - 1)
+    ]
+    flags = [flag for option in words.options for flag in option.flags]
+    found = choices[0] if typed[-1] == "" and choices else flags
+    return {each for each in found if each.startswith(typed[-1])}
+
+
 @pytest.mark.parametrize("shell", [shell for shell in ASK if which(shell)])
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        (["se"], {"serve"}),
-        (["serve", ""], {"metadata", "data"}),
-        (["completion", ""], {"bash", "zsh", "fish"}),
-        (["ingest", "s"], {"status"}),
-        (["ingest", "j"], {"job.toml"}),
-        (
-            ["ingest", ""],
-            {"status", "offsets", "verify", "replay-rejected", "job.toml", "a folder"},
-        ),
-        (["ingest", "replay-rejected", "j"], {"job.toml"}),
-        (["ingest", "job.toml", "--u"], {"--until-caught-up"}),
-        (["run", "--l"], {"--log-level", "--log-format"}),
-        (["run", "--log-level", ""], {"debug", "info", "warning", "error"}),
-        (["run", "--set", "shuffle.p"], {"shuffle.partitions=", "shuffle.partitioner="}),
-        (["run", "j"], {"job.toml"}),
-        (["run", "job.toml", "--js"], {"--json"}),
-        (["serve", "data", "--s"], {"--socket", "--spill-dir"}),
-        (["serve", "data", "--spill-dir", "a"], {"a folder"}),
-        (["serve", "data", "--memory", ""], {""}),
-        (["clean", "out", "--no"], {"--no-table"}),
-        (["run", "serve", "--s"], {"--set"}),
-        (["sql", "--f"], {"--file", "--format", "--fresh", "--function"}),
-        (["sql", "--file", "job.t"], {"job.toml"}),
-        (["sql", "--format", ""], {"table", "csv", "json", "arrow"}),
-    ],
-)
-def test_what_is_offered(
-    shell: str, typed: list[str], offered: set[str], scripts: dict[str, Path], tmp_path: Path
-) -> None:
+def test_what_is_offered(shell: str, scripts: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "job.toml").touch()
     (tmp_path / "job.csv").touch()
     (tmp_path / "a folder").mkdir()
+    others = {"", "job.csv"} if shell == "fish" else {""}  # fish offers them after job files
+    by_the_parser = [(typed, offered_by_the_parser(typed)) for typed in BY_THE_PARSER]
+    assert all(offered for _, offered in by_the_parser)
+    with cases() as case:
+        for typed, offered in [*OFFERED, *by_the_parser]:
+            with case(typed):
+                found = completed(shell, typed, scripts[shell], tmp_path)
+                assert found - others == offered - {""}
+
+
+def completed(shell: str, typed: list[str], script: Path, folder: Path) -> set[str]:
+    """Return what a shell offers where this has been typed."""
     text = ASK[shell].format(
-        script=scripts[shell],
+        script=script,
         words=shlex.join(typed),
         last=len(typed),
         line=shlex.quote(" ".join(["mrflight", *typed])),
     )
-    lines = run([shell, "-c", text], tmp_path).split("\n")
-    found = {line.partition("\t")[0].rstrip("/") for line in lines}
-    others = {"", "job.csv"} if shell == "fish" else {""}  # fish offers them after job files
-    assert found - others == offered - {""}
+    lines = run([shell, "-c", text], folder).split("\n")
+    return {line.partition("\t")[0].rstrip("/") for line in lines}
 
 
 def test_every_option_is_in_every_script(scripts: dict[str, Path]) -> None:
