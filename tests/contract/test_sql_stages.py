@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +14,14 @@ from tests.support.queries import functions as query_functions
 from tests.support.queries.answers import WAYS, Files, ParquetFiles, Way
 from tests.support.queries.random_queries import RandomQuery, random_query
 from tests.support.queries.random_tables import random_tables
+from tests.support.suite.messages import refused
+from tests.support.suite.soak import seed
 
-QUICK, ALL = 60, 1_000
+QUICK, SLOW, SOAKED = 60, 100, 1_000
 STEP = 10
 """The random queries of one test."""
+
+WaysOf = Callable[[int], tuple[Way, ...]]
 
 UNORDERED = (
     "select count(*) over () from mid",
@@ -163,19 +167,51 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
         yield files
 
 
+EACH = 3
+"""The ways of a query in `make test`: with the next query come the next ways, so that each way has
+ten queries and more. All of them are slow."""
+
+
+def ways_of(number: int) -> tuple[Way, ...]:
+    """Return the ways that a query takes, by its number."""
+    return tuple(WAYS[(EACH * number + each) % len(WAYS)] for each in range(EACH))
+
+
+def other_ways_of(number: int) -> tuple[Way, ...]:
+    return tuple(way for way in WAYS if way not in ways_of(number))
+
+
+def test_each_way_has_ten_queries() -> None:
+    queries = len(UNORDERED + ORDERED) + len(WITH_FUNCTIONS)
+    taken = Counter(way for number in range(queries) for way in ways_of(number))
+    assert {way for way in WAYS if taken[way] < 10} == set()
+
+
+IN_WAYS = pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param(ways_of, id="three"),
+        pytest.param(other_ways_of, marks=pytest.mark.slow, id="all"),
+    ],
+)
+
+
+@IN_WAYS
 @pytest.mark.parametrize("number", range(len(UNORDERED + ORDERED)))
-def test_chosen_queries(files: Files, number: int) -> None:
+def test_chosen_queries(files: Files, number: int, ways: WaysOf) -> None:
     text = (UNORDERED + ORDERED)[number]
     query = RandomQuery(text, is_ordered=text in ORDERED)
     expected = files.by_duckdb(query)
-    for way in WAYS[1:11:2] + WAYS[11:]:
+    for way in ways(number):
         assert files.by_stages(query, way) == expected, (text, way)
 
 
-@pytest.mark.parametrize(("text", "same"), WITH_FUNCTIONS)
-def test_queries_with_functions_of_the_user(files: Files, text: str, same: str) -> None:
+@IN_WAYS
+@pytest.mark.parametrize("number", range(len(WITH_FUNCTIONS)))
+def test_queries_with_functions_of_the_user(files: Files, number: int, ways: WaysOf) -> None:
+    text, same = WITH_FUNCTIONS[number]
     expected = files.by_duckdb(RandomQuery(same, is_ordered=False))
-    for way in WAYS[::2]:
+    for way in ways(len(UNORDERED + ORDERED) + number):
         found = files.by_stages(RandomQuery(text, is_ordered=False), way, query_functions.NAMES)
         assert found == expected, way
 
@@ -198,7 +234,7 @@ def test_a_stage_has_the_functions_that_it_may_call(files: Files) -> None:
 )
 @pytest.mark.parametrize("way", WAYS[:3], ids=str)
 def test_windows_that_bytes_do_not_hold_are_refused(files: Files, text: str, way: Way) -> None:
-    with pytest.raises(JobFileError, match="a task cannot be sent"):
+    with refused(JobFileError):
         files.by_stages(RandomQuery(text, is_ordered=False), way)
 
 
@@ -216,26 +252,33 @@ def test_dictionaries_of_files(tmp_path: Path, way: Way) -> None:
     assert files.by_stages(query, way) == files.by_datafusion(query)
 
 
-def _seeds(first: int) -> Any:
-    """The slow ones are divided between workers, as all together take ten minutes."""
-    group = pytest.mark.xdist_group(f"random queries {first // STEP % 5}")
-    marks = () if first < QUICK else (pytest.mark.slow, group)
-    return pytest.param(first, marks=marks, id=f"seeds {first} and on")
-
-
-@pytest.mark.parametrize("first", [_seeds(first) for first in range(0, ALL, STEP)])
+@pytest.mark.parametrize("first", range(0, QUICK, STEP))
 def test_random_queries(files: Files, first: int) -> None:
-    for seed in range(first, first + STEP):
-        ways = WAYS[seed % 3 :: 3] if first >= QUICK else WAYS[seed % len(WAYS) :][:1]
-        _check(files, seed, ways)
+    for number in range(first, first + STEP):
+        _check(files, number, WAYS[number % len(WAYS) :][:1])
 
 
-def _check(files: Files, seed: int, ways: tuple[Way, ...]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(QUICK, SLOW, STEP))
+def test_more_random_queries(files: Files, first: int) -> None:
+    for number in range(first, first + STEP):
+        _check(files, number, WAYS[number % 3 :: 3])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, SOAKED, STEP))
+def test_random_queries_of_the_seed(files: Files, first: int) -> None:
+    """Each seed of a run has queries of its own; a failure names the number of the query."""
+    for number in range(SOAKED * seed() + first, SOAKED * seed() + first + STEP):
+        _check(files, number, WAYS[number % 3 :: 3])
+
+
+def _check(files: Files, number: int, ways: tuple[Way, ...]) -> None:
     """Compare the answers to one query with DuckDB's.
 
     A query that DataFusion as a whole cannot plan, or understands differently, says nothing.
     """
-    query = random_query(seed)
+    query = random_query(number)
     expected = files.by_duckdb(query)
     for way in ways:
         try:
@@ -243,6 +286,6 @@ def _check(files: Files, seed: int, ways: tuple[Way, ...]) -> None:
         except JobFileError as error:
             if files.fails_in_datafusion(query):
                 return
-            raise AssertionError(seed, way, query.text) from error
+            raise AssertionError(number, way, query.text) from error
         if found != expected:
-            assert found == files.by_datafusion(query), (seed, way, query.text)
+            assert found == files.by_datafusion(query), (number, way, query.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 import re
 import shutil
@@ -30,6 +31,9 @@ QUICK_SQL = ("q2", "q15", "q21")
 
 QUICK = ("q3", "q13", "q21")
 """A join with a limit, an outer join and two aggregations, and SQL with subqueries."""
+
+KILLED = {("q3", "worker"), ("q15", "data"), ("q21", "worker"), ("q21", "data")}
+"""The queries whose processes are killed in every run of CI; a soak has all."""
 
 NEAR = 1e-12
 """Relative, of doubles: a mean is a quotient, and who rounds what before it is not said."""
@@ -89,9 +93,13 @@ def test_a_query_gives_what_duckdb_gives(name: str, example: Path, database: Any
     assert_answers(found, text, database)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["worker", "data"])
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(*cell, marks=pytest.mark.slow if cell in KILLED else pytest.mark.soak)
+        for cell in itertools.product(QUERIES, ("worker", "data"))
+    ],
+)
 def test_a_query_outlives_a_killed_process(
     name: str, kind: str, example: Path, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,19 +7,16 @@ import sys
 from pathlib import Path
 
 from tests.support.commands.leftovers import nothing_left_over
+from tests.support.commands.mrflight import mrflight
 
 
 def command(*words: str) -> list[str]:
-    """The words of the command, without progress."""
+    """Return the words of a command that starts cold, without progress."""
     return [sys.executable, "-m", "mrflight", "sql", "-q", *words]
 
 
 def answer(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder, whose own folder ``tmp`` it leaves empty."""
     with nothing_left_over(folder / "tmp"):
-        return subprocess.run(
-            command("--set", f"cluster.spill_dir={folder / 'tmp'}", *words),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
+        spill_dir = f"cluster.spill_dir={folder / 'tmp'}"
+        return mrflight("sql", "-q", "--set", spill_dir, *words, cwd=folder)
