@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,15 +15,12 @@ from mrflight.errors import (
     NoDataServersError,
     ServerUnavailableError,
 )
+from mrflight.system import deadlines
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, NO_DEADLINE, Deadline, Timeouts
 
 SERVER = "grpc+tcp://127.0.0.1:1"
 OVER = Deadline(time.monotonic() - 1)
 IN_AN_HOUR = Deadline(time.monotonic() + 3600)
-
-
-def soon() -> Deadline:
-    return Deadline(time.monotonic() + 60)
 
 
 def about_a_server(error: MrflightError) -> MrflightError:
@@ -35,17 +33,16 @@ def test_without_a_deadline_timeouts_are_unchanged() -> None:
     assert not NO_DEADLINE.expired()
 
 
-def test_timeouts_are_limited_to_the_time_left() -> None:
-    left = soon().clamp(Timeouts(call_s=30.0, stream_s=3600.0, reconnect_s=600.0))
-    assert left.call_s == 30.0
-    assert 50.0 < left.stream_s <= 60.0
-    assert 50.0 < left.reconnect_s <= 60.0
+def test_timeouts_are_limited_to_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
+    left = Deadline(1_060.0).clamp(Timeouts(call_s=30.0, stream_s=3600.0, reconnect_s=600.0))
+    assert (left.call_s, left.stream_s, left.reconnect_s) == (30.0, 60.0, 60.0)
 
 
 def test_an_expired_deadline_leaves_short_calls_and_no_reconnects() -> None:
     assert OVER.expired()
     left = OVER.clamp(DEFAULT_TIMEOUTS)
-    assert 0 < left.call_s == left.stream_s < 0.1
+    assert left.call_s == left.stream_s == 0.01
     assert left.reconnect_s == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from mrflight.shuffle.client.partition_buffers import SlicedBuffers
 from tests.support.clusters.buffered_rows import integers, make, placed
+from tests.support.commands.own_process import in_own_process
 
 KIB = 2**10
 
@@ -63,6 +64,10 @@ def test_blocks_of_many_partitions_are_as_large_as_the_budget_allows(form: str) 
 
 
 def test_slices_free_the_memory_of_taken_rows() -> None:
+    in_own_process(add_and_take)
+
+
+def add_and_take() -> None:
     batch, ids = integers(2**14), placed(*[0] * (2**14 - 1), 1)
     before = pa.total_allocated_bytes()
     buffers = SlicedBuffers(2, 2**17 - 8, 4 * 2**17)
