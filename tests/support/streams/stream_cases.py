@@ -20,6 +20,7 @@ from mrflight.streams.offset_continuity import check_chains
 from mrflight.streams.recorded_stream import StreamCommit, parse_name
 from tests.support.streams.scripted_broker import TOPIC, Script, Value
 from tests.support.streams.scripted_stream import ScriptedStream, Sections
+from tests.support.suite.cases import cases
 
 Does = Callable[[ScriptedStream], object]
 """Something that happens to a stream, its brokers or its table."""
@@ -100,9 +101,26 @@ def both(*deeds: Does) -> Does:
     return lambda stream: [each(stream) for each in deeds]
 
 
-def table(*cases: Case) -> pytest.MarkDecorator:
-    """Return the mark of a test that runs each case."""
-    return pytest.mark.parametrize("case", cases, ids=[each.about for each in cases])
+def table(*rows: Case) -> Callable[[Callable[[Case], object]], Callable[[], None]]:
+    """Return what makes one test of all these cases, which names those that fail."""
+
+    def decorate(test: Callable[[Case], object]) -> Callable[[], None]:
+        def run_all() -> None:
+            with cases() as case:
+                for row in rows:
+                    with case(row.about):
+                        test(row)
+
+        run_all.__name__, run_all.__doc__ = test.__name__, test.__doc__
+        run_all.__module__, run_all.__qualname__ = test.__module__, test.__qualname__
+        return run_all
+
+    return decorate
+
+
+def items(*rows: Case) -> pytest.MarkDecorator:
+    """Return the mark of a test that is an item for each case."""
+    return pytest.mark.parametrize("case", rows, ids=[each.about for each in rows])
 
 
 def run(case: Case) -> ScriptedStream:

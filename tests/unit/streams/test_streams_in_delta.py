@@ -23,10 +23,10 @@ from tests.support.streams.stream_cases import (
     both,
     expire,
     gap,
+    items,
     nothing,
     produce,
     shown,
-    table,
 )
 
 EVOLVE = {"output": {"schema": "evolve"}, "input": {"types": None}}
@@ -47,7 +47,7 @@ def history(stream: ScriptedStream) -> list[StreamCommit]:
     ]
 
 
-@table(
+@items(
     Case("batches", "", events={0: range(5), 1: [1]}, job={"stream": {"max_rows": 2}}),
     Case("latest", "", job={"input": {"start": "latest"}}, then=[produce(3)]),
     Case("gaps", "", before=gap(2), then=[gap(2), produce(3)]),
