@@ -234,10 +234,10 @@ def test_a_live_stream_is_told_where_it_is() -> None:
 
 def test_what_is_recorded_is_not_read_before_a_commit_that_runs_has_ended() -> None:
     """A batch fails while the one before it is committed."""
-    case = Case("thread", "", on={"write 2": AWAY}, job={"stream": {"max_rows": 1}})
+    case = Case("thread", "", on={"write 3": AWAY}, job={"stream": {"max_rows": 1}})
     stream, was_read, early = prepared(case), threading.Event(), []
     stream.script.deeds["recorded 2"] = was_read.set
-    stream.script.deeds["commit 1"] = lambda: early.append(was_read.wait(0.05))
+    stream.script.deeds["commit 2"] = lambda: early.append(was_read.wait(0.05))
     stream.thread = lambda: ThreadPoolExecutor(1)
     assert stream.run().state == "caught_up"
     assert early == [False]
