@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from mrflight.errors import MrflightError
+from mrflight.errors import CatalogLockedError, MrflightError
 
 _MAX_PAUSE_S = 30.0
+
+MAX_LOCKED_S = 60.0
+"""How long a catalog may be locked. A server comes back, but a process that was stopped in a
+transaction goes on only if somebody sees that it was."""
 
 
 class Outage:
@@ -21,7 +25,10 @@ class Outage:
             raise error
         if self._began is None:
             self._began, self._tries = now, 0
-        if now - self._began > self._longest_s:
+        longest_s = self._longest_s
+        if isinstance(error, CatalogLockedError):
+            longest_s = min(longest_s, MAX_LOCKED_S)
+        if now - self._began > longest_s:
             raise error
         self._tries += 1
         return min(_MAX_PAUSE_S, 0.5 * 2 ** min(self._tries, 10))
