@@ -33,6 +33,7 @@ def written(table: Location) -> None:
     )
 
 
+@pytest.mark.everywhere
 def test_all_rows_are_there_as_deltalake_has_them(place: Location) -> None:
     table = place.child("table")
     written(table)

@@ -28,7 +28,7 @@ def parametrize(metafunc: pytest.Metafunc, fixture: str, cases: Sequence[str]) -
 def names(parametrize: pytest.Mark) -> Sequence[str]:
     """Return the names of the parameters that a test gives itself."""
     first = parametrize.args[0]
-    return [name.strip() for name in first.split(",")] if isinstance(first, str) else first
+    return [first] if isinstance(first, str) else first
 
 
 def chosen(test: pytest.Item, cases: Sequence[str]) -> list[str]:
