@@ -21,6 +21,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import mrflight
+from mrflight.planner import sql_plan
 from tests.support.commands.sql_command import answer, command
 from tests.support.suite.messages import said
 
@@ -194,7 +195,9 @@ def test_a_result_is_written_to_a_table_and_read_again(folder: Path, tmp_path: P
 def test_a_sorted_result_is_written_in_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mrflight.planner.sql_plan._FEW_SORTED_ROWS", 20_000)
+    monkeypatch.setattr(sql_plan, "_FEW_SORTED_ROWS", 20_000)
+    small_files = {sql_plan._MIN_DIVIDED_BYTES: "3000"}
+    monkeypatch.setattr(sql_plan, "_PLANNING", {**sql_plan._PLANNING, **small_files})
     rng = random.Random(3)
     rows = [(n, rng.choice(["a", "b", None]), rng.choice([1.5, -2.0, None])) for n in range(25_000)]
     table = pa.table(dict(zip(("id", "s", "f"), map(list, zip(*rows, strict=True)), strict=True)))
