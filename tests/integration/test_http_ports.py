@@ -7,7 +7,6 @@ import re
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tests.support.clusters.cluster import server_process
 from tests.support.clusters.numbered_rows import batch
 from tests.support.commands.browser import browser_page, figures, launched_browser, table
 from tests.support.commands.http import get, received, send
+from tests.support.commands.mrflight import mrflight as run
 from tests.support.suite.waiting import await_that
 
 TOKEN = "planted-token-of-the-http-port"
@@ -274,8 +274,7 @@ def test_a_page_shows_the_servers_and_shuffles_of_a_cluster(chromium: str, tmp_p
     ],
 )
 def test_a_wrong_http_port_is_refused_with_the_reason(options: list[str], message: str) -> None:
-    command = [sys.executable, "-m", "mrflight.servers.metadata", "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run("--port", "0", *options, module="mrflight.servers.metadata")
     assert done.returncode == 2
     assert message in done.stderr
     assert TOKEN not in done.stderr

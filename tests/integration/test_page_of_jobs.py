@@ -22,6 +22,7 @@ from mrflight.events.history import read_view
 from tests.support.commands.browser import browser_page, figures, launched_browser, table, texts
 from tests.support.commands.driver import drive, write_job
 from tests.support.commands.http import get
+from tests.support.commands.mrflight import mrflight as run
 from tests.support.faults import faulty_job
 from tests.support.faults.faulty_run import (
     FaultyRun,
@@ -125,8 +126,8 @@ def test_a_report_is_made_of_a_history_as_well(
 ) -> None:
     folder, result = ended
     path = tmp_path / "of a history.html"
-    command = [sys.executable, "-m", "mrflight", "page", str(folder / "history"), "--report"]
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=True)
+    done = run("page", folder / "history", "--report", path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"wrote {path}, ")
     browser.goto(path.as_uri())
     has_the_numbers_of(browser, result)
@@ -135,8 +136,7 @@ def test_a_report_is_made_of_a_history_as_well(
 def test_what_is_no_history_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
     for path in (tmp_path / "a.jsonl", tmp_path / "none.jsonl", tmp_path / "a.jsonl" / "x"):
-        command = [sys.executable, "-m", "mrflight", "page", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run("page", path)
         assert done.returncode == 2
         assert str(path) in done.stderr
         assert "Traceback" not in done.stderr

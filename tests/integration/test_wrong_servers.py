@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,8 @@ from mrflight.shuffle.metadata.registry import Registry
 from tests.support.clusters.near_cluster import NearDataServer, near_data_servers, near_metadata
 from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.driver import drive, write_job
+from tests.support.commands.mrflight import mrflight as run
 from tests.support.jobs.clicks_job import JOB, WEIGH
-from tests.support.suite.waiting import hang_s
 
 
 @pytest.fixture
@@ -31,20 +29,15 @@ def refusal(near: NearDataServer) -> str:
     return f"{near.location} is a data server, and"
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    whole = [sys.executable, "-m", *command]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=hang_s())
-
-
 def test_status_of_a_data_server(near: NearDataServer) -> None:
-    done = run("mrflight.frontend.cli", "status", near.location)
+    done = run("status", near.location)
     assert done.returncode == 1
     assert done.stderr.startswith(f"mrflight: {refusal(near)} 'status' is an action ")
     assert done.stderr.endswith(f"is at {near.membership.metadata_location}\n")
 
 
 def test_a_data_server_cannot_join_another(near: NearDataServer) -> None:
-    done = run("mrflight.servers.data", "--metadata", near.location, "--port", "0")
+    done = run("--metadata", near.location, "--port", "0", module="mrflight.servers.data")
     assert done.returncode != 0
     assert f"mrflight: {refusal(near)} 'register_server'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -61,6 +54,6 @@ def test_a_job_cannot_run_on_a_data_server(near: NearDataServer, tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["127.0.0.1:5005", "http://h:1", ""])
 def test_status_of_something_that_is_not_a_location(text: str) -> None:
-    done = run("mrflight.frontend.cli", "status", text)
+    done = run("status", text)
     assert done.returncode == 2
     assert done.stderr.startswith(f"mrflight: {text!r} is not a location such as grpc+tls://")
