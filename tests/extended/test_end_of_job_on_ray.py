@@ -16,12 +16,7 @@ from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, WorkerContext
 from tests.support.faults import faulty_job
 from tests.support.faults import faulty_run as faults
-from tests.support.faults.faulty_run import (
-    DEADLINE_S,
-    FaultyRun,
-    await_that,
-    faulty_run,
-)
+from tests.support.faults.faulty_run import FaultyRun, await_that, faulty_run
 from tests.support.faults.matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.ray.head import CONNECT_S
 from tests.support.ray.run import TWO, OnRay, all_gone
@@ -60,7 +55,7 @@ def test_a_ray_of_its_own_ends_with_the_job(ends: str, tmp_path: Path) -> None:
     places = ("map 0 batch 0",)
     home = set((Path.home() / ".ray").glob("*"))
     with faulty_run(job, places, "cluster.executor=ray", *TWO) as run:
-        run.at(*places, deadline_s=CONNECT_S + DEADLINE_S)  # a Ray starts first
+        run.at(*places)  # a Ray starts first
         processes = psutil.Process(run.driver.pid).children(recursive=True)
         names = {name_of(process) for process in processes}
         assert {"gcs_server", "raylet", "ray::MrflightData"} <= names

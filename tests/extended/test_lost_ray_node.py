@@ -142,7 +142,7 @@ def await_both_maps(driver: subprocess.Popen[bytes], places: Path) -> None:
         return {path.name.split("-")[1] for path in places.glob("at-*")} == {"2", "3"}
 
     try:
-        await_that(are_there, "maps 2 and 3", RUN_TIMEOUT_S)
+        await_that(are_there, "maps 2 and 3")
     except AssertionError as error:
         driver.kill()
         error.add_note(str(driver.communicate()))

@@ -13,8 +13,11 @@ import pytest
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.commands.driver import driver_command, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
+from tests.support.commands.mrflight import started
 from tests.support.commands.running_command import running_command
-from tests.support.faults.faulty_run import await_that, stop
+from tests.support.faults.faulty_run import stop
+from tests.support.faults.stopped_driver import MODULE, Plan
+from tests.support.suite.waiting import await_that, communicate
 
 JOB = """
 [job]
@@ -56,8 +59,11 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)],
-    ids=["SIGINT", "SIGTERM", "SIGKILL"],
+    [
+        pytest.param(signal.SIGINT, 130, id="SIGINT"),
+        pytest.param(signal.SIGTERM, 130, id="SIGTERM", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, id="SIGKILL"),
+    ],
 )
 def test_a_signal_in_the_middle_of_the_map(job: Path, number: signal.Signals, code: int) -> None:
     folder = job.parent
@@ -67,7 +73,7 @@ def test_a_signal_in_the_middle_of_the_map(job: Path, number: signal.Signals, co
     ):
         (folder / "running").read_bytes()  # returns once the map has opened and closed it
         driver.send_signal(number)
-        driver.communicate(timeout=5)
+        communicate(driver, "the driver")
         assert driver.returncode == code
     assert tree(folder / "out") == {}
 
@@ -92,37 +98,43 @@ def test_a_signal_while_the_metadata_server_stands_still(job: Path, when: str) -
                 at = int(cluster.metadata.rpartition(":")[2])
                 await_that(lambda: ports_to(at, driver.pid) & unread_from(at), "a call under way")
                 driver.send_signal(signal.SIGINT)
-                driver.communicate(timeout=5)
+                communicate(driver, "the driver")
         finally:
             cluster.metadata_process.send_signal(signal.SIGCONT)
         assert driver.returncode == 130
     assert tree(folder / "out") == {}
 
 
+SERVERS = 5
+ONE_AFTER_THE_OTHER = Plan(clean_up_s=9.0)
+"""So long a clean-up would not last until each of them has been waited for by itself: 2 s."""
+
+
 def test_a_signal_while_all_data_servers_stand_still(job: Path) -> None:
-    """They are told at once that the shuffle is dropped, so that three take as long as one."""
+    """They are told at once that the shuffle is dropped, so that five take as long as one."""
     folder = job.parent
     with (
-        standing_cluster(data_servers=3) as cluster,
+        standing_cluster(data_servers=SERVERS) as cluster,
         nothing_left_over(folder / "tmp") as environment,
     ):
-        command = driver_command(
+        words = driver_command(
             job,
             *("--set", f"cluster.metadata={cluster.metadata}"),
-            *("--set", "shuffle.partitions=3"),
+            *("--set", f"shuffle.partitions={SERVERS}"),
+            command=ONE_AFTER_THE_OTHER.words(),
         )
         try:
-            with running_command(command, environment) as driver:
+            with started(*words, environment=environment, module=MODULE) as driver:
                 (folder / "running").read_bytes()
                 for server in cluster.data_processes:
                     stop(psutil.Process(server.pid))
                 driver.send_signal(signal.SIGINT)
-                stderr = driver.communicate(timeout=5)[1]
+                stderr = driver.communicate()[1]
         finally:
             for server in cluster.data_processes:
                 server.send_signal(signal.SIGCONT)
         assert driver.returncode == 130
-        assert stderr.count(" drops shuffle ") == 3
+        assert stderr.count(" drops shuffle ") == SERVERS
     assert tree(folder / "out") == {}
 
 

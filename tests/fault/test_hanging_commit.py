@@ -15,17 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from deltalake import DeltaTable
 
 from tests.support.commands.driver import DriverRun, driver_command, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
-from tests.support.faults import place as fault_place
-from tests.support.faults.faulty_run import await_that
+from tests.support.commands.mrflight import started
 from tests.support.faults.gated_job import clean, unnamed_files
 from tests.support.faults.hanging_store import HangingStore, hanging_store
+from tests.support.faults.stopped_driver import MODULE, Deed, Plan
+from tests.support.suite.waiting import await_that, communicate
 from tests.support.tables.outputs import OLD, Output
-
-END_S = 5.0
 
 JOB = """
 [job]
@@ -66,6 +66,13 @@ sys.stdin.read()
 """
 
 
+def table_and_job(folder: Path) -> tuple[Path, Path]:
+    """Make a table, and a job that overwrites it with other partition columns."""
+    Output(folder, "delta").run(OLD, job_id="old")
+    (folder / "in.csv").write_text("n,k\n" + "".join(f"{n},{k}\n" for n, k in ROWS))
+    return folder / "out" / "table", write_job(folder, JOB)
+
+
 @dataclass
 class Run:
     """A program that runs the job."""
@@ -78,10 +85,7 @@ class Run:
 @contextmanager
 def in_the_commit(folder: Path, program: str, *options: str) -> Iterator[Run]:
     """The program, once its commit hangs."""
-    Output(folder, "delta").run(OLD, job_id="old")
-    (folder / "in.csv").write_text("n,k\n" + "".join(f"{n},{k}\n" for n, k in ROWS))
-    write_job(folder, JOB)
-    table = folder / "out" / "table"
+    table, _ = table_and_job(folder)
     with (
         nothing_left_over(folder / "tmp") as environment,
         hanging_store(table) as store,
@@ -106,7 +110,7 @@ def test_an_interrupt_ends_the_driver_and_clean_takes_what_did_not_land(tmp_path
     with in_the_commit(tmp_path, DRIVER) as run:
         before = tree(run.table / "_delta_log")
         run.process.send_signal(signal.SIGINT)
-        done = DriverRun(0, *run.process.communicate(timeout=END_S))
+        done = DriverRun(0, *communicate(run.process, "the driver"))
     assert run.process.returncode == 130
     assert "interrupted in the commit; look at the table" in done.message
     assert tree(run.table / "_delta_log").keys() == before.keys() - {"_last_checkpoint"}
@@ -125,25 +129,39 @@ def test_what_lands_after_the_interrupt_has_its_files(tmp_path: Path) -> None:
         run.store.resume()
         landed = run.table / "_delta_log" / f"{1:020}.json"
         await_that(landed.exists, "the commit")
-        run.process.communicate(timeout=END_S)
+        communicate(run.process, "the program")
     assert DeltaTable(run.table).version() == 1
     assert Output(tmp_path, "delta", ("k",)).read() == ROWS
     assert unnamed_files(run.table) == clean(run.table) == set()
 
 
-SHORT_GRACE = (
-    "import mrflight.sinks.commit.commit_guard\nmrflight.sinks.commit.commit_guard.GRACE_S = 1.0\n"
-)
-
-
 def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:
-    timeout_s = 4 + fault_place.PLACE.start_s
-    timeout = f"--set=job.timeout={timeout_s:g} s"
-    with in_the_commit(tmp_path, SHORT_GRACE + DRIVER, timeout) as run:
-        done = DriverRun(0, *run.process.communicate(timeout=timeout_s + 2 * END_S))
-    assert run.process.returncode == 1
+    """It passes as soon as the job waits for what becomes of its commit."""
+    table, job = table_and_job(tmp_path)
+    over = tmp_path / "over"
+    deeds = Deed("outcome is awaited", "SIGSTOP"), Deed("deltalake commits", "SIGSTOP")
+    plan = Plan(deeds, ends_once=str(over), late_commit_s=1.0)
+    words = driver_command(job, "--set=job.timeout=1 h", command=plan.words())
+    with (
+        nothing_left_over(tmp_path / "tmp") as environment,
+        hanging_store(table) as store,
+        started(*words, environment=environment, module=MODULE) as driver,
+    ):
+        process = psutil.Process(driver.pid)
+        await_stop(process)
+        over.touch()
+        process.resume()
+        await_stop(process)
+        store.hang()
+        process.resume()
+        done = DriverRun(0, *driver.communicate())
+    assert driver.returncode == 1
     assert "the store does not answer the commit, and the job's time has passed" in done.message
-    left = unnamed_files(run.table)
+    left = unnamed_files(table)
     assert len(left) == 8  # of four partitions, with two values each
-    assert clean(run.table, "--remove") == left
+    assert clean(table, "--remove") == left
     assert Output(tmp_path, "delta").read() == OLD
+
+
+def await_stop(process: psutil.Process) -> None:
+    await_that(lambda: process.status() == psutil.STATUS_STOPPED, "the driver to stop itself")

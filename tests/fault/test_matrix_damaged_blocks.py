@@ -31,28 +31,29 @@ CUT = r"reduce of partition \d runs again: cannot read .*\.blocks: .* too early"
 CUT_HERE = r"going on at a replica, as .*\.sock failed: cannot read .*\.blocks: .* too early"
 
 SPILLED_TWICE = (*SPILLING, *TWICE)
+SENT_AGAIN = {"map again": 5, "reduce moved": 1}
 
 CELLS = [
-    #    who                 fault                when      maps reduces failed
-    Cell("data server", "corrupt in memory", "map of rows", 10, 9, 0, CORRUPT),
+    #    who            fault                when
+    Cell("data server", "corrupt in memory", "map of rows", SENT_AGAIN, CORRUPT),
     # In shared memory these blocks are sealed: nobody can change them.
-    over_flight(Cell("data server", "corrupt in memory", "shuffle", 10, 9, 0, CORRUPT)),
-    *over_both(Cell("data server", "corrupt in memory", "reduce", 10, 9, 0, CORRUPT)),
-    Cell("data server", "corrupt in memory", "commit", 5, 8),
-    over_flight(Cell("data server", "corrupt in memory", "reduce", 5, 8, 0, CORRUPT_HERE, TWICE)),
-    over_flight(Cell("data server", "corrupt on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING)),
-    Cell("data server", "corrupt on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING),
-    *over_both(Cell("data server", "corrupt on disk", "reduce", 10, 9, 0, CORRUPT, SPILLING)),
-    Cell("data server", "corrupt on disk", "commit", 5, 8, 0, "", SPILLING),
-    Cell("data server", "corrupt on disk", "reduce", 5, 8, 0, CORRUPT_HERE, SPILLED_TWICE),
-    # What is spilled after it leaves a hole where the end was.
-    Cell("data server", "truncate on disk", "map of rows", 10, 9, 0, CORRUPT, SPILLING),
-    over_flight(Cell("data server", "truncate on disk", "shuffle", 10, 9, 0, CORRUPT, SPILLING)),
-    *over_both(Cell("data server", "truncate on disk", "reduce", 10, 9, 0, CUT, SPILLING)),
-    Cell("data server", "truncate on disk", "commit", 5, 8, 0, "", SPILLING),
+    over_flight(Cell("data server", "corrupt in memory", "shuffle", SENT_AGAIN, CORRUPT)),
+    *over_both(Cell("data server", "corrupt in memory", "reduce", SENT_AGAIN, CORRUPT)),
+    Cell("data server", "corrupt in memory", "commit"),
+    over_flight(Cell("data server", "corrupt in memory", "reduce", {}, CORRUPT_HERE, TWICE)),
     over_flight(
-        Cell("data server", "truncate on disk", "reduce", 5, 8, 0, CUT_HERE, SPILLED_TWICE)
+        Cell("data server", "corrupt on disk", "map of rows", SENT_AGAIN, CORRUPT, SPILLING)
     ),
+    Cell("data server", "corrupt on disk", "shuffle", SENT_AGAIN, CORRUPT, SPILLING),
+    *over_both(Cell("data server", "corrupt on disk", "reduce", SENT_AGAIN, CORRUPT, SPILLING)),
+    Cell("data server", "corrupt on disk", "commit", {}, "", SPILLING),
+    Cell("data server", "corrupt on disk", "reduce", {}, CORRUPT_HERE, SPILLED_TWICE),
+    # What is spilled after it leaves a hole where the end was.
+    Cell("data server", "truncate on disk", "map of rows", SENT_AGAIN, CORRUPT, SPILLING),
+    over_flight(Cell("data server", "truncate on disk", "shuffle", SENT_AGAIN, CORRUPT, SPILLING)),
+    *over_both(Cell("data server", "truncate on disk", "reduce", SENT_AGAIN, CUT, SPILLING)),
+    Cell("data server", "truncate on disk", "commit", {}, "", SPILLING),
+    over_flight(Cell("data server", "truncate on disk", "reduce", {}, CUT_HERE, SPILLED_TWICE)),
 ]
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
+from mrflight.result import Attempts
 from tests.support.clusters.cluster import await_no_shuffles, standing_cluster
 from tests.support.faults import faulty_job
 from tests.support.faults import faulty_run as faults
-from tests.support.faults.deeds import PAUSE_S, pause
+from tests.support.faults.attempt_log import AttemptLog
+from tests.support.faults.deeds import pause
 from tests.support.faults.failing_disk import flip_byte
-from tests.support.faults.faulty_run import await_that, faulty_run, slow_commit
+from tests.support.faults.faulty_run import faulty_run
 from tests.support.faults.matrix import (
     MOMENTS,
     Cell,
@@ -29,29 +28,33 @@ from tests.support.faults.matrix import (
     rows_of,
     unlisted,
 )
+from tests.support.faults.stopped_driver import Deed, Plan
+from tests.support.suite.waiting import await_end
 
 pytestmark = pytest.mark.slow
 
 SIGKILL = -9
-LEASE_S = PAUSE_S + 2.0
+SHORT_LEASE = Plan(lease_s=3.0)
 
 
 # What the run after it costs.
 KILLS = [
-    Cell("driver", "kill", "map", 5, 8),
-    Cell("driver", "kill", "shuffle", 5, 8),
-    Cell("driver", "kill", "reduce", 5, 8),
-    Cell("driver", "kill", "commit", 5, 8),
+    Cell("driver", "kill", "map"),
+    Cell("driver", "kill", "shuffle"),
+    Cell("driver", "kill", "reduce"),
+    Cell("driver", "kill", "commit"),
 ]
 
-UNREADABLE = Cell("driver", "corrupt", "commit", 5, 8, 0, "the Delta table .*/out cannot be read")
+UNREADABLE = Cell(
+    "driver", "corrupt", "commit", Attempts(5, 8, 0), "the Delta table .*/out cannot be read"
+)
 
 
 @pytest.mark.parametrize("cell", KILLS, ids=str)
 def test_a_killed_driver(cell: Cell, tmp_path: Path) -> None:
     with at_the_moment(tmp_path, cell.when) as (run, victims):
         hit(run, cell.when, lambda: faults.kill(victims["driver"]), is_its_end=True)
-        assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
+        assert await_end(run.driver, "the driver") == SIGKILL
     assert rows_of(tmp_path) == [faulty_job.BEFORE]
     left = unlisted(tmp_path)
     assert len(left) >= MOMENTS[cell.when].reduces_done
@@ -60,36 +63,22 @@ def test_a_killed_driver(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
-    """It has no room in its stderr to say that it has committed."""
-    moment = MOMENTS["commit"]
-    job = faulty_job.write_faulty_job(tmp_path, moment.map_function, moment.reduce)
-    reading, writing = os.pipe()
-    with faulty_run(job, moment.stops, stderr_to=writing) as run:
-        run.at(*moment.stops)
-        with slow_commit(tmp_path / "out") as let_through:
-            run.go_on()
-            printed = b""
-            while b"rows written" not in printed:
-                printed += os.read(reading, 4096)
-            fill(writing)
-            let_through()
-        await_that(log_entry(tmp_path, 1).exists, "the commit")
-        assert run.driver.poll() is None
-        faults.kill(psutil.Process(run.driver.pid))
-        assert run.driver.wait(faults.DEADLINE_S) == SIGKILL
-    os.close(reading)
-    os.close(writing)
+    job = faulty_job.write_faulty_job(tmp_path)
+    with faulty_run(job, (), plan=Plan((Deed("result is told", "SIGKILL"),))) as run:
+        assert await_end(run.driver, "the driver") == SIGKILL
     assert rows_of(tmp_path) == faulty_job.expected_rows()
-    check_rerun(tmp_path, Cell("driver", "kill", "answer", 0, 0, 0, "is already committed"))
+    check_committed_before(tmp_path)
 
 
-def fill(pipe: int) -> None:
-    """Write to a pipe until nothing more goes in."""
-    other = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(other, b".")
-    os.close(other)
+def check_committed_before(folder: Path) -> None:
+    """Assert that the job, run again, does nothing, as it is committed."""
+    with faulty_run(folder / "job.toml", ()) as run:
+        done = run.finish()
+    assert done.code == 0, done.stderr
+    assert "is already committed" in done.stderr
+    assert AttemptLog(folder, done.result["job_id"]).reasons() == {}
+    assert rows_of(folder) == faulty_job.expected_rows()
+    assert not log_entry(folder, 2).exists()
 
 
 def test_a_driver_that_cannot_read_the_log_when_it_commits(tmp_path: Path) -> None:
@@ -105,7 +94,7 @@ def test_a_driver_that_cannot_read_the_log_when_it_commits(tmp_path: Path) -> No
     assert rows_of(tmp_path) == [faulty_job.BEFORE]
     left = unlisted(tmp_path)
     assert {line.split("  ")[0] for line in clean(tmp_path).splitlines()} == left
-    check_rerun(tmp_path, Cell("driver", "corrupt", "commit", 5, 8))
+    check_rerun(tmp_path, Cell("driver", "corrupt", "commit"))
 
 
 # On a standing cluster, where shuffles outlive their driver by their lease
@@ -113,31 +102,31 @@ def test_a_driver_that_cannot_read_the_log_when_it_commits(tmp_path: Path) -> No
 
 def test_a_killed_driver_frees_its_shuffles_on_a_standing_cluster(tmp_path: Path) -> None:
     with standing_cluster() as cluster:
-        with at_the_moment(tmp_path, "shuffle", standing=cluster.metadata, lease_s=1.0) as (
+        with at_the_moment(tmp_path, "shuffle", standing=cluster.metadata, plan=SHORT_LEASE) as (
             _,
             victims,
         ):
             faults.kill(victims["driver"])
             await_no_shuffles(cluster.metadata)
         assert rows_of(tmp_path) == [faulty_job.BEFORE]
-        check_rerun(tmp_path, Cell("driver", "kill", "shuffle", 5, 8), cluster.metadata)
+        check_rerun(tmp_path, Cell("driver", "kill", "shuffle"), cluster.metadata)
 
 
 def test_a_driver_that_is_stopped_for_less_than_its_lease_goes_on(tmp_path: Path) -> None:
     with standing_cluster() as cluster:
-        with at_the_moment(tmp_path, "map", standing=cluster.metadata, lease_s=LEASE_S) as (
+        with at_the_moment(tmp_path, "map", standing=cluster.metadata) as (
             run,
             victims,
         ):
             pause(run, victims["driver"])
             done = run.finish()
-        check(Cell("driver", "pause", "map", 5, 8), done, tmp_path)
+        check(Cell("driver", "pause", "map"), done, tmp_path)
         await_no_shuffles(cluster.metadata)
 
 
 def test_a_driver_that_is_stopped_for_longer_than_its_lease_fails(tmp_path: Path) -> None:
     with standing_cluster() as cluster:
-        with at_the_moment(tmp_path, "map", standing=cluster.metadata, lease_s=1.0) as (
+        with at_the_moment(tmp_path, "map", standing=cluster.metadata, plan=SHORT_LEASE) as (
             run,
             victims,
         ):
@@ -146,5 +135,6 @@ def test_a_driver_that_is_stopped_for_longer_than_its_lease_fails(tmp_path: Path
             victims["driver"].resume()
             run.go_on()
             done = run.finish()
+        costs = Attempts(5, 0, 0)
         says = "it was never created, or it has been dropped"
-        check_failed(Cell("driver", "stop", "map", 5, 0, 0, says), done, tmp_path)
+        check_failed(Cell("driver", "stop", "map", costs, says), done, tmp_path)

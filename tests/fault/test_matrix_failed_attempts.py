@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mrflight.result import Attempts
 from tests.support.faults import faulty_job
 from tests.support.faults.faulty_run import faulty_run, kill
 from tests.support.faults.matrix import KILLED, Cell, check, check_failed
@@ -18,7 +19,7 @@ def test_a_worker_that_is_killed_each_time(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path, "dies")
     with faulty_run(job, (), "cluster.workers=1") as run:
         done = run.finish()
-    check_failed(Cell("worker", "kill", "map", 12, 0, 10, says), done, tmp_path)
+    check_failed(Cell("worker", "kill", "map", Attempts(12, 0, 10), says), done, tmp_path)
 
 
 def test_a_worker_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_a_worker_that_is_killed_between_its_commit_and_its_answer(tmp_path: Pat
     with faulty_run(job, ()) as run:
         done = run.finish()
     assert (tmp_path / "places" / "map 3 is").readlink() == Path("COMMITTED")
-    check(Cell("worker", "kill", "its commit", 6, 8, 1, KILLED), done, tmp_path)
+    check(Cell("worker", "kill", "its commit", {"map failed": 1}, KILLED), done, tmp_path)
 
 
 def test_maps_that_send_other_rows_each_time(tmp_path: Path) -> None:
@@ -42,4 +43,5 @@ def test_maps_that_send_other_rows_each_time(tmp_path: Path) -> None:
     # The maps of the second attempt wait for each other, so all are begun when one is refused.
     # Of the reduces 8 in each shuffle.
     says = "all maps and reduces run again: map . of shuffle .* was run again because .* other rows"
-    check(Cell("data server", "kill", "reduce", 15, 16, 1, says), done, tmp_path)
+    costs = Attempts(15, 16, 1)
+    check(Cell("data server", "kill", "reduce", costs, says), done, tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.result import Attempts
 from tests.support.faults.deeds import fill_disk, room_again
 from tests.support.faults.matrix import (
     MOMENTS,
@@ -17,6 +18,7 @@ from tests.support.faults.matrix import (
     check,
     check_fails,
     check_goes_on,
+    maps_end,
     options_of,
     over_flight,
 )
@@ -46,36 +48,45 @@ ONCE = ("job.attempts=1",)
 # A sixth of a reduce's part of it is 5 MiB, and a partition of wide rows has 9.
 LITTLE = ("cluster.memory=500 MiB", "shuffle.memory=1 MiB")
 
+IN_THE_MAP = {"map again": 3, "map moved": 2}
+NO_REDUCE = Attempts(5, 0, 0)
+A_REDUCE = Attempts(5, 8, 1)
+NO_FAILURE = Attempts(5, 8, 0)
+
 GOES_ON = [
-    #    who                 fault        when       maps reduces failed
-    Cell("data server", "full disk", "map of rows", 10, 8, 0, FULL, SPILLING),
-    over_flight(Cell("data server", "full disk", "shuffle", 10, 8, 0, FULL, SPILLING)),
-    # Each of the two workers may have a map that restarts.
-    Cell("data server", "full disk", "shuffle", 5, 8, 0, FULL_HERE, (*SPILLING, *TWICE), 2),
+    #    who            fault        when
+    Cell("data server", "full disk", "map of rows", IN_THE_MAP, FULL, SPILLING),
+    over_flight(Cell("data server", "full disk", "shuffle", IN_THE_MAP, FULL, SPILLING)),
+    Cell("data server", "full disk", "shuffle", {}, FULL_HERE, (*SPILLING, *TWICE), last=maps_end),
     # From here on nothing is spilled; by merges it is: see test_damaged_skewed_partition.
-    Cell("data server", "full disk", "reduce", 5, 8, 0, "", SPILLING),
-    Cell("data server", "full disk", "commit", 5, 8, 0, "", SPILLING),
-    Cell("workers", "full disk", "commit", 5, 8),
+    Cell("data server", "full disk", "reduce", {}, "", SPILLING),
+    Cell("data server", "full disk", "commit", {}, "", SPILLING),
+    Cell("workers", "full disk", "commit"),
 ]
 FAILS = [
-    Cell("data server", "full disk", "map of rows", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE)),
-    over_flight(Cell("data server", "full disk", "shuffle", 5, 0, 0, NO_ROOM, (*SPILLING, *ALONE))),
+    Cell("data server", "full disk", "map of rows", NO_REDUCE, NO_ROOM, (*SPILLING, *ALONE)),
+    over_flight(
+        Cell("data server", "full disk", "shuffle", NO_REDUCE, NO_ROOM, (*SPILLING, *ALONE))
+    ),
     # A map writes no file: what its worker has no room for is the first file of a reduce.
-    Cell("workers", "full disk", "map", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
-    Cell("workers", "full disk", "shuffle", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
-    Cell("workers", "full disk", "shuffle", 5, 8, 1, NO_SPILL + IN_A_REDUCE, (*LITTLE, *ONCE)),
-    Cell("workers", "full disk", "reduce", 5, 8, 1, NO_PART + IN_A_REDUCE, ONCE),
+    Cell("workers", "full disk", "map", A_REDUCE, NO_PART + IN_A_REDUCE, ONCE),
+    Cell("workers", "full disk", "shuffle", A_REDUCE, NO_PART + IN_A_REDUCE, ONCE),
+    Cell("workers", "full disk", "shuffle", A_REDUCE, NO_SPILL + IN_A_REDUCE, (*LITTLE, *ONCE)),
+    Cell("workers", "full disk", "reduce", A_REDUCE, NO_PART + IN_A_REDUCE, ONCE),
     # A driver writes no file before it commits.
-    Cell("driver", "full disk", "map", 5, 8, 0, NO_COMMIT),
-    Cell("driver", "full disk", "shuffle", 5, 8, 0, NO_COMMIT),
-    Cell("driver", "full disk", "reduce", 5, 8, 0, NO_COMMIT),
-    Cell("driver", "full disk", "commit", 5, 8, 0, NO_COMMIT),
+    Cell("driver", "full disk", "map", NO_FAILURE, NO_COMMIT),
+    Cell("driver", "full disk", "shuffle", NO_FAILURE, NO_COMMIT),
+    Cell("driver", "full disk", "reduce", NO_FAILURE, NO_COMMIT),
+    Cell("driver", "full disk", "commit", NO_FAILURE, NO_COMMIT),
 ]
 MADE_AGAIN = rf"reduce of partition [45]: attempt 1 of 4 failed and is retried: .*{NO_PART}"
 FOR_A_WHILE = [
     # The next attempts are begun when two reduces are.
-    (Cell("workers", "full disk", "map of rows", 5, 8), ("reduce 0", "reduce 1")),
-    (Cell("workers", "full disk", "reduce", 5, 10, 2, MADE_AGAIN), ("reduce 6", "reduce 7")),
+    (Cell("workers", "full disk", "map of rows"), ("reduce 0", "reduce 1")),
+    (
+        Cell("workers", "full disk", "reduce", {"reduce failed": 2}, MADE_AGAIN),
+        ("reduce 6", "reduce 7"),
+    ),
 ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.result import Attempts
 from tests.support.faults.deeds import DO
 from tests.support.faults.matrix import (
     Cell,
@@ -35,27 +36,38 @@ GONE = "cannot be reached"
 
 IMPATIENT = ("cluster.reconnect_timeout=1 s",)
 
+ALL_AGAIN = Attempts(10, 16, 1)
+IN_THE_REDUCE = Attempts(5, 8, 0)
+NO_REDUCE = Attempts(5, 0, 1)
+
 GOES_ON = [
     # Nothing happens any more that it would have to keep.
-    Cell("metadata server", "full disk", "reduce", 5, 8),
-    Cell("metadata server", "full disk", "commit", 5, 8),
+    Cell("metadata server", "full disk", "reduce"),
+    Cell("metadata server", "full disk", "commit"),
     # A record that is half written was never confirmed, whatever the job does.
-    Cell("metadata server", "tear journal", "shuffle", 5, 8, 0, RESTARTED),
-    Cell("metadata server", "tear journal", "commit", 5, 8),
+    Cell("metadata server", "tear journal", "shuffle", {}, RESTARTED),
+    Cell("metadata server", "tear journal", "commit"),
     # The last record looks as if it had not been finished, and is of a map that was done.
-    Cell("metadata server", "cut journal", "map", 10, 8, 0, FORGOTTEN),
-    Cell("metadata server", "cut journal", "reduce", 10, 16, 1, NOT_AT_EPOCH),
-    Cell("metadata server", "cut journal", "commit", 5, 8),
-    Cell("metadata server", "corrupt journal", "commit", 5, 8),
+    Cell("metadata server", "cut journal", "map", {"map again": 5}, FORGOTTEN),
+    Cell("metadata server", "cut journal", "reduce", ALL_AGAIN, NOT_AT_EPOCH),
+    Cell("metadata server", "cut journal", "commit"),
+    Cell("metadata server", "corrupt journal", "commit"),
 ]
 
 FAILS = [
-    Cell("metadata server", "full disk", "map", 5, 0, 1, IN_A_MAP),
-    Cell("metadata server", "full disk", "shuffle", 5, 0, 1, IN_A_MAP),
+    Cell("metadata server", "full disk", "map", NO_REDUCE, IN_A_MAP),
+    Cell("metadata server", "full disk", "shuffle", NO_REDUCE, IN_A_MAP),
 ]
 REFUSES = [
-    Cell("metadata server", "corrupt journal", "map", 5, 0, 0, GONE, IMPATIENT),
-    Cell("metadata server", "corrupt journal", "reduce", 5, 8, 0, GONE, IMPATIENT),
+    Cell(
+        "metadata server",
+        "corrupt journal",
+        "map",
+        Attempts(5, 0, 0),
+        GONE,
+        IMPATIENT,
+    ),
+    Cell("metadata server", "corrupt journal", "reduce", IN_THE_REDUCE, GONE, IMPATIENT),
 ]
 
 

@@ -34,14 +34,14 @@ WIDE = ("inputs.rows.map=functions:wide", OVER_FLIGHT)
 COPIED = (*TWICE, OVER_FLIGHT)
 
 SENT = [
-    #    who       fault      when       maps reduces failed
-    Cell("worker", "corrupt", "map of rows", 6, 8, 1, REFUSED, FLIGHT),
-    Cell("worker", "corrupt", "map of rows", 6, 8, 1, REFUSED, COPIED),
-    Cell("worker", "corrupt", "shuffle", 6, 8, 1, REFUSED, WIDE),
+    #    who       fault      when
+    Cell("worker", "corrupt", "map of rows", {"map failed": 1}, REFUSED, FLIGHT),
+    Cell("worker", "corrupt", "map of rows", {"map failed": 1}, REFUSED, COPIED),
+    Cell("worker", "corrupt", "shuffle", {"map failed": 1}, REFUSED, WIDE),
 ]
 READ = [
-    Cell("worker", "corrupt", "reduce", 10, 9, 0, NOT_READ, FLIGHT),
-    Cell("worker", "corrupt", "reduce", 5, 8, 0, READ_THERE, COPIED),
+    Cell("worker", "corrupt", "reduce", {"map again": 5, "reduce moved": 1}, NOT_READ, FLIGHT),
+    Cell("worker", "corrupt", "reduce", {}, READ_THERE, COPIED),
 ]
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.suite.waiting import await_that
+
 
 def tree(folder: Path) -> dict[str, str]:
     """Every file below a folder with a hash of its bytes, and every folder."""
@@ -33,9 +35,8 @@ def nothing_left_over(temporary: Path) -> Iterator[dict[str, str]]:
     temporary.mkdir(exist_ok=True)
     mark = f"{os.getpid()}-{temporary.name}"
     yield {"TMPDIR": str(temporary), "MRFLIGHT_TEST_RUN": mark}
-    if left := processes_of(mark):
-        psutil.wait_procs(left, timeout=10)  # a killed driver's children end a moment after it
-        assert processes_of(mark) == []
+    # A killed driver's children end a moment after it.
+    await_that(lambda: not processes_of(mark), "the end of all processes of the job")
     assert tree(temporary) == {}
 
 

@@ -17,10 +17,7 @@ from tests.support.faults.faulty_run import FaultyRun
 
 Deed = Callable[[FaultyRun, psutil.Process], None]
 
-HEARTBEAT_TIMEOUT_S = 2.0
-"""As in the job file."""
-
-PAUSE_S = HEARTBEAT_TIMEOUT_S - 1.0
+PAUSE_S = 1.0
 
 ROOM_BYTES = 1_000
 """The largest file on a full disk: enough for messages, and too little for any data."""

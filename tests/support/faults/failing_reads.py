@@ -26,7 +26,8 @@ from mrflight.storage.delta import storage_options, table_uri
 from tests.support.commands.driver import DriverRun, driver_command, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.commands.running_command import running_command
-from tests.support.faults.gated_job import WAIT_S, until
+from tests.support.faults.gated_job import until
+from tests.support.suite.waiting import communicate
 
 ROWS = pa.table({"n": list(range(10))})
 FILES = 5
@@ -128,7 +129,7 @@ class ReadingJob:
         return next(line for line in self.process.stderr if words in line)
 
     def end(self) -> DriverRun:
-        stdout, stderr = self.process.communicate(timeout=WAIT_S)
+        stdout, stderr = communicate(self.process, "the job")
         return DriverRun(self.process.returncode, stdout, stderr)
 
 

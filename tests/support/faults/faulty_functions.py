@@ -18,6 +18,9 @@ PARTITIONS = 8
 
 MAPS = 5
 
+HANG_S = 1800.0
+"""For a process that its test has forgotten; it ends with its driver."""
+
 PLACES = Path(__file__).parent / "places"
 """The folder of places beside the copy."""
 
@@ -40,10 +43,10 @@ def reach(place: str) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + HANG_S
     while not condition():
         if time.monotonic() > until:
-            raise TimeoutError(f"waited for {what} for a minute")
+            raise TimeoutError(f"waited for {what} for {HANG_S:.0f} s")
         time.sleep(0.002)
 
 

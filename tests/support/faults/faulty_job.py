@@ -26,10 +26,18 @@ ROWS = 2_000
 BEFORE = (-1, -1, -1)
 """The row that the table has already."""
 
+SPECULATES = ("job.speculation=true",)
+WATCHED = ("cluster.heartbeat_timeout=4 s",)
+"""Without these options no clock decides what a job does: tasks notice what is lost, and nobody
+else; no server is ended as it does not answer, and no task gets a second attempt beside the first.
+"""
+
 JOB = """
 [job]
 name = "faulty"
 run_id = "one"
+speculation = false
+events = "events"
 [inputs.rows]
 path = "in/*.arrow"
 map = "functions:{map}"
@@ -44,7 +52,7 @@ mode = "append"
 [cluster]
 workers = 2
 data_servers = 4
-heartbeat_timeout = "2 s"
+heartbeat_timeout = "10 min"
 """
 
 AGGREGATE = 'group_by = ["k"]\naggregate = { v = "sum(v)", n = "sum(n)" }'

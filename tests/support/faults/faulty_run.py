@@ -11,28 +11,30 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 import psutil
 
 import mrflight
 from mrflight.config.identity import ClientOptions, Identity
 from mrflight.shuffle.wire.cluster_status import ShuffleStatus
-from tests.support.commands.driver import DriverRun, start_driver
+from tests.support.commands.driver import DriverRun, shared_warm_driver, start_driver
 from tests.support.commands.leftovers import nothing_left_over, processes_of
 from tests.support.commands.warm_driver import ForkedDriver
 from tests.support.faults import place as fault_place
+from tests.support.faults import stopped_driver
+from tests.support.faults.attempt_log import AttemptLog
+from tests.support.faults.stopped_driver import Plan
+from tests.support.suite.waiting import await_end, await_that
 
-T = TypeVar("T")
+__all__ = ["FaultyRun", "await_that", "faulty_run", "kill", "slow_commit", "stop"]
 
-DEADLINE_S = 40.0
-"""The time limit of a job, and of everything that is awaited. Without faults it takes a second."""
+BLIND = "blind"
+"""The file beside the job file while there is one: see `Plan.blind_while`."""
 
 
 @contextmanager
@@ -64,18 +66,6 @@ def _open_if_read(gate: Path) -> int | None:
     return None
 
 
-def await_that(condition: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """Return what the condition gives once that is true; AssertionError after the deadline."""
-    until = time.monotonic() + deadline_s
-    while True:
-        began = time.thread_time()
-        if found := condition():
-            return found
-        assert time.monotonic() < until, f"waited {deadline_s:.0f} s for {what}"
-        # Whoever looks through all processes, as tests on Ray do, leaves cores to what they await.
-        time.sleep(max(0.002, 3 * (time.thread_time() - began)))
-
-
 @dataclass
 class FaultyRun:
     """A running job, its places and its processes."""
@@ -94,10 +84,10 @@ class FaultyRun:
     def stderr(self) -> str:
         return (self.folder / "stderr").read_text()
 
-    def at(self, *places: str, deadline_s: float = DEADLINE_S) -> list[psutil.Process]:
+    def at(self, *places: str) -> list[psutil.Process]:
         """Wait until the job is at all of these places; return the processes that are there."""
         for place in places:
-            await_that(lambda at=place: self._is_at(at), place, deadline_s)  # type: ignore[misc]
+            await_that(lambda at=place: self._is_at(at), place)  # type: ignore[misc]
         return [psutil.Process(int(os.readlink(self.folder / "places" / at))) for at in places]
 
     def go_on(self, *places: str) -> None:
@@ -109,6 +99,22 @@ class FaultyRun:
     def has_said(self, text: str) -> None:
         """Wait until the driver has printed this text."""
         await_that(lambda: self._lives() and text in self.stderr, f"{text!r} from the driver")
+
+    def attempts(self) -> AttemptLog:
+        """Return the attempts of the job until now."""
+        return AttemptLog(self.folder)
+
+    def await_done(self, task: str) -> None:
+        """Wait until the driver knows that the task whose name begins so is done."""
+        await_that(lambda: self._lives() and self.attempts().is_done(task), f"the end of {task}")
+
+    def await_running(self, task: str) -> None:
+        """Wait until the driver has seen an attempt of the task with this name run."""
+        await_that(lambda: self._lives() and self.attempts().is_running(task), task)
+
+    def see(self) -> None:
+        """Let a driver that is blind see what happens to its servers."""
+        (self.folder / BLIND).unlink()
 
     def processes(self, name: str) -> list[psutil.Process]:
         """Return the job's processes whose names begin with ``name``, ordered by name."""
@@ -160,12 +166,9 @@ class FaultyRun:
         (process,) = self.processes(Path(location).stem)
         return process
 
-    def finish(self, deadline_s: float = DEADLINE_S) -> DriverRun:
+    def finish(self) -> DriverRun:
         """Wait for the driver's end; a job that does not end is a failure."""
-        try:
-            code = self.driver.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the job hangs; it said:\n{self.stderr}") from None
+        code = await_end(self.driver, "the job")
         return DriverRun(code, (self.folder / "stdout").read_text(), self.stderr)
 
     def _is_at(self, place: str) -> bool:
@@ -183,15 +186,16 @@ def faulty_run(
     stops: tuple[str, ...],
     *options: str,
     standing: str | None = None,
-    lease_s: float | None = None,
-    stderr_to: int | None = None,
+    plan: Plan | None = None,
 ) -> Iterator[FaultyRun]:
     """Start the job, to be stopped at these places. At its end nothing of it may be left.
 
-    ``standing`` is the metadata server of a cluster to run on, ``lease_s`` that of the job's
-    shuffle there. Who gives ``stderr_to`` reads it.
+    ``standing`` is the metadata server of a cluster to run on. ``plan`` is what the driver does to
+    itself.
     """
     folder = job.parent
+    if plan is not None and plan.blind_while:
+        Path(plan.blind_while).touch()
     for report in (folder / "places").iterdir():
         report.unlink()
     for place in stops:
@@ -209,8 +213,8 @@ def faulty_run(
             [str(job), "--json", *where, *given],
             {**os.environ, **environment},
             stdout.fileno(),
-            stderr.fileno() if stderr_to is None else stderr_to,
-            lease_s,
+            stderr.fileno(),
+            plan,
         )
         try:
             mark = environment["MRFLIGHT_TEST_RUN"]
@@ -225,18 +229,19 @@ def _started(
     environment: dict[str, str],
     stdout: int,
     stderr: int,
-    lease_s: float | None,
+    plan: Plan | None,
 ) -> subprocess.Popen[bytes] | ForkedDriver:
-    """Start the driver; with a lease, it is another one than that which takes a minute to end."""
-    if lease_s is None:
+    """Start the driver; with a plan it is a `stopped_driver`."""
+    if plan is None:
         return start_driver(words, environment, stdout, stderr)
-    program = (
-        "import sys, mrflight.driver, mrflight.scheduler.shuffles\n"
-        f"mrflight.scheduler.shuffles.LEASE_S = {lease_s}\n"
-        "mrflight.driver.leave(mrflight.driver.main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", program, *words]
-    return subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
+    command = [stopped_driver.MODULE, *plan.words(), *words]
+    with open(os.devnull) as nothing:
+        streams = nothing.fileno(), stdout, stderr
+        if (warm := shared_warm_driver()).takes(environment):
+            return warm.start_command(command, environment, streams, Path.cwd(), ())
+        stdin, out, err = streams
+        cold = [sys.executable, "-m", *command]
+        return subprocess.Popen(cold, env=environment, stdin=stdin, stdout=out, stderr=err)
 
 
 def kill(process: psutil.Process) -> None:

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,16 +18,18 @@ import pyarrow as pa
 
 from mrflight.config.formats import OutputFormat
 from tests.support.commands.clean_command import run_clean
-from tests.support.commands.driver import DRIVER, DriverRun, driver_command, write_job
+from tests.support.commands.driver import DriverRun, driver_command, write_job
+from tests.support.commands.mrflight import Running, started
 from tests.support.commands.running_command import running_command
-from tests.support.tables.manifests import manifests, newest_manifest, runs_of
+from tests.support.faults import stopped_driver
+from tests.support.faults.stopped_driver import Plan
+from tests.support.suite.waiting import Awaited, await_end, await_that, communicate
+from tests.support.tables.manifests import manifests, runs_of
 from tests.support.tables.outputs import READERS, Output
 
-WAIT_S = 60.0
-"""For what takes a second."""
 PARTITIONS = 4
 OTHERS = PARTITIONS - 1
-LOST = 1000
+LOST = 5
 OLD = range(1000, 1010)
 """Keys of `old_table`."""
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -44,6 +45,7 @@ KILLED_BY_A_LONG_FILE = (
 JOB = """
 [job]
 name = "gated"
+speculation = false
 RUN
 [inputs.rows]
 path = "in.csv"
@@ -89,23 +91,37 @@ class GatedJob:
         return self.folder / "job.toml"
 
     @contextmanager
-    def gated(self, *options: str, command: Sequence[str] = ()) -> Iterator[GatedDriver]:
+    def gated(
+        self, *options: str, command: Sequence[str] = (), plan: Plan | None = None
+    ) -> Iterator[GatedDriver]:
         """Its driver, once the reduce task of key 0 waits and the others' files are written."""
         (self.folder / "waits").unlink(missing_ok=True)
         os.mkfifo(self.folder / "gate")
         try:
-            with self.started(*options, command=command) as driver:
+            with self.started(*options, command=command, plan=plan) as driver:
                 until((self.folder / "waits").exists, driver.process)
                 yield driver
         finally:
             (self.folder / "gate").unlink(missing_ok=True)
 
     @contextmanager
-    def started(self, *options: str, command: Sequence[str] = ()) -> Iterator[GatedDriver]:
-        """Its driver, which waits for nobody where there is no gate."""
-        whole = driver_command(self.path, *options, command=command or DRIVER)
-        with running_command(whole, self.environment()) as process:
-            yield GatedDriver(self, process)
+    def started(
+        self, *options: str, command: Sequence[str] = (), plan: Plan | None = None
+    ) -> Iterator[GatedDriver]:
+        """Its driver, which waits for nobody where there is no gate.
+
+        It is run by ``command``, or is a `stopped_driver` with a plan.
+        """
+        words = driver_command(self.path, *options, command=command)
+        if command:
+            with running_command(words, self.environment()) as process:
+                yield GatedDriver(self, process)
+            return
+        module = "mrflight.driver"
+        if plan is not None:
+            module, words = stopped_driver.MODULE, [*plan.words(), *words]
+        with started(*words, environment=self.environment(), module=module) as forked:
+            yield GatedDriver(self, forked)
 
     def environment(self) -> Mapping[str, str]:
         """Return the drivers' environment: a temporary folder, a mark for `nothing_left_over`."""
@@ -131,7 +147,7 @@ class GatedDriver:
     """A driver that runs, and may wait at its gate."""
 
     job: GatedJob
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Running
 
     def wait_for_parts(self) -> None:
         """Until the files of all tasks but that at the gate are written."""
@@ -146,9 +162,12 @@ class GatedDriver:
         with open(self.job.folder / "gate", "w"):
             pass
 
-    def end(self, timeout_s: float = WAIT_S) -> DriverRun:
-        """Return the result; raise subprocess.TimeoutExpired if it does not end in time."""
-        stdout, stderr = self.process.communicate(timeout=timeout_s)
+    def end(self) -> DriverRun:
+        """Return the result, once it has ended."""
+        if isinstance(self.process, Running):
+            stdout, stderr = self.process.communicate()
+            return DriverRun(await_end(self.process, "the driver"), stdout, stderr)
+        stdout, stderr = communicate(self.process, "the driver")
         return DriverRun(self.process.returncode, stdout, stderr)
 
 
@@ -180,18 +199,9 @@ def old_table(base: Path, format: OutputFormat, keys: range = OLD) -> Path:
     return output.folder
 
 
-def until(
-    condition: Callable[[], object], process: subprocess.Popen[str], pause_s: float = 0.005
-) -> None:
-    """Wait for what a driver that runs is to bring about.
-
-    ``pause_s`` between two looks is 0 where it is gone again in a millisecond.
-    """
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(pause_s)
+def until(condition: Callable[[], object], process: Awaited) -> None:
+    """Wait for what a driver that runs is to bring about."""
+    await_that(condition, "what the driver brings about", beside=process)
 
 
 def kill_at_file_size(driver: GatedDriver, limit_bytes: int) -> None:
@@ -203,10 +213,7 @@ def kill_at_file_size(driver: GatedDriver, limit_bytes: int) -> None:
 
 
 def lost_attempts(driver: GatedDriver) -> list[str]:
-    """Files as attempts would have left them whose workers were killed as they wrote.
-
-    So many that a test can do something while the driver removes them.
-    """
+    """Files as attempts would have left them whose workers were killed as they wrote."""
     driver.wait_for_parts()
     job = driver.job
     (like,) = {re.sub(r"part-\d+-\d+-", "", path.name) for path in job.new_parts()}
@@ -214,13 +221,6 @@ def lost_attempts(driver: GatedDriver) -> list[str]:
     for name in lost:
         (job.table / name).write_bytes(b"half a file")
     return lost
-
-
-def newest(table: Path) -> object:
-    """Return a value that changes in the moment of a commit."""
-    if (table / "_mrflight").exists():
-        return newest_manifest(table)
-    return len(list((table / "_delta_log").glob("*.json")))
 
 
 def commits_of(table: Path, app_id: str) -> int:

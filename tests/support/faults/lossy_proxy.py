@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.support.suite.waiting import communicate
+
 Loss = Literal["request", "answer"]
 Then = Literal["goes on", "is gone", "hangs"]
 
@@ -110,7 +112,7 @@ class LossyProxy:
     def end(self) -> int:
         """End the proxy and return the number of requests that were lost."""
         self.process.kill()
-        return self.process.communicate(timeout=10)[0].count("lost")
+        return int(communicate(self.process, "the proxy")[0].count("lost"))
 
 
 @contextmanager

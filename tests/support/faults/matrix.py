@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 from deltalake import DeltaTable
+from msgspec.structs import asdict
 
+from mrflight.result import Attempts
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
@@ -20,8 +23,10 @@ from tests.support.commands.driver import DriverRun
 from tests.support.faults import faulty_job
 from tests.support.faults import faulty_run as faults
 from tests.support.faults import place as fault_place
+from tests.support.faults.attempt_log import AttemptLog
 from tests.support.faults.deeds import DO
-from tests.support.faults.faulty_run import FaultyRun, faulty_run
+from tests.support.faults.faulty_run import BLIND, FaultyRun, faulty_run
+from tests.support.faults.stopped_driver import Plan
 from tests.support.queries.oracle import rows
 
 
@@ -50,6 +55,10 @@ MOMENTS = {
 }
 
 
+BEGINNING = {"map done": faulty_job.FILES, "reduce done": faulty_job.PARTITIONS}
+"""The attempts of a job that goes on without a fault: see `AttemptLog.reasons`."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One case: a fault, the process and the moment, the attempts that it costs, and a message."""
@@ -57,19 +66,32 @@ class Cell:
     who: str
     fault: str
     when: str
-    maps: int
-    reduces: int
-    failed: int = 0
+    costs: Mapping[str, int] | Attempts = field(default_factory=dict)
+    """The attempts by their reasons, in addition to those without a fault. Those of a run of all
+    stages that ends early, as the job fails or runs all again, are only known together."""
     says: str = ""
     """A regular expression."""
     options: tuple[str, ...] = ()
-    may_restart: int = 0
-    """The maps that may restart in addition, which the driver then says. It looks every 0.25 s for
-    servers that were removed, and a map that uses one restarts, unless it ends before the look."""
+    first: Callable[[FaultyRun], object] | None = None
+    """What is awaited between the deed and the end of the places where the job stands: the driver
+    is the first to notice."""
+    last: Callable[[FaultyRun], object] | None = None
+    """What is awaited, after the job goes on, before the driver sees that a server is gone: tasks
+    are the first to notice."""
 
     def __str__(self) -> str:
-        return "-".join((self.fault, self.who, self.when, *self.options)).replace(" ", "-")
+        who_notices = [name for name in ("first", "last") if getattr(self, name) is not None]
+        parts = (self.fault, self.who, self.when, *self.options, *map(NOTICES.get, who_notices))
+        return "-".join(map(str, parts)).replace(" ", "-")
 
+    @property
+    def attempts(self) -> dict[str, int]:
+        """All attempts by their reasons."""
+        assert not isinstance(self.costs, Attempts)
+        return dict(Counter(BEGINNING) + Counter(self.costs))
+
+
+NOTICES = {"first": "driver notices", "last": "tasks notice"}
 
 KILLED = (
     r"(map 3 \(rows, .*|reduce of partition \d): attempt 1 of 4 failed and is retried: "
@@ -78,6 +100,17 @@ KILLED = (
 TWICE = ("shuffle.replicas=2",)
 OVER_FLIGHT = "cluster.transport=flight"
 SPILLING = ("shuffle.memory=1 MiB", "inputs.rows.map=functions:wide")
+
+
+def driver_says(text: str) -> Callable[[FaultyRun], object]:
+    """Return what waits until the driver has said this."""
+    return lambda run: run.has_said(text)
+
+
+def maps_end(run: FaultyRun) -> None:
+    """Wait until the driver knows that the maps are done at which the job stood."""
+    run.await_done("map 3")
+    run.await_done("map 4")
 
 
 def over_flight(cell: Cell) -> Cell:
@@ -107,9 +140,20 @@ def check_fails(cell: Cell, folder: Path) -> None:
 
 def done_after(cell: Cell, folder: Path) -> DriverRun:
     """Run the job with its fault, and return its result."""
-    with at_the_moment(folder, cell.when, *options_of(cell)) as (run, victims):
+    plan = None if cell.last is None else Plan(blind_while=str(folder / BLIND))
+    with at_the_moment(folder, cell.when, *options_of(cell), plan=plan) as (run, victims):
         hits = run.processes("worker") if cell.who == "workers" else [victims[cell.who]]
-        hit(run, cell.when, lambda: [DO[cell.fault](run, victim) for victim in hits])
+
+        def do() -> None:
+            for victim in hits:
+                DO[cell.fault](run, victim)
+            if cell.first is not None:
+                cell.first(run)
+
+        hit(run, cell.when, do)
+        if cell.last is not None:
+            cell.last(run)
+            run.see()
         return run.finish()
 
 
@@ -117,7 +161,12 @@ def check(cell: Cell, done: DriverRun, folder: Path) -> None:
     """Assert that all is as the cell says, and the table right and clean."""
     assert done.code == 0, done.stderr
     assert rows_of(folder) == faulty_job.expected_rows()
-    check_attempts(cell, done)
+    if isinstance(cell.costs, Attempts):
+        assert done.result["attempts"] == asdict(cell.costs), done.stderr
+    else:
+        log = AttemptLog(folder, done.result["job_id"])
+        assert log.reasons() == cell.attempts, done.stderr
+        assert done.result["attempts"] == asdict(log.total())
     check_said(cell, done.stderr, done)
     assert unlisted(folder) == set()
     assert clean(folder) == ""
@@ -133,7 +182,8 @@ def check_failure(cell: Cell, done: DriverRun) -> None:
     assert done.code == 1, done.stderr
     assert done.result["state"] == "failed"
     check_said(cell, done.message, done)
-    check_attempts(cell, done)
+    assert isinstance(cell.costs, Attempts)
+    assert done.result["attempts"] == asdict(cell.costs), done.stderr
 
 
 def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
@@ -149,15 +199,6 @@ def check_rerun(folder: Path, cell: Cell, standing: str | None = None) -> None:
 def check_said(cell: Cell, text: str, done: DriverRun) -> None:
     """Assert that a text of the driver's says what the cell says."""
     assert re.search(fault_place.PLACE.message_here(cell.says), text), done.stderr
-
-
-def check_attempts(cell: Cell, done: DriverRun) -> None:
-    restarted = 0
-    if cell.may_restart:
-        restarted = sum(map(int, re.findall(r"(\d+) of \d+ map tasks restart", done.stderr)))
-        assert restarted <= cell.may_restart, done.stderr
-    expected = {"map": cell.maps + restarted, "reduce": cell.reduces, "failed": cell.failed}
-    assert done.result["attempts"] == expected, done.stderr
 
 
 def check_table_untouched(folder: Path) -> None:
@@ -189,13 +230,13 @@ def at_the_moment(
     *options: str,
     later: tuple[str, ...] = (),
     standing: str | None = None,
-    lease_s: float | None = None,
+    plan: Plan | None = None,
 ) -> Iterator[tuple[FaultyRun, dict[str, psutil.Process]]]:
     """Yield a job that stopped at a moment, and its processes; it stops at ``later`` as well."""
     moment = MOMENTS[when]
     job = faulty_job.write_faulty_job(folder, moment.map_function, moment.reduce)
     stops = (*moment.stops, *later)
-    with faulty_run(job, stops, *options, standing=standing, lease_s=lease_s) as run:
+    with faulty_run(job, stops, *options, standing=standing, plan=plan) as run:
         here = run.at(*moment.stops)
         check_moment(run, when)
         yield (

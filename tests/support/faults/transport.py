@@ -33,12 +33,11 @@ from tests.support.faults.proxied_connection import (
     location_of,
 )
 from tests.support.faults.proxied_connection import close as close_socket
+from tests.support.suite.waiting import hang_s
 
 T = TypeVar("T")
 
 _CHUNK_BYTES = 1 << 16
-_ORDER_TIMEOUT_S = 10.0
-"""For what takes less than a millisecond."""
 _SLOW_STEP_S = 0.02
 """A throttled connection sends as much as is due in so long, at least a byte."""
 
@@ -164,7 +163,7 @@ class FlakyTransport(Closeable):
             self._closed = True
             self._orders.append(self._stop)
             self._wake.send(b"!")
-        self._thread.join(_ORDER_TIMEOUT_S)
+        self._thread.join(hang_s())
         self._selector.close()
         for end in (self._listener, self._woken, self._wake):
             end.close()
@@ -192,7 +191,7 @@ class FlakyTransport(Closeable):
                 raise ValueError(f"the transport at {self.location} is closed")
             self._orders.append(carry_out)
             self._wake.send(b"!")
-        return done.result(_ORDER_TIMEOUT_S)
+        return done.result(hang_s())
 
     def _stop(self) -> None:
         self._over = True
