@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from deltalake import DeltaTable
 from tests.support.commands.driver import drive, driver_command, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.commands.running_command import running_command
+from tests.support.suite.waiting import await_that, communicate, hang_s
 from tests.support.tables.manifests import newest_manifest
 
 JOB = """
@@ -49,8 +49,6 @@ def reduce(table):
     return table
 """
 
-WAIT_S = 60.0
-
 
 def clean(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -58,7 +56,7 @@ def clean(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=hang_s(),
     )
 
 
@@ -75,12 +73,10 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         nothing_left_over(tmp_path / "tmp") as environment,
         running_command(driver_command(job), environment) as driver,
     ):
-        deadline = time.monotonic() + WAIT_S
-        while len(parts(tmp_path) - committed) < 7:  # all but that of key 1
-            assert time.monotonic() < deadline
-            assert driver.poll() is None
+        # All but that of key 1.
+        await_that(lambda: len(parts(tmp_path) - committed) == 7, "the files", beside=driver)
         driver.send_signal(signal.SIGKILL)
-        driver.communicate(timeout=5)
+        communicate(driver, "the driver")
     return tmp_path
 
 

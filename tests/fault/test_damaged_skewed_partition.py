@@ -35,6 +35,7 @@ pytestmark = [
 JOB = """
 [job]
 name = "heavy"
+speculation = false
 [inputs.rows]
 path = "in/*.parquet"
 key = ["key"]
@@ -44,6 +45,7 @@ replicas = REPLICAS
 [cluster]
 workers = 4
 data_servers = SERVERS
+heartbeat_timeout = "10 min"
 spill_dir = "spill"
 [reduce]
 group_by = ["key"]
@@ -165,8 +167,7 @@ def watch_aggregations(
 
 def check_nothing_is_left(folder: Path) -> None:
     """Assert that no process of the job runs and that none of its local files is left."""
-    ours = fault_place.PLACE.processes("")
-    assert psutil.wait_procs(ours, timeout=10)[1] == []
+    await_that(lambda: not fault_place.PLACE.processes(""), "the end of the job's processes")
     assert not list((folder / "spill").iterdir())
 
 

@@ -16,9 +16,9 @@ import mrflight
 from mrflight.errors import PlacementChangedError
 from tests.support.clusters.cluster import StandingCluster, standing_cluster
 from tests.support.commands.driver import driver_command, write_job
+from tests.support.suite.waiting import await_end, await_that
 
 PARTITIONS = 12
-ENDS_IN_S = 15.0
 
 
 def batch(map_id: int) -> pa.RecordBatch:
@@ -42,7 +42,7 @@ def numbers(shuffle: mrflight.Shuffle) -> Counter[int]:
 
 def drain(process: subprocess.Popen[str]) -> int:
     process.send_signal(signal.SIGTERM)
-    return process.wait(ENDS_IN_S)
+    return await_end(process, "the data server")
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -70,12 +70,15 @@ def test_an_attempt_that_wrote_to_it_is_made_again() -> None:
         writer.write(batch(1))  # goes to all servers at once
         running.data_processes[0].send_signal(signal.SIGTERM)
         version = shuffle.health().version
-        while shuffle.health().version == version:
-            assert running.data_processes[0].poll() is None
+        await_that(
+            lambda: shuffle.health().version > version,
+            "its partitions to move",
+            beside=running.data_processes[0],
+        )
         with pytest.raises(PlacementChangedError, match="write it again"):
             writer.commit()
         writer.abort()
-        assert running.data_processes[0].wait(ENDS_IN_S) == 0
+        assert await_end(running.data_processes[0], "the data server") == 0
         write(shuffle, 1, attempt=1)
         assert numbers(shuffle) == Counter(range(2_000))
         shuffle.drop()
@@ -91,7 +94,7 @@ def test_the_last_server_waits_until_its_rows_are_dropped() -> None:
             assert numbers(shuffle) == Counter(range(1_000))
         assert process.poll() is None
         shuffle.drop()
-        assert process.wait(ENDS_IN_S) == 0
+        assert await_end(process, "the data server") == 0
 
 
 JOB = """
@@ -150,7 +153,7 @@ def test_a_job_goes_on(stage: str, tmp_path: Path) -> None:
         done = run_on(running, job)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "told").exists()
-        assert running.data_processes[0].wait(ENDS_IN_S) == 0
+        assert await_end(running.data_processes[0], "the data server") == 0
         with mrflight.connect(running.metadata) as client:
             assert client.status().shuffles == []
             assert len(client.status().servers) == 2

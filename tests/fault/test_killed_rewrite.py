@@ -22,11 +22,13 @@ from tests.support.faults import faulty_run as faults
 from tests.support.faults.faulty_run import FaultyRun, faulty_run
 from tests.support.faults.gated_job import clean
 from tests.support.queries.oracle import rows
+from tests.support.suite.waiting import await_that
 from tests.support.tables.merges import read, unnamed_parts
 
 JOB = """
 [job]
 name = "merge"
+speculation = false
 run_id = "one"
 [inputs.rows]
 path = "in.csv"
@@ -39,6 +41,7 @@ mode = "merge"
 keys = ["k"]
 [cluster]
 workers = 1
+heartbeat_timeout = "10 min"
 """
 
 BEFORE = [(1, 10), (2, 20), (3, 30), (4, 40)]
@@ -162,7 +165,8 @@ def test_a_maintain_that_is_killed_as_it_compacts(folder: Path) -> None:
     command = [sys.executable, "-c", MAINTAIN]
     with subprocess.Popen(command, cwd=folder) as maintain:
         try:
-            faults.await_that((folder / "places" / "rewrite").is_symlink, "the compaction")
+            is_there = (folder / "places" / "rewrite").is_symlink
+            await_that(is_there, "the compaction", beside=maintain)
         finally:
             maintain.kill()
     (left,) = names(folder)

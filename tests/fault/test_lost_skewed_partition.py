@@ -16,8 +16,8 @@ from mrflight.planner.reduce_tasks import ReduceTaskPlan, check_slices
 from mrflight.scheduler.reduce_stage import AggregatedOutput
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support.commands.driver import write_job
+from tests.support.faults import faulty_run as faults
 from tests.support.faults import place as fault_place
-from tests.support.faults.faulty_run import stop
 from tests.support.queries.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
 pytestmark = pytest.mark.slow
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 JOB = """
 [job]
 name = "heavy"
+speculation = false
 [inputs.rows]
 path = "in/*.parquet"
 key = ["key"]
@@ -33,6 +34,7 @@ replicas = REPLICAS
 [cluster]
 workers = 4
 data_servers = 3
+heartbeat_timeout = "10 min"
 [output]
 table = "out"
 """
@@ -81,7 +83,7 @@ class Killing(ProgressReport):
             workers = fault_place.PLACE.processes("worker")
             self._held = workers[: max(min(tasks, len(workers)) - self._after, 0)]
             for worker in self._held:
-                stop(worker)
+                faults.stop(worker)
         self._look()
 
     def advance(self, work: Work = NO_WORK, tasks: int = 1) -> None:
@@ -106,9 +108,7 @@ class Killing(ProgressReport):
 
 def kill(location: str) -> None:
     """Kill the data server at a location."""
-    server = fault_place.PLACE.server_at(location)
-    server.kill()
-    server.wait(10)
+    faults.kill(fault_place.PLACE.server_at(location))
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
 from mrflight.system.progress import NO_WORK, ProgressReport, Work
 from tests.support.commands.driver import write_job
+from tests.support.faults import faulty_run as faults
 from tests.support.faults import place as fault_place
 from tests.support.jobs.stages_job import (
     FILES,
@@ -85,9 +86,7 @@ class KillingAServer(ProgressReport):
     def begin(self, stage: str, tasks: int, size_bytes: int = 0, at_once: int = 1) -> None:
         self.stages.append((stage, tasks))
         if stage == self._stage and not self.killed:
-            server = self._second_server()
-            server.kill()
-            server.wait(10)
+            faults.kill(self._second_server())
             self.killed += 1
         if stage == "commit":
             self._look()
@@ -162,7 +161,8 @@ LOST_OF_A_JOIN = [
     ("map rows", {SUMS, ("map sums", 1)}, FILES),
     ("reduce", {SUMS, ("map sums", 1), ("map rows", FILES)}, 0),
 ]
-NO_SPECULATION = {"job.speculation": False}
+NO_CLOCKS = {"job.speculation": False, "cluster.heartbeat_timeout": "10 min"}
+"""Tasks notice what is lost, and nobody else; none gets a second attempt beside the first."""
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -178,7 +178,7 @@ def test_a_server_is_lost_as_a_stage_begins(
     rows = write_rows(tmp_path / "in", SEED)
     killing = KillingAServer(stage, monkeypatch)
     job = write_job(tmp_path, JOB.replace("REPLICAS", str(replicas)))
-    result = mrflight.run(job, NO_SPECULATION)
+    result = mrflight.run(job, NO_CLOCKS)
     assert killing.killed == 1
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     assert result.rows_in == rows.num_rows
@@ -197,7 +197,7 @@ def test_a_stage_without_lost_output_does_not_run_again(
     rows = write_rows(tmp_path / "in", SEED)
     killing = KillingAServer("reduce", monkeypatch)
     job = write_job(tmp_path, JOB.replace("REPLICAS", "1"))
-    result = mrflight.run(job, {**NO_SPECULATION, "stages.sums.shuffle.partitions": 1})
+    result = mrflight.run(job, {**NO_CLOCKS, "stages.sums.shuffle.partitions": 1})
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     killing.check(result, {ROWS_OF_SUMS, SORTED}, 0)
 
@@ -215,7 +215,7 @@ def test_a_server_with_a_side_of_a_join_is_lost(
     """One side reads an earlier stage, the other one files."""
     rows = write_rows(tmp_path / "in", SEED)
     killing = KillingAServer(stage, monkeypatch)
-    result = mrflight.run(write_job(tmp_path, JOIN_JOB.replace("REPLICAS", "1")), NO_SPECULATION)
+    result = mrflight.run(write_job(tmp_path, JOIN_JOB.replace("REPLICAS", "1")), NO_CLOCKS)
     assert killing.killed == 1
     found = result_of(tmp_path)
     order = [(name, "ascending") for name in found.column_names]
@@ -229,7 +229,7 @@ def test_without_a_fault_every_task_has_one_attempt(
 ) -> None:
     rows = write_rows(tmp_path / "in", SEED)
     watching = KillingAServer("no stage", monkeypatch)
-    result = mrflight.run(write_job(tmp_path, JOB.replace("REPLICAS", "1")))
+    result = mrflight.run(write_job(tmp_path, JOB.replace("REPLICAS", "1")), NO_CLOCKS)
     assert result_of(tmp_path) == expected(rows).cast(result_of(tmp_path).schema)
     assert (result.attempts.map, result.attempts.failed) == (watching.maps, 0)
     assert watching.lines == []
@@ -248,7 +248,7 @@ def test_maps_that_run_again_do_not_count_bad_rows_twice(
     monkeypatch.setattr("mrflight.planner.stage_plan._MIN_SPLIT_BYTES", 100_000)
     monkeypatch.setattr("mrflight.planner.stage_plan._PACKS_PER_WORKER", 1_000)
     text = JOB.replace("REPLICAS", "1").replace('"in/*.parquet"', '"in/*.csv"\nbad_rows = "bad"')
-    result = mrflight.run(write_job(tmp_path, text), NO_SPECULATION)
+    result = mrflight.run(write_job(tmp_path, text), NO_CLOCKS)
     assert killing.killed == 1
     assert result.bad_rows == {"sums.rows": FILES * 200}
     assert result.rows_in == FILES * 19_800

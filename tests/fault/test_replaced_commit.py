@@ -23,8 +23,9 @@ from mrflight.system.deadlines import NO_RETRY
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.clusters.near_cluster import near_metadata
 from tests.support.clusters.registries import TIMEOUT_S, Clock
-from tests.support.commands.threads import WAIT_S, run_threads
+from tests.support.commands.threads import run_threads
 from tests.support.faults.overwriting_disk import HeldBackLock, Job, SleepingLock
+from tests.support.suite.waiting import hang_s
 
 WRITERS, COMMITS = 2, 8
 
@@ -86,7 +87,7 @@ def test_with_it_the_other_waits_for_its_turn(table: Path, lock: CommitLock) -> 
         assert thread.is_alive()
 
     assert Job("slow", table, lock, between=start_the_other).commit() == 1
-    thread.join(WAIT_S)
+    thread.join(hang_s())
     assert versions == [2]
     assert rows(table) == ["first", "other", "slow"]
 
@@ -168,7 +169,7 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
 
     def hold() -> None:
         recording.set()
-        assert go_on.wait(WAIT_S)
+        assert go_on.wait(hang_s())
 
     held_back = HeldBackLock(metadata).held_back_by(hold)
     errors: list[CommitOverwrittenError] = []
@@ -182,12 +183,12 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
 
     def between() -> None:
         thread.start()
-        assert recording.wait(WAIT_S)
+        assert recording.wait(hang_s())
 
     late = Job("late", table, sleeping, between=between)
     assert late.commit() == 1
     go_on.set()
-    thread.join(WAIT_S)
+    thread.join(hang_s())
     (error,) = errors
     assert f"which this job committed, was replaced by job {late.id}: the other" in str(error)
     assert "Nothing of this job is in the table; run it again" in str(error)

@@ -103,6 +103,7 @@ table = "out"
 [cluster]
 workers = 1  # or another one might be done with all partitions while the server is killed
 data_servers = 3
+heartbeat_timeout = "10 min"
 """
 
 

@@ -20,6 +20,7 @@ ROWS = 2000
 JOB = """
 [job]
 name = "direct"
+speculation = false
 [inputs.rows]
 path = "rows.csv"
 key = ["k"]

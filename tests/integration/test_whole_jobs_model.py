@@ -4,7 +4,7 @@ What is drawn as well is how the rows are stored (in parquet, in hive folders, i
 rows) and how a job runs: files, partitions, what is sent to everyone. With ``auto``
 a partition has a few rows, as if the tables were large; what is heavy is seldom shared, as blocks
 of so few rows weigh the same: see test_skew.py.
-More of it: ``pytest --hypothesis-profile thorough``.
+More of it: ``make soak``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from mrflight.tasks.operators.hash_join import Join, can_broadcast
 from tests.support.queries.duckdb_joins import by_duckdb, comparable_rows, rows_of
 from tests.support.queries.join_tables import SKEW, has_no_common_type, joins
 from tests.support.queries.skewed_partition import watch_slices
+from tests.support.suite.examples import some_of
 from tests.support.tables.stored_tables import in_files, stored
 
 Partitions = Literal["auto"] | int
 
-# A job takes a third of a second, so these tests have a tenth of the examples of others. An example
+# A job takes a third of a second, so these tests have half of the examples of others. An example
 # that fails is reported as it was drawn, because shrinking it would take minutes.
 whole_jobs = settings(
-    max_examples=settings.default.max_examples // 10,
+    max_examples=some_of(50),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
