@@ -15,7 +15,7 @@ from mrflight.scheduler.bad_row_files import BadRowFiles
 
 FILES = 3
 ROWS = 2_000
-SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
+SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB", "job.speculation": False}
 GOOD = [n for n in range(FILES * ROWS) if n % 100]
 BAD = FILES * ROWS // 100
 LONG = "no number" * 10_000

@@ -26,7 +26,7 @@ def test_the_clicks_job_equals_a_single_process_group_by(
 ) -> None:
     write_visits(tmp_path / "visits", kind)
     with nothing_left_over(tmp_path / "tmp") as environment:
-        done = drive(clicks, environment=environment)
+        done = drive(clicks, "--set=job.speculation=false", environment=environment)
     assert done.code == 0, done.stderr
     table = DeltaTable(tmp_path / "out" / "clicks")
     assert rows(table.to_pyarrow_table()) == rows(expected_clicks(as_read(kind)))
@@ -129,6 +129,7 @@ def dies_once(batch):
         """
         [job]
         name = "small"
+        speculation = false
         [inputs.rows]
         path = "in"
         map = "functions:dies_once"

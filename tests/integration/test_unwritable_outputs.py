@@ -20,6 +20,7 @@ from tests.support.commands.unprivileged import read_only, unprivileged
 JOB = """
 [job]
 name = "unwritable"
+speculation = false
 [inputs.rows]
 path = "in.csv"
 key = ["k"]
