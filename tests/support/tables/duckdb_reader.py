@@ -24,13 +24,20 @@ import glob, importlib.util, json, os, sys, duckdb
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what DuckDB prints is not an answer
 connection = duckdb.connect(config={"autoinstall_known_extensions": False})
-for name in ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs"):
-    folder = os.path.dirname(importlib.util.find_spec(f"duckdb_extension_{name}").origin)
-    (file,) = glob.glob(f"{folder}/extensions/v{duckdb.__version__}/*")
-    connection.execute(f"LOAD '{file}'")
+extensions = {
+    "ducklake": "",
+    "sqlite_scanner": "sqlite:",
+    "postgres_scanner": "postgres:",
+    "httpfs": "s3:",
+}  # each takes 0.15 s of a processor, and is needed for what its word is in
 for line in sys.stdin:
     cursor = connection.cursor()  # its settings end with it
     try:
+        for name in [name for name, word in extensions.items() if word in line]:
+            folder = os.path.dirname(importlib.util.find_spec(f"duckdb_extension_{name}").origin)
+            (file,) = glob.glob(f"{folder}/extensions/v{duckdb.__version__}/*")
+            connection.execute(f"LOAD '{file}'")
+            del extensions[name]
         rows = []
         for statement in json.loads(line):
             rows = cursor.execute(statement).fetchall()
