@@ -37,7 +37,8 @@ from mrflight.storage.part_name import PartId
 from mrflight.streams.table_upkeep import TableUpkeep
 from tests.support.clusters.event_logs import LogCluster, log_cluster
 from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, await_true
+from tests.support.streams.ingest_job import INGEST
+from tests.support.suite.waiting import await_that
 
 STREAM = "trips"
 PARTITIONS = tuple(f"cluster/topic/{number}" for number in range(4))
@@ -139,7 +140,7 @@ def flush(servers: LogCluster, folder: Path, rows: int, flushes: int) -> list[fl
                     out.flush()
                 began = time.perf_counter()
                 entry = table / "_delta_log" / f"{number:020}.json"
-                await_true(entry.exists, f"flush {number} is committed")
+                await_that(entry.exists, f"the commit of flush {number}")
                 seconds.append(time.perf_counter() - began)
     assert len(deltalake.DeltaTable(table).to_pyarrow_table()) == rows * (flushes + 1)
     return seconds[1:]

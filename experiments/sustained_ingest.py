@@ -36,7 +36,8 @@ from mrflight.sources.kafka.client_settings import client_settings
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka, running_kafka
 from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, await_true
+from tests.support.streams.ingest_job import INGEST
+from tests.support.suite.waiting import await_that
 
 DISTINCT = 200_000
 """The different events, which are sent again and again."""
@@ -135,7 +136,7 @@ def measure(kafka: Kafka, folder: Path, minutes: float, rate: float) -> list[Sam
     producer.start()
     try:
         with running_command([*INGEST, str(job), "--quiet"]) as stream:
-            await_true(lambda: committed(table) > 0, "the first events are committed")
+            await_that(lambda: committed(table) > 0, "the first commit")
             watch = Watch(kafka, topic, table, psutil.Process(stream.pid))
             until = time.monotonic() + 60 * minutes
             while (left_s := until - time.monotonic()) > 0 and producer.is_alive():
@@ -147,7 +148,7 @@ def measure(kafka: Kafka, folder: Path, minutes: float, rate: float) -> list[Sam
             stopping.set()
             producer.join()
             produced = watch.produced()
-            await_true(lambda: stream.poll() or committed(table) == produced, "it is caught up")
+            await_that(lambda: stream.poll() or committed(table) == produced, "the topic's end")
             stream.terminate()
             said, errors = stream.communicate(timeout=END_S)
             assert stream.returncode == 0, said + errors

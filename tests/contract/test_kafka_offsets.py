@@ -22,7 +22,6 @@ from mrflight.sources.kafka.kafka_source import open_kafka
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka
-from tests.support.streams.ingest_job import await_true
 from tests.support.streams.kafka_topics import (
     HERE,
     TIMEOUT_S,
@@ -33,6 +32,7 @@ from tests.support.streams.kafka_topics import (
     rows_of,
     send,
 )
+from tests.support.suite.waiting import await_that
 
 
 def test_aborted_transactions_are_not_read(kafka: Kafka) -> None:
@@ -49,7 +49,7 @@ def test_aborted_transactions_are_not_read(kafka: Kafka) -> None:
             producer.flush(TIMEOUT_S)
             producer.abort_transaction(TIMEOUT_S)
     # Each has a marker at its end, which the broker may write after it has answered.
-    await_true(lambda: offsets(kafka, topic) == (0, 44), "all transactions have ended")
+    await_that(lambda: offsets(kafka, topic) == (0, 44), "the ends of all transactions")
     committed = [*range(10), *range(20, 30)]
     assert read_numbers(kafka, topic, (0, 44)) == committed
     assert read_numbers(kafka, topic, (0, 11), (11, 22), (22, 33), (33, 44)) == committed
@@ -225,4 +225,4 @@ def test_a_client_finds_offsets_again_after_its_broker_was_restarted(own_kafka: 
     assert ends() == 7
     own_kafka.server.kill()
     own_kafka.restart()
-    await_true(lambda: ends() == 7, "the epoch of the partition's leader is known anew")
+    await_that(lambda: ends() == 7, "the new epoch of the leader")

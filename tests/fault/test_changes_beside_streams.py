@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 
 import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
 from tests.support.commands.leftovers import nothing_left_over, processes_of
+from tests.support.commands.mrflight import Running
 from tests.support.streams.ingest_job import (
-    INGEST,
     Stream,
-    await_true,
+    await_rows,
     check_once,
     ingest,
+    ingesting,
     numbered,
 )
+from tests.support.suite.waiting import await_end, await_that, hang_s
 
 
 @pytest.fixture
@@ -34,57 +35,53 @@ def stream(kafka: Kafka, tmp_path: Path) -> Stream:
 
 
 @dataclass(frozen=True)
-class Running:
+class Ingester:
     """An ingester that runs until it is stopped."""
 
-    process: subprocess.Popen[bytes]
-    log: Path
+    process: Running
     mark: str
+    said: list[str]
+    """The lines that it has said."""
 
     def has_said(self, text: str) -> None:
-        await_true(lambda: text in self.log.read_text(), f"it says {text!r}")
+        await_that(lambda: text in "".join(self.said), repr(text), beside=self.process)
 
     def fails_with(self, text: str) -> None:
-        assert self.process.wait(60) in (1, 2)
-        assert text in self.log.read_text()
+        assert await_end(self.process, "the ingester") in (1, 2)
+        await_that(lambda: text in "".join(self.said), repr(text))
 
     def stops(self) -> None:
         self.process.terminate()
-        assert self.process.wait(60) == 0, self.log.read_text()
+        assert await_end(self.process, "the ingester") == 0, "".join(self.said)
 
 
 @contextmanager
-def running(stream: Stream, job: Path) -> Iterator[Running]:
+def running(stream: Stream, job: Path) -> Iterator[Ingester]:
     """Run an ingester; at the end of the block it is killed, if it has not ended."""
-    log = stream.folder / "stderr"
-    with nothing_left_over(stream.folder / "tmp") as environment, log.open("wb") as output:
-        process = subprocess.Popen(
-            [*INGEST, str(job), "--json"],
-            env={**os.environ, **environment},
-            stdout=subprocess.DEVNULL,
-            stderr=output,
-        )
-        try:
-            yield Running(process, log, environment["MRFLIGHT_TEST_RUN"])
-        finally:
-            process.kill()
-            process.wait()
+    said: list[str] = []
+    with nothing_left_over(stream.folder / "tmp") as environment:
+        with ingesting(job, "--json", environment=environment) as process:
+            reader = Thread(target=_read, args=(process, said), name="stderr")
+            reader.start()
+            yield Ingester(process, environment["MRFLIGHT_TEST_RUN"], said)
+        reader.join()
 
 
-def has_rows(stream: Stream, count: int) -> None:
-    await_true(lambda: len(stream.rows()) >= count, f"{count} rows are there")
+def _read(process: Running, said: list[str]) -> None:
+    while line := process.stderr.readline():
+        said.append(line)
 
 
 def aborted(stream: Stream, count: int) -> None:
     """Send events in a transaction that is aborted."""
     producer = stream.kafka.producer(transactional_id=stream.topic)
-    producer.init_transactions(30)
+    producer.init_transactions(hang_s())
     producer.begin_transaction()
     for number in range(count):
         event = {"producer": 9, "number": number, "text": "aborted"}
         producer.produce(stream.topic, json.dumps(event).encode(), partition=0)
     producer.flush()
-    producer.abort_transaction(30)
+    producer.abort_transaction(hang_s())
 
 
 @pytest.mark.parametrize("before", [0, 10], ids=["in a new table", "after rows"])
@@ -106,7 +103,7 @@ def test_a_partition_that_was_idle_at_first_begins_where_it_was_told(stream: Str
     for partition in range(2):
         stream.produce(numbered(partition, range(10)), partition=partition)
     start = datetime.fromtimestamp(time.time() + 0.01, UTC)
-    await_true(lambda: datetime.now(UTC) > start, "the old events are older than that")
+    await_that(lambda: datetime.now(UTC) > start, "a later moment")
     job = stream.write_job(input=f'start = "{start.isoformat()}"')
     stream.produce(numbered(2, range(5)), partition=0)
     assert ingest(job).result["rows_in"] == 5
@@ -120,9 +117,9 @@ def test_a_table_that_is_restored_while_a_stream_runs_ends_it(stream: Stream) ->
     job = stream.write_job()
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
-        has_rows(stream, 10)
+        await_rows(stream, 10)
         stream.produce(numbered(1, range(10, 20)), partition=0)
-        has_rows(stream, 20)
+        await_rows(stream, 20)
         deltalake.DeltaTable(stream.table).restore(0)
         stream.produce(numbered(1, range(20, 30)), partition=0)
         ingester.fails_with("was restored to an earlier version")
@@ -137,7 +134,7 @@ def test_retention_passes_over_events_while_a_stream_sleeps(stream: Stream, then
     job = stream.write_job(stream=f'on_lost_offsets = "{then}"')
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
-        has_rows(stream, 10)
+        await_rows(stream, 10)
         asleep = list(processes_of(ingester.mark))  # a worker fetches ahead
         for process in asleep:
             process.suspend()
@@ -145,13 +142,13 @@ def test_retention_passes_over_events_while_a_stream_sleeps(stream: Stream, then
         stream.produce(({**event, "text": LARGE} for event in numbered(1, range(10, 60))), 0)
         place = TopicPartition(stream.topic, 0, 50)
         admin = stream.kafka.admin()  # its calls end with it
-        admin.delete_records([place])[place].result(30)
+        admin.delete_records([place])[place].result(hang_s())
         for process in asleep:
             process.resume()
         if then == "stop":
             ingester.fails_with("offsets were deleted by the topic's retention")
         else:
-            has_rows(stream, 20)
+            await_rows(stream, 20)
             ingester.stops()
     wanted = [*range(10), *(range(50, 60) if then == "earliest" else ())]
     assert sorted(stream.rows()["number"].to_pylist()) == wanted
@@ -161,18 +158,18 @@ def test_a_full_disk_holds_a_stream_up_until_there_is_room(stream: Stream) -> No
     job = stream.write_job()
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
-        has_rows(stream, 10)
+        await_rows(stream, 10)
         set_largest_file(ingester, 8 << 10)  # what it says fits
         stream.produce(numbered(1, range(10, 5000)), partition=0)
         ingester.has_said("the stream tries again in")
         assert len(stream.rows()) == 10
         set_largest_file(ingester, resource.RLIM_INFINITY)
-        has_rows(stream, 5000)
+        await_rows(stream, 5000)
         ingester.stops()
     check_once(stream.rows(), {1: 5000})
 
 
-def set_largest_file(ingester: Running, size: int) -> None:
+def set_largest_file(ingester: Ingester, size: int) -> None:
     """Let no file of the ingester's processes grow beyond this size."""
     for process in processes_of(ingester.mark):
         _, hard = process.rlimit(resource.RLIMIT_FSIZE)
@@ -189,12 +186,12 @@ def test_events_get_a_field_while_a_stream_runs(stream: Stream, schema: str) -> 
     job = stream.write_job(output=f'schema = "{schema}"')
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
-        has_rows(stream, 10)
+        await_rows(stream, 10)
         stream.produce(NEW_FIELD, partition=0)
         if schema == "fixed":
             ingester.fails_with("nothing of its batch was committed")
         else:
-            has_rows(stream, 20)
+            await_rows(stream, 20)
             ingester.stops()
     check_once(stream.rows(), {1: 10 if schema == "fixed" else 20})
 
@@ -204,9 +201,9 @@ def test_events_get_another_type_while_a_stream_runs(stream: Stream) -> None:
     job = stream.write_job(stream=settings)
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
-        has_rows(stream, 10)
+        await_rows(stream, 10)
         stream.produce([*OTHER_TYPE, *numbered(1, range(10, 20))], partition=0)
-        has_rows(stream, 20)
+        await_rows(stream, 20)
         ingester.stops()
     check_once(stream.rows(), {1: 20})
     rejected = deltalake.DeltaTable(stream.folder / "out" / "rejected").to_pyarrow_table()

@@ -12,10 +12,9 @@ from mrflight.sources.fresh_rows import FreshRead, read_fresh
 from mrflight.sources.fresh_source import TailSplit
 from mrflight.storage import locate
 from tests.support.clusters.event_logs import Producers, check_rows, held, log_cluster, numbers
-from tests.support.commands.running_command import running_command
-from tests.support.faults.faulty_run import await_that
 from tests.support.streams.fresh_logs import PushedStream, await_reads, live_log, reading_log
-from tests.support.streams.ingest_job import INGEST, ingest
+from tests.support.streams.ingest_job import ingest, ingesting
+from tests.support.suite.waiting import await_that
 
 VICTIMS = ("owner", "stream", "metadata", "replica")
 FIRST = 10
@@ -23,7 +22,7 @@ FIRST = 10
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))]
 )
 def test_a_process_is_killed_while_rows_are_read(seed: int, tmp_path: Path) -> None:
     chosen = random.Random(seed)
@@ -32,7 +31,7 @@ def test_a_process_is_killed_while_rows_are_read(seed: int, tmp_path: Path) -> N
         with live_log(stream, replicas=2, first=9):
             pass
         job = stream.write_job("200 ms", stream="live = true")
-        with running_command([*INGEST, str(job)]) as process, reading_log(stream) as readers:
+        with ingesting(job) as process, reading_log(stream) as readers:
             producers = Producers(servers.location, "events", 4)
             try:
                 for number in range(3):

@@ -23,6 +23,7 @@ from tests.support.streams.fresh_changes import (
     changed,
     live_changes,
     reading_changes,
+    registry_file,
     seeded,
     stored,
     write_job,
@@ -35,8 +36,9 @@ from tests.support.streams.fresh_reads import (
     live_stream,
     tail_file,
 )
-from tests.support.streams.ingest_job import Stream, await_true, ended, ingest, numbered
+from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
 from tests.support.streams.schema_registry import schema_registry
+from tests.support.suite.waiting import await_that
 
 PARTITIONS, IDS = 3, 40
 QUERY = "select id, name, day, at, zoned, price, _op, _deleted, _offset from events"
@@ -56,8 +58,8 @@ def registry() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def with_registry(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REGISTRY", registry)
+def with_registry(registry: str, tmp_path: Path) -> None:
+    registry_file(tmp_path).write_text(registry)
 
 
 @pytest.mark.parametrize(("shape", "input"), [*((shape, "") for shape in INPUTS), MAPPED])
@@ -76,13 +78,18 @@ def test_every_read_is_the_table_of_the_database(stream: Stream, shape: str, inp
             changes.send(stream)
         await_reads(readers, 3)
         changed(stream, changes)
-        await_true(lambda: stored(stream) == changes.expected(), "all changes are committed")
+        await_that(lambda: stored(stream) == changes.expected(), "the commit of all changes")
         await_reads(readers, 2)
     assert by_id(fresh(stream)) == changes.expected()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3)),
+    ],
+)
 def test_no_change_is_lost_if_processes_are_killed(stream: Stream, seed: int) -> None:
     changes = seeded("plain json", seed)
     changes.snapshot(range(0, IDS, 2))
@@ -102,7 +109,7 @@ def test_no_change_is_lost_if_processes_are_killed(stream: Stream, seed: int) ->
             changes.send(stream)
             await_reads(readers, chance.randrange(1, 4))
         changed(stream, changes, wait=60)
-        await_true(lambda: stored(stream) == changes.expected(), "all changes are committed")
+        await_that(lambda: stored(stream) == changes.expected(), "the commit of all changes")
     assert by_id(fresh(stream)) == changes.expected()
 
 
@@ -151,7 +158,7 @@ def test_changes_are_read_before_they_are_committed(stream: Stream) -> None:
 def test_a_table_that_is_compacted_meanwhile_is_read_right(stream: Stream) -> None:
     changes = seeded("plain json")
     changes.snapshot(range(IDS))
-    maintain = [sys.executable, "-m", "mrflight", "maintain", "--no-vacuum", str(stream.table)]
+    maintain = ("maintain", "--no-vacuum", stream.table)
     with (
         live_changes(stream, changes, stream='upkeep = "off"'),
         reading_changes(stream, changes) as readers,
@@ -160,11 +167,11 @@ def test_a_table_that_is_compacted_meanwhile_is_read_right(stream: Stream) -> No
             for _ in range(10):
                 changes.change(20, IDS)
                 changes.send(stream)
-            run = ended(maintain)
+            run = ended(*maintain)
             assert run.code == 0, run.stderr
         await_reads(readers, 2)
         changed(stream, changes)
-        await_true(lambda: stored(stream) == changes.expected(), "all changes are committed")
+        await_that(lambda: stored(stream) == changes.expected(), "the commit of all changes")
 
 
 def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
@@ -201,12 +208,12 @@ def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
         lower = [each for each in changes.expected() if each["id"] < 20]
         named = [each["name"] for each in lower if each["name"] is not None]
         assert row == {"n": len(lower), "name": max(named)}
-        command = [sys.executable, "-m", "mrflight", "sql", "--format", "json", "--quiet"]
+        command = ["sql", "--format", "json", "--quiet"]
         for select in ("count(*)", "sum(case when id >= 0 then 1 else 0 end)"):
             text = f"select {select} as n from delta.'{stream.table}'"
-            run = ended([*command, "--fresh", text])
+            run = ended(*command, "--fresh", text)
             assert (run.code, run.stdout.strip()) == (0, f'{{"n":{len(rows)}}}'), run.stderr
-        assert json.loads(ended([*command, text]).stdout) == {"n": IDS}
+        assert json.loads(ended(*command, text).stdout) == {"n": IDS}
 
 
 def test_a_key_of_several_partitions_is_read_as_it_is_merged(stream: Stream) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 import mrflight
 from mrflight.errors import InputError, TailBehindError, TailError
 from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
-from tests.support.commands.running_command import running_command
 from tests.support.streams.fresh_logs import (
     PushedStream,
     await_reads,
@@ -23,7 +21,8 @@ from tests.support.streams.fresh_logs import (
     live_log,
     reading_log,
 )
-from tests.support.streams.ingest_job import INGEST, await_true, ended, ingest
+from tests.support.streams.ingest_job import ended, ingest, ingesting
+from tests.support.suite.waiting import await_that
 
 DOUBLE = """
 import pyarrow.compute as pc
@@ -124,9 +123,9 @@ def test_readers_see_each_row_once_while_batches_commit(stream: PushedStream) ->
             order = [("producer", "ascending"), ("n", "ascending")]
             assert again.sort_by(order).to_pydict() == rows.sort_by(order).to_pydict()
             assert mrflight.fresh_token(again) == token
-        await_true(
+        await_that(
             lambda: deltalake.DeltaTable(stream.table).to_pyarrow_table().num_rows == 310,
-            "all rows are committed",
+            "the commit of all rows",
         )
     assert deltalake.DeltaTable(stream.table).version() > 3
     assert all(each.reads > 3 for each in readers)
@@ -146,9 +145,9 @@ def test_jobs_and_queries_read_the_log(stream: PushedStream) -> None:
         assert result.rows_in == 510
         counts = mrflight.read_table(stream.folder / "counts").to_pylist()
         assert {row["producer"]: row["n"] for row in counts} == {0: 10, 1: 500}
-        command = [sys.executable, "-m", "mrflight", "sql", "--format", "json", "--quiet"]
+        command = ["sql", "--format", "json", "--quiet"]
         select = f"select count(*) as n from delta.'{stream.table}'"
-        run = ended([*command, "--fresh", select])
+        run = ended(*command, "--fresh", select)
         assert (run.code, run.stdout.strip()) == (0, '{"n":510}'), run.stderr
 
 
@@ -213,11 +212,11 @@ def test_the_owner_is_killed_while_rows_are_read(tmp_path: Path) -> None:
                 assert check_numbers(rows, {}) == {0: 10, 1: number}, "all that was acknowledged"
                 servers.restart_data(owner)
                 await_reads(readers, 2)
-            await_true(
+            await_that(
                 lambda: (
                     deltalake.DeltaTable(stream.table).to_pyarrow_table().num_rows == 10 + number
                 ),
-                "all rows are committed",
+                "the commit of all rows",
             )
         assert check_numbers(stream.fresh(), {}) == {0: 10, 1: number}
 
@@ -240,7 +239,7 @@ def test_a_stream_that_goes_on_stays_live(stream: PushedStream) -> None:
     with live_log(stream):
         pass
     job = stream.write_job("100 ms", stream="live = true")
-    with stream.servers.connect() as cluster, running_command([*INGEST, str(job)]) as process:
+    with stream.servers.connect() as cluster, ingesting(job) as process:
         cluster.append(stream.log, numbers(1, *range(5)))
         assert check_numbers(stream.fresh(), {}) == {0: 10, 1: 5}
         process.send_signal(signal.SIGTERM)

@@ -28,7 +28,8 @@ from tests.support.streams.fresh_reads import (
     reading,
     tail_file,
 )
-from tests.support.streams.ingest_job import Stream, await_true, ended, ingest, numbered
+from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
+from tests.support.suite.waiting import await_that
 
 PARTITIONS = 3
 NEVER = "1 h"
@@ -64,7 +65,7 @@ def test_events_are_read_before_they_are_committed(stream: Stream) -> None:
 def test_a_stream_that_has_stopped_leaves_a_plain_table(stream: Stream) -> None:
     with live_stream(stream):
         stream.produce(numbered(1, range(5)), partition=1)
-        await_true(lambda: len(stream.rows()) == 15, "all rows are committed")
+        await_that(lambda: len(stream.rows()) == 15, "the commit of all rows")
     assert not tail_file(stream).exists()
     rows = fresh(stream)
     assert check_prefixes(rows, {}) == {0: 10, 1: 5}
@@ -103,12 +104,17 @@ def test_readers_see_each_event_once_while_batches_commit(stream: Stream) -> Non
         await_reads(readers, 3)
         check_prefixes(fresh_to(sent), sent.sent)
         assert deltalake.DeltaTable(stream.table).version() > 3
-        await_true(lambda: len(stream.rows()) == sum(sent.sent.values()), "all are committed")
+        await_that(lambda: len(stream.rows()) == sum(sent.sent.values()), "the commit of all rows")
     check_prefixes(fresh(stream), sent.sent)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3)),
+    ],
+)
 def test_nothing_is_lost_or_doubled_if_processes_are_killed(stream: Stream, seed: int) -> None:
     sys.stdout.write(f"seed {seed}\n")
     chance = random.Random(seed)
@@ -123,7 +129,7 @@ def test_nothing_is_lost_or_doubled_if_processes_are_killed(stream: Stream, seed
             sent.send(20)
             await_reads(readers, chance.randrange(1, 4))
         check_prefixes(fresh_to(sent, wait=60), sent.sent)
-        await_true(lambda: len(stream.rows()) == sum(sent.sent.values()), "all are committed")
+        await_that(lambda: len(stream.rows()) == sum(sent.sent.values()), "the commit of all rows")
     check_prefixes(fresh(stream), sent.sent)
 
 
@@ -185,11 +191,11 @@ def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
             {"producer": 0, "n": 10},
             {"producer": 1, "n": 100},
         ]
-        command = [sys.executable, "-m", "mrflight", "sql", "--format", "json", "--quiet"]
+        command = ["sql", "--format", "json", "--quiet"]
         select = f"select count(*) as n from delta.'{stream.table}'"
-        run = ended([*command, "--fresh", select])
+        run = ended(*command, "--fresh", select)
         assert (run.code, run.stdout.strip()) == (0, '{"n":510}'), run.stderr
-        assert ended([*command, select]).stdout.strip() == '{"n":10}'
+        assert ended(*command, select).stdout.strip() == '{"n":10}'
 
 
 def test_only_a_delta_table_is_read_fresh(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from tests.support.streams.fresh_reads import (
     reading,
     tail_file,
 )
-from tests.support.streams.ingest_job import Stream, await_true, ingest, numbered
+from tests.support.streams.ingest_job import Stream, ingest, numbered
+from tests.support.suite.waiting import await_that
 
 NEVER = "1 h"
 REFUSED = "which has to know who reads|may want a certificate of its clients"
@@ -74,7 +75,7 @@ def test_a_data_server_with_the_tail_is_killed(stream: Stream, servers: LogClust
         check_prefixes(fresh_to(sent, wait=60), sent.sent)
         assert place(stream)["location"] != held["location"]
         await_reads(readers, 2)
-        await_true(lambda: len(stream.rows()) == sum(sent.sent.values()), "all are committed")
+        await_that(lambda: len(stream.rows()) == sum(sent.sent.values()), "the commit of all rows")
     check_prefixes(fresh(stream), sent.sent)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from mrflight.streams import log_positions
 from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
-from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, await_true, ingest
+from tests.support.streams.ingest_job import ingest, ingesting
+from tests.support.suite.waiting import await_that
 
 JOB = """
 [job]
@@ -56,9 +56,9 @@ def test_pushed_rows_are_committed_once(servers: LogCluster, tmp_path: Path) -> 
         assert run.code == 0, run.stderr
         assert (run.result["rows_in"], run.result["commits"]) == (250, 3)
         assert ingest(job).result["commits"] == 0
-        with running_command([*INGEST, str(job)]) as process:
+        with ingesting(job) as process:
             cluster.append("once", numbers(0, *range(250, 400)))
-            await_true(lambda: len(rows(tmp_path)) == 400, "all rows are in the table")
+            await_that(lambda: len(rows(tmp_path)) == 400, "all rows")
             process.kill()
         cluster.append("once", numbers(0, *range(400, 410)))
         assert ingest(job).result["rows_in"] == 10

@@ -13,7 +13,8 @@ import pytest
 import mrflight
 from tests.services.kafka import Kafka
 from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import Stream, await_true, check_once, numbered
+from tests.support.streams.ingest_job import Stream, check_once, numbered
+from tests.support.suite.waiting import await_that
 
 INTERRUPTED = """
 import sys, mrflight
@@ -54,7 +55,7 @@ def test_an_event_stops_a_stream_after_a_commit(stream: Stream) -> None:
     thread.start()
     try:
         stream.produce(numbered(1, range(10)))
-        await_true(lambda: len(stream.rows()) == 10, "10 rows are there")
+        await_that(lambda: len(stream.rows()) == 10, "10 rows")
     finally:
         stop.set()
         thread.join(60)
@@ -67,7 +68,7 @@ def test_a_keyboard_interrupt_ends_a_stream_and_leaves_no_files(stream: Stream) 
     command = [sys.executable, "-c", INTERRUPTED, str(job)]
     with running_command(command) as process:
         stream.produce(numbered(1, range(10)))
-        await_true(lambda: len(stream.rows()) == 10, "10 rows are there")
+        await_that(lambda: len(stream.rows()) == 10, "10 rows")
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (0, "interrupted\n"), stderr

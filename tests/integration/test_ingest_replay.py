@@ -9,8 +9,8 @@ import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, Stream, check_once, ended, ingest
+from tests.support.commands.mrflight import started
+from tests.support.streams.ingest_job import Stream, check_once, ended, ingest
 from tests.support.streams.replays import REJECTS, die_in_replay, ingest_with_rejects, replay
 
 
@@ -35,7 +35,7 @@ def test_dead_letters_that_can_be_decoded_are_committed_once(stream: Stream) -> 
     again = replay(job)
     assert (again["replayed"], again["left"], again["version"]) == (0, 2, None)
     check_once(stream.rows(), {1: 20})
-    verified = ended([*INGEST, "verify", str(stream.write_job(stream=REJECTS)), "--json"])
+    verified = ended("ingest", "verify", stream.write_job(stream=REJECTS), "--json")
     assert json.loads(verified.stdout)["is_proved"], verified.stdout
     assert ingest(job).result["rows_in"] == 0, "the stream itself is where it was"
 
@@ -53,8 +53,8 @@ def test_a_replay_that_dies_is_finished_by_the_next(stream: Stream, step: str) -
 
 def test_two_replays_at_once_commit_each_event_once(stream: Stream) -> None:
     job = ingest_with_rejects(stream)
-    command = [*INGEST, "replay-rejected", str(job), "--json"]
-    with running_command(command) as one, running_command(command) as other:
+    command = ("ingest", "replay-rejected", job, "--json")
+    with started(*command) as one, started(*command) as other:
         codes = []
         for process in (one, other):
             _, stderr = process.communicate()

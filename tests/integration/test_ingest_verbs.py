@@ -10,7 +10,7 @@ import deltalake
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.support.streams.ingest_job import INGEST, Ended, Stream, ended, ingest, numbered
+from tests.support.streams.ingest_job import Ended, Stream, ended, ingest, numbered
 
 PARTITIONS = 3
 
@@ -21,7 +21,7 @@ def stream(kafka: Kafka, tmp_path: Path) -> Stream:
 
 
 def verb(name: str, job: Path, *options: str) -> Ended:
-    return ended([*INGEST, name, str(job), "--json", *options])
+    return ended("ingest", name, job, "--json", *options)
 
 
 def answer(run: Ended, code: int = 0) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_status_tells_how_far_the_table_and_the_topic_are(stream: Stream) -> Non
     assert (found["lag"], found["version"]) == (7, 0)
     assert 0 <= found["oldest_s"] < 60
     assert found["committed_at"] is not None
-    text = ended([*INGEST, "status", str(job)])
+    text = ended("ingest", "status", job)
     assert f"{stream.topic}/0: next offset 10, end 15, 5 waiting" in text.stdout
 
 
@@ -70,7 +70,7 @@ def test_a_dry_run_decodes_a_few_events_and_writes_nothing(stream: Stream) -> No
     stream.produce([*numbered(1, range(20, 40))], partition=0)
     stream.produce([*numbered(2, range(3)), b"{bad", b'{"producer": "x"}'], partition=1)
     before = sorted(stream.folder.rglob("*"))
-    found = answer(ended([*INGEST, str(job), "--dry-run", "--json"]))
+    found = answer(ended("ingest", job, "--dry-run", "--json"))
     assert sorted(stream.folder.rglob("*")) == before
     assert found["columns"][:3] == [
         {"name": "producer", "type": "int64"},
@@ -95,7 +95,7 @@ def test_verify_proves_that_every_event_is_there_once(stream: Stream) -> None:
     assert (found["rows"]["rows"], found["rows"]["dead_letters"]) == (100, 2)
     assert sum(p["next"] - p["first"] for p in found["partitions"]) == 102
     assert all(p["is_whole"] and p["commits"] for p in found["partitions"])
-    text = ended([*INGEST, "verify", str(job)])
+    text = ended("ingest", "verify", job)
     assert text.stdout.splitlines()[-1] == "every event is there once"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import deltalake
@@ -15,6 +13,7 @@ import pytest
 import mrflight
 from mrflight.errors import BadRowError
 from tests.services.kafka import Kafka
+from tests.support.commands.mrflight import mrflight as mrflight_command
 
 ROWS = 2_000
 TIMEOUT_S = 30.0
@@ -94,6 +93,5 @@ def test_bad_messages_are_written_to_a_folder(tmp_path: Path, kafka: Kafka, topi
 
 
 def test_the_plan_says_what_is_read(tmp_path: Path, kafka: Kafka, topic: str) -> None:
-    command = [sys.executable, "-m", "mrflight", "explain", str(job(tmp_path, kafka, topic))]
-    plan = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    plan = mrflight_command("explain", job(tmp_path, kafka, topic)).stdout
     assert f"kafka, json, 3 partitions, {ROWS:,} offsets" in plan

@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_STOP_TIMEOUT_S = 90.0
+from tests.support.suite.waiting import hang_s
+
 _OUTAGE = 1
 """The exit code of a stream that a server has kept from going on."""
 
@@ -61,10 +62,10 @@ class Ingester:
             return
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+            code = self.process.wait(hang_s())
+        except subprocess.TimeoutExpired as expired:
             self.kill()
-            self.wrong.append(f"an ingester did not stop within {_STOP_TIMEOUT_S:.0f} s")
+            self.wrong.append(f"an ingester did not stop within {expired.timeout:.0f} s")
             return
         # A process that has said nothing may not handle signals yet.
         is_new = self.log.stat().st_size == self._log_size

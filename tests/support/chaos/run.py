@@ -21,14 +21,10 @@ from tests.support.chaos.servers import ChaosServers
 from tests.support.chaos.table import ChaosTable
 from tests.support.chaos.tables import tables_at, write_job
 from tests.support.commands.leftovers import nothing_left_over
-from tests.support.streams.ingest_job import INGEST, Stream, await_true
+from tests.support.streams.ingest_job import INGEST, Stream
+from tests.support.suite.waiting import await_that, hang_s
 
 INGESTERS = 2
-STUCK_S = 300.0
-"""A stream to which nothing is done any more is stuck if it commits nothing for so long. On a busy
-machine an ingester that was killed takes minutes to start again and commit."""
-
-_FIRST_COMMIT_S = 60.0
 _SHOWN = 3000
 
 
@@ -120,7 +116,7 @@ class _Run:
             with producing(self._stream.kafka, self._stream.topic, self._plan.seed) as sent:
                 deeds = ChaosDeeds(self._plan, self._servers, self._table, mark, sent)
                 if self._plan.waits:
-                    self._await(lambda: any(map(_has_committed, ingesters)), _FIRST_COMMIT_S)
+                    self._await(lambda: any(map(_has_committed, ingesters)))
                 deeds.run(ingesters)
             self._catch_up(ingesters)
             for ingester in ingesters:
@@ -132,9 +128,9 @@ class _Run:
         return sent
 
     def _catch_up(self, ingesters: list[Ingester]) -> None:
-        await_true(
+        await_that(
             lambda: _ends(self._stream, committed=True) == _ends(self._stream, committed=False),
-            "no transaction holds back readers",
+            "the ends of all transactions",
         )
         self.ends = _ends(self._stream, committed=True)
         wanted = {partition: end for partition, end in self.ends.items() if end}
@@ -148,15 +144,18 @@ class _Run:
             return reached[0] != before
 
         while reached[0] != wanted:
-            if not self._await(goes_on, STUCK_S):
-                self._outcome.wrong.append(f"no commit came in {STUCK_S:.0f} s: it is stuck")
+            if not self._await(goes_on):
+                self._outcome.wrong.append("no commit came until it hung: it is stuck")
                 break
         self._outcome.caught_up_s = time.monotonic() - began
 
-    def _await(self, check: Callable[[], bool], most_s: float) -> bool:
-        """Wait until something is true of the table, which may not exist yet."""
-        give_up = time.monotonic() + most_s
-        while time.monotonic() < give_up:
+    def _await(self, check: Callable[[], bool]) -> bool:
+        """Wait until something is true of the table, which may not exist yet; False if it hangs.
+
+        On a busy machine an ingester that was killed takes minutes to start again and commit.
+        """
+        began = time.monotonic()
+        while time.monotonic() - began < hang_s():
             with suppress(Exception):  # of any reader: there is no table yet, or a commit is on
                 if check():
                     return True

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 import mrflight
+from tests.support.suite.waiting import hang_s
 
-COMMAND_TIMEOUT_S = 120.0
 REMOVE = ("--older-than", "0 s", "--remove")
 FOREIGN = -1
 """The producer of rows that another writer has appended."""
@@ -122,7 +122,7 @@ def run_mrflight(
         },
         capture_output=True,
         text=True,
-        timeout=COMMAND_TIMEOUT_S,
+        timeout=hang_s(),
     )
     assert done.returncode == 0, f"mrflight {list(arguments)} failed: {done.stderr[-3000:]}"
 

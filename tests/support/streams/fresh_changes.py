@@ -18,10 +18,10 @@ import deltalake
 import pyarrow as pa
 
 import mrflight
-from tests.support.commands.running_command import running_command
 from tests.support.streams.changed_rows import TYPES, Changes, Row
 from tests.support.streams.fresh_reads import fresh, tail_file
-from tests.support.streams.ingest_job import INGEST, Stream, await_true, ingest
+from tests.support.streams.ingest_job import Stream, ingest, ingesting
+from tests.support.suite.waiting import await_that
 
 JOB = """
 [job]
@@ -45,7 +45,7 @@ memory = "1 GiB"
 """
 INPUTS = {
     "plain json": f'format = "json"\n{TYPES}',
-    "avro": 'format = "avro"\nregistry = "env:REGISTRY"',
+    "avro": 'format = "avro"\nregistry = "file:{registry}"',
 }
 NEVER = "1 h"
 """A commit that does not come while a test runs."""
@@ -100,11 +100,17 @@ def seeded(shape: str, seed: int | None = None) -> LoggedChanges:
     return LoggedChanges(shape, random.Random(seed))
 
 
+def registry_file(folder: Path) -> Path:
+    """Return the file that has the address of the registry, with its password."""
+    return folder / "registry.url"
+
+
 def write_job(events: Stream, shape: str, commit: str = "100 ms", **lines: str) -> Path:
     """Write the job that merges the changes."""
     job = events.folder / "job.toml"
     sections = {"input": "", "stream": "", "output": "", **lines}
-    sections["input"] = f"{INPUTS[shape]}\n{sections['input']}"
+    given = INPUTS[shape].replace("{registry}", str(registry_file(events.folder)))
+    sections["input"] = f"{given}\n{sections['input']}"
     brokers, topic = events.kafka.brokers, events.topic
     job.write_text(JOB.format(brokers=brokers, topic=topic, commit=commit, **sections))
     return job
@@ -120,8 +126,8 @@ def live_changes(
     assert run.code == 0, run.stderr
     live = {**lines, "stream": "live = true\n" + lines.get("stream", "")}
     job = write_job(events, changes.shape, commit, **live)
-    with running_command([*INGEST, str(job), "--json"]) as process:
-        await_true(tail_file(events).exists, "the tail can be read")
+    with ingesting(job, "--json") as process:
+        await_that(tail_file(events).exists, "the tail")
         yield process
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate()

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import mrflight
 from tests.support.clusters.event_logs import LogCluster, numbers
-from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, await_true, ingest
+from tests.support.streams.ingest_job import ingest, ingesting
+from tests.support.suite.waiting import await_that
 
 JOB = """
 [job]
@@ -100,8 +100,8 @@ def live_log(
     assert run.code == 0, run.stderr
     assert not stream.tail_file.exists()
     job = stream.write_job(commit, stream="live = true", **sections)
-    with running_command([*INGEST, str(job), "--json"]) as process:
-        await_true(stream.tail_file.exists, "the tail can be read")
+    with ingesting(job, "--json") as process:
+        await_that(stream.tail_file.exists, "the tail")
         yield process
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -165,9 +165,9 @@ def reading_log(stream: PushedStream, count: int = 2) -> Iterator[list[LogReader
 def await_reads(readers: list[LogReader], more: int) -> None:
     """Wait until each reader has read so many times more."""
     goals = [each.reads + more for each in readers]
-    await_true(
+    await_that(
         lambda: all(
             each.reads >= goal or each.error for each, goal in zip(readers, goals, strict=True)
         ),
-        f"each reader has read {more} times",
+        f"{more} more reads of each reader",
     )

@@ -16,8 +16,8 @@ import psutil
 import pyarrow as pa
 
 import mrflight
-from tests.support.commands.running_command import running_command
-from tests.support.streams.ingest_job import INGEST, Stream, await_true, ingest, numbered
+from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
+from tests.support.suite.waiting import await_that
 
 
 def fresh(stream: Stream, **more: Any) -> pa.Table:
@@ -44,8 +44,8 @@ def live_stream(
     lines = "live = true\n" + sections.pop("stream", "")
     job = stream.write_job(stream=lines, **sections)
     job.write_text(job.read_text().replace('commit = "100 ms"', f'commit = "{commit}"'))
-    with running_command([*INGEST, str(job), "--json"]) as process:
-        await_true(tail_file(stream).exists, "the tail can be read")
+    with ingesting(job, "--json") as process:
+        await_that(tail_file(stream).exists, "the tail")
         yield process
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate()
@@ -164,9 +164,9 @@ class Producers:
 def await_reads(readers: list[Reader], more: int) -> None:
     """Wait until each reader has read so many times more."""
     goals = [each.reads + more for each in readers]
-    await_true(
+    await_that(
         lambda: all(
             each.reads >= goal or each.error for each, goal in zip(readers, goals, strict=True)
         ),
-        f"each reader has read {more} times",
+        f"{more} more reads of each reader",
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ import deltalake
 import pyarrow as pa
 
 from tests.services.kafka import Kafka
-
-WAIT_S = 60.0
-"""For what takes a second or two."""
+from tests.support.commands.mrflight import Running, mrflight, started
+from tests.support.suite.waiting import await_that
 
 INGEST = (sys.executable, "-m", "mrflight", "ingest")
+"""The command as an interpreter of its own; `ingest` and `ingesting` fork it."""
 
 JOB = """
 [job]
@@ -128,14 +127,6 @@ class Stream:
         return found
 
 
-def await_true(check: Callable[[], bool], what: str) -> None:
-    """Wait until something is true; fail the test after a minute."""
-    give_up = time.monotonic() + WAIT_S
-    while not check():
-        assert time.monotonic() < give_up, f"waited {WAIT_S:g} s until {what}"
-        time.sleep(0.02)
-
-
 def numbered(producer: int, numbers: Iterable[int]) -> list[dict[str, Any]]:
     """Return events of a producer, which numbers them."""
     return [{"producer": producer, "number": n, "text": f"event {n}"} for n in numbers]
@@ -143,12 +134,27 @@ def numbered(producer: int, numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 def ingest(job: Path, *options: str) -> Ended:
     """Run the command until it is caught up."""
-    return ended([*INGEST, str(job), "--until-caught-up", "--json", *options])
+    return ended("ingest", job, "--until-caught-up", "--json", *options)
 
 
-def ended(command: Sequence[str]) -> Ended:
-    run = subprocess.run(command, capture_output=True, text=True)
+def ended(*words: str | Path) -> Ended:
+    """Run a command of mrflight to its end."""
+    run = mrflight(*words)
     return Ended(run.returncode, run.stdout, run.stderr)
+
+
+@contextmanager
+def ingesting(
+    job: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """Run the command beside the test; it is killed at the end if it has not ended by itself."""
+    with started("ingest", job, *options, environment=environment) as process:
+        yield process
+
+
+def await_rows(stream: Stream, count: int, beside: Running | None = None) -> None:
+    """Wait until the table of a stream has so many rows, or more."""
+    await_that(lambda: len(stream.rows()) >= count, f"{count} rows", beside=beside)
 
 
 def check_once(rows: pa.Table, sent: Mapping[int, int]) -> None:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.streams.ingest_job import INGEST, Stream, ended, ingest, numbered
+from tests.support.commands.mrflight import mrflight
+from tests.support.streams import dying_replay
+from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
 
 REJECTS = 'on_bad_row = "dead_letter"\ndead_letter = "rejected"\nmax_bad = "100 %"'
 FIXED = """sql = '''select producer, cast(number as bigint) as number, text,
 _topic, _partition, _offset, _timestamp, _key, _headers from events'''"""
-
-DIES = """
-import os, sys
-from pathlib import Path
-from mrflight.config.job_file import load_job
-from mrflight.streams import replay
-from mrflight.streams.stream_job import StreamJob
-
-setattr(replay, sys.argv[2], lambda *given: os._exit(9))
-job = Path(sys.argv[1])
-replay.replay_rejected(StreamJob.of(load_job(job, {}), job.parent))
-"""
+ROOT = Path(__file__).parents[3]
 
 
 def ingest_with_rejects(stream: Stream, write: Callable[..., Path] | None = None) -> Path:
@@ -46,7 +35,7 @@ def ingest_with_rejects(stream: Stream, write: Callable[..., Path] | None = None
 
 
 def replay(job: Path) -> dict[str, Any]:
-    run = ended([*INGEST, "replay-rejected", str(job), "--json"])
+    run = ended("ingest", "replay-rejected", job, "--json")
     assert run.code == 0, run.stderr
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return found
@@ -54,5 +43,5 @@ def replay(job: Path) -> dict[str, Any]:
 
 def die_in_replay(job: Path, step: str) -> None:
     """Run a replay that is killed as it calls a function of its module."""
-    died = subprocess.run([sys.executable, "-c", DIES, str(job), step], capture_output=True)
+    died = mrflight("ingest", job, step, module=dying_replay.__name__, cwd=ROOT)
     assert died.returncode == 9, died.stderr
