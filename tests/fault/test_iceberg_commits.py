@@ -6,18 +6,20 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands.clean_command import run_clean
-from tests.support.commands.driver import DRIVER, drive, driver_command, write_job
+from tests.support.commands.driver import drive, driver_command, write_job
+from tests.support.commands.mrflight import started
 from tests.support.streams import iceberg_stream
-from tests.support.tables.lakes import LAKES, Lake
+from tests.support.suite.waiting import hang_s
+from tests.support.tables.lakes import Lake
 from tests.support.tables.outputs import NEW, OLD, finish
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 120
 ROWS = 40
 
 KILLED = """
@@ -46,11 +48,14 @@ POINTS = {
     "after": (COMMITS, True),
 }
 CASES = [
-    (lake, point)
-    for lake in LAKES
-    for point in POINTS
-    if (lake, point) != ("rest", "metadata written")  # which the server does itself
+    *(("sqlite", point, exists) for point in POINTS for exists in (False, True)),
+    ("postgres", "before", True),
+    ("postgres", "after", False),
+    ("rest", "before", False),
+    ("rest", "after", True),
+    ("s3", "metadata written", True),
 ]
+"""All on the file; on the others what the catalog, or the store of the metadata, does."""
 
 
 def rows_file(folder: Path, name: str, numbers: range) -> None:
@@ -58,8 +63,7 @@ def rows_file(folder: Path, name: str, numbers: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lake", "point"), CASES, indirect=["lake"])
-@pytest.mark.parametrize("exists", [False, True], ids=["new", "old"])
+@pytest.mark.parametrize(("lake", "point", "exists"), CASES, indirect=["lake"])
 def test_a_killed_driver_and_its_rerun(
     lake: Lake, tmp_path: Path, point: str, exists: bool
 ) -> None:
@@ -73,7 +77,7 @@ def test_a_killed_driver_and_its_rerun(
         driver_command(job, "--set=job.run_id=a", command=(sys.executable, "-c", program)),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=hang_s(),
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -101,18 +105,23 @@ def assert_cleaned(lake: Lake, folder: Path, left: set[str]) -> None:
     assert lake.files() == lake.named_files()
 
 
-@pytest.mark.parametrize("run_id", [None, "a"], ids=["appends", "one run"])
+@pytest.mark.parametrize(
+    ("lake", "run_id"),
+    [("sqlite", None), ("sqlite", "a"), ("postgres", None), ("rest", "a")],
+    indirect=["lake"],
+)
 def test_drivers_at_the_same_time(lake: Lake, tmp_path: Path, run_id: str | None) -> None:
-    drivers = []
-    for number in range(3):
-        of_job = range(number * ROWS, (number + 1) * ROWS)
-        rows_file(tmp_path, f"{number}.csv", of_job if run_id is None else range(ROWS))
-        text = lake.job(f"{number}.csv", mode="append")
-        job = write_job(tmp_path, text, f"job{number}.toml")
-        options = [] if run_id is None else [f"--set=job.run_id={run_id}"]
-        command = driver_command(job, *options, command=DRIVER)
-        drivers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    ends = [driver.communicate(timeout=TIMEOUT_S) for driver in drivers]
+    with ExitStack() as stack:
+        drivers = []
+        for number in range(3):
+            of_job = range(number * ROWS, (number + 1) * ROWS)
+            rows_file(tmp_path, f"{number}.csv", of_job if run_id is None else range(ROWS))
+            text = lake.job(f"{number}.csv", mode="append")
+            job = write_job(tmp_path, text, f"job{number}.toml")
+            options = [] if run_id is None else [f"--set=job.run_id={run_id}"]
+            words = driver_command(job, *options, command=())
+            drivers.append(stack.enter_context(started(*words, module="mrflight.driver")))
+        ends = [driver.communicate() for driver in drivers]
     assert [driver.returncode for driver in drivers] == [0, 0, 0], ends
     versions = {json.loads(out.splitlines()[-1])["version"] for out, _ in ends}
     jobs = 3 if run_id is None else 1
@@ -127,20 +136,16 @@ def test_drivers_at_the_same_time(lake: Lake, tmp_path: Path, run_id: str | None
 @pytest.mark.parametrize("lake", ["sqlite", "postgres", "rest"], indirect=True)
 def test_two_writers_of_a_stream(lake: Lake, tmp_path: Path) -> None:
     finish(lake.open(job_id="old"), [])
-    end = 45
-    command = [sys.executable, "-m", iceberg_stream.__name__]
+    end = 21
     given = [json.dumps(lake.section(mode="append")), str(tmp_path)]
-    writers = [
-        subprocess.Popen(
-            [*command, *given, name, str(end)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("one", "two")
-    ]
-    ends = [writer.communicate(timeout=TIMEOUT_S) for writer in writers]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(
+                started(*given, name, str(end), module=iceberg_stream.__name__, cwd=ROOT)
+            )
+            for name in ("one", "two")
+        ]
+        ends = [writer.communicate() for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], ends
     assert sorted(row[0] for row in lake.rows("n")) == list(range(end))
     assert lake.open("append").recorded_offsets("numbers") == {iceberg_stream.PARTITION: end}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clusters.event_logs import Producers, check_rows, held, log_cluster
-from tests.support.faults.faulty_run import await_that
+from tests.support.suite.waiting import await_end, await_that
 
 VICTIMS = ("owner", "replica", "metadata", "all data servers")
 
@@ -19,7 +19,7 @@ VICTIMS = ("owner", "replica", "metadata", "all data servers")
     "seed",
     [
         *range(4),
-        *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 34)),
+        *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 34)),
     ],
 )
 def test_a_server_is_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_servers_are_replaced_one_after_the_other(replicas: int, tmp_path: Path)
                 before = producers.count()
                 await_that(lambda: producers.count() > before + 100, "more rows")  # noqa: B023
                 servers.data[number].terminate()
-                assert servers.data[number].wait() == 0
+                assert await_end(servers.data[number], "the server") == 0
                 servers.restart_data(number)
         finally:
             producers.stop()

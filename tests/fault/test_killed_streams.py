@@ -10,12 +10,14 @@ from tests.support.chaos.plan import PLACES, plan_chaos
 from tests.support.chaos.run import run_chaos
 from tests.support.chaos.servers import killed, needed, servers_of
 
-QUICK = (13, 15, 17)
-"""One seed for each format, which kills no server. The slow ones have each place twice."""
+CHOSEN = {28: "broker", 72: "brokers", 91: "catalog", 47: "store"}
+"""One seed for each server that is killed. Together they kill a worker and a data server of a
+stream into each format; `tests.fault.test_streams_stopped_at_steps` kills its driver."""
 SEEDS = [
-    pytest.param(seed, marks=[] if seed in QUICK else [pytest.mark.slow])
-    for seed in range(1, 2 * len(PLACES) + 1)
+    *(pytest.param(seed, marks=pytest.mark.slow, id=name) for seed, name in CHOSEN.items()),
+    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 2 * len(PLACES) + 1)),
 ]
+"""Those of the soak have each place twice."""
 FIXTURES = {
     "broker": ("kafka", "needs_kafka"),
     "brokers": ("needs_kafka", "needs_kafka"),
