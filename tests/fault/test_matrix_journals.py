@@ -34,7 +34,8 @@ REFUSED = (
 GONE = "cannot be reached"
 
 
-IMPATIENT = ("cluster.reconnect_timeout=1 s",)
+# For the starts of as many servers as take each other's place.
+PATIENT = ("cluster.reconnect_timeout=20 s",)
 
 ALL_AGAIN = Attempts(10, 16, 1)
 IN_THE_REDUCE = Attempts(5, 8, 0)
@@ -65,9 +66,9 @@ REFUSES = [
         "map",
         Attempts(5, 0, 0),
         GONE,
-        IMPATIENT,
+        PATIENT,
     ),
-    Cell("metadata server", "corrupt journal", "reduce", IN_THE_REDUCE, GONE, IMPATIENT),
+    Cell("metadata server", "corrupt journal", "reduce", IN_THE_REDUCE, GONE, PATIENT),
 ]
 
 

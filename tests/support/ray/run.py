@@ -32,8 +32,6 @@ ALONE = ("job.speculation=false",)
 IN_OTHER_SIZES = {
     # With which tasks have the same there, where processes weigh more.
     ("workers", "cluster.memory=500 MiB"): "cluster.memory=746 MiB",
-    # For the starts of as many servers as take each other's place.
-    ("metadata server", "cluster.reconnect_timeout=1 s"): "cluster.reconnect_timeout=20 s",
 }
 """Options of cells here, by who is hit, and there."""
 
