@@ -22,8 +22,8 @@ from mrflight.sources.kafka import consumer_pool
 from mrflight.sources.kafka.drain import drain_library
 from tests.services.kafka import Kafka
 from tests.support.streams.schema_registry import schema_registry
+from tests.support.suite.waiting import hang_s
 
-TIMEOUT_S = 30.0
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 
 FIELDS = [
@@ -48,7 +48,7 @@ def produced(kafka: Kafka, values: Iterable[bytes | None]) -> str:
     producer = kafka.producer()
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     return topic
 
 
@@ -246,7 +246,7 @@ def test_both_consumers_give_the_same_messages(
         key = None if n % 3 == 0 else b"k" * (n % 5)
         headers = [("h", None if n % 2 else b"v"), ("\u00e9", b"")] if n % 11 == 0 else None
         producer.produce(topic, value, key, 0, headers=headers, timestamp=1_000 + n)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     consumer_pool.close_idle()
     if not is_drained:
         monkeypatch.setattr(consumer_pool, "drain_library", lambda: None)

@@ -24,7 +24,6 @@ from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka
 from tests.support.streams.kafka_topics import (
     HERE,
-    TIMEOUT_S,
     numbers,
     offsets,
     open_topic,
@@ -32,22 +31,22 @@ from tests.support.streams.kafka_topics import (
     rows_of,
     send,
 )
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 
 def test_aborted_transactions_are_not_read(kafka: Kafka) -> None:
     topic = kafka.topic()
     producer = kafka.producer(transactional_id=topic)
-    producer.init_transactions(TIMEOUT_S)
+    producer.init_transactions(hang_s())
     for first, is_committed in ((0, True), (10, False), (20, True), (30, False)):
         producer.begin_transaction()
         for n in range(first, first + 10):
             producer.produce(topic, numbers(n)[0], partition=0)
         if is_committed:
-            producer.commit_transaction(TIMEOUT_S)
+            producer.commit_transaction(hang_s())
         else:
-            producer.flush(TIMEOUT_S)
-            producer.abort_transaction(TIMEOUT_S)
+            producer.flush(hang_s())
+            producer.abort_transaction(hang_s())
     # Each has a marker at its end, which the broker may write after it has answered.
     await_that(lambda: offsets(kafka, topic) == (0, 44), "the ends of all transactions")
     committed = [*range(10), *range(20, 30)]
@@ -57,10 +56,10 @@ def test_aborted_transactions_are_not_read(kafka: Kafka) -> None:
     # An open transaction is not read, and does not stop what comes before it.
     producer.begin_transaction()
     producer.produce(topic, numbers(99)[0], partition=0)
-    producer.flush(TIMEOUT_S)
+    producer.flush(hang_s())
     assert offsets(kafka, topic) == (0, 44)
     assert read_numbers(kafka, topic, (33, 44)) == []
-    producer.abort_transaction(TIMEOUT_S)
+    producer.abort_transaction(hang_s())
 
 
 def test_offsets_that_were_compacted_are_passed(kafka: Kafka) -> None:
@@ -76,11 +75,11 @@ def test_offsets_that_were_compacted_are_passed(kafka: Kafka) -> None:
     producer = kafka.producer(linger_ms=0)
     for n in range(30):
         producer.produce(topic, numbers(n)[0], key=b"same" if n < 20 else str(n), partition=0)
-        producer.flush(TIMEOUT_S)
+        producer.flush(hang_s())
     found: list[int] = []
     for n in range(100, 400):  # each rolls the segment that is old enough, until one is compacted
         producer.produce(topic, numbers(n)[0], key=str(n), partition=0)
-        producer.flush(TIMEOUT_S)
+        producer.flush(hang_s())
         found = read_numbers(kafka, topic, (0, 30))
         if len(found) < 30:
             break
@@ -96,7 +95,7 @@ def test_retention_that_has_passed_is_no_gap(kafka: Kafka) -> None:
     send(kafka, topic, numbers(*range(100)))
     admin = kafka.admin()
     for future in admin.delete_records([TopicPartition(topic, 0, 40)]).values():
-        future.result(TIMEOUT_S)
+        future.result(hang_s())
     with pytest.raises(LostOffsetsError, match=r"no offset 10 any more.*is 40, so 30 offsets") as e:
         read_numbers(kafka, topic, (10, 100))
     copy = pickle.loads(pickle.dumps(e.value))
@@ -127,7 +126,7 @@ def test_a_read_begins_at_its_start(kafka: Kafka, start: Any, first: int) -> Non
     for n in range(10):
         time = (1_700_000_000 + n) * 1000
         producer.produce(topic, numbers(n)[0], partition=0, timestamp=time)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     source = open_topic(kafka, topic, start=start, types={"n": "int64"})
     assert [row["n"] for row in rows_of(source)] == list(range(first, 10))
 

@@ -23,12 +23,12 @@ from mrflight.sources.kafka.rejected_message import RejectedMessage
 from tests.services.kafka import Kafka
 from tests.support.streams.kafka_topics import (
     HERE,
-    TIMEOUT_S,
     numbers,
     open_topic,
     rows_of,
     send,
 )
+from tests.support.suite.waiting import hang_s
 
 
 class KeptRows(BadRowLog):
@@ -51,7 +51,7 @@ def test_all_partitions_are_read_and_their_columns_inferred(kafka: Kafka) -> Non
     producer = kafka.producer()
     for row in sent:
         producer.produce(topic, json.dumps(row), partition=row["id"] % 3)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     source = open_topic(kafka, topic)
     assert [(s.path, s.start, s.stop) for s in source.splits] == [
         (f"kafka://{topic}/{partition}", 0, 30) for partition in range(3)
@@ -81,7 +81,7 @@ def test_metadata_are_columns(kafka: Kafka) -> None:
     producer.produce(topic, b'{"n": 1}', key=b"\x00k", headers=headers, timestamp=1_700_000_000_123)
     producer.produce(topic, None, key=b"gone", timestamp=1_700_000_000_124)
     producer.produce(topic, b'{"n": 3}', timestamp=1_700_000_000_125)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     source = open_topic(kafka, topic, metadata=True)
     rows = rows_of(source)
     assert [row["n"] for row in rows] == [1, None, 3]

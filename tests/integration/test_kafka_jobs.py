@@ -14,9 +14,9 @@ import mrflight
 from mrflight.errors import BadRowError
 from tests.services.kafka import Kafka
 from tests.support.commands.mrflight import mrflight as mrflight_command
+from tests.support.suite.waiting import hang_s
 
 ROWS = 2_000
-TIMEOUT_S = 30.0
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def topic(kafka: Kafka) -> str:
     for n in range(ROWS):
         value = json.dumps({"n": n, "city": f"c{n % 5}"})
         producer.produce(topic, value, str(n), n % 3)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     return topic
 
 
@@ -78,7 +78,7 @@ def test_a_job_groups_messages(tmp_path: Path, kafka: Kafka, topic: str) -> None
 def test_bad_messages_are_written_to_a_folder(tmp_path: Path, kafka: Kafka, topic: str) -> None:
     producer = kafka.producer()
     producer.produce(topic, b"\xffpoison", b"key", 1)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
     with pytest.raises(BadRowError, match=rf"kafka://{topic}/1, offset 667: "):
         mrflight.run(job(tmp_path, kafka, topic), progress=False)
     result = mrflight.run(job(tmp_path, kafka, topic, 'bad_rows = "bad"'), progress=False)

@@ -18,16 +18,16 @@ from mrflight.sources.kafka.kafka_source import open_kafka
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import KafkaCluster
 from tests.services.kafka import Kafka
+from tests.support.suite.waiting import hang_s
 
 HERE = Path("/")
-TIMEOUT_S = 30.0
 
 
 def send(kafka: Kafka, topic: str, values: Iterable[bytes | None], **more: Any) -> None:
     producer = kafka.producer()
     for value in values:
         producer.produce(topic, value, partition=more.get("partition", 0))
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(hang_s()) == 0
 
 
 def numbers(*numbers: int) -> list[bytes]:
