@@ -105,12 +105,15 @@ class FaultyRun:
         return AttemptLog(self.folder)
 
     def await_done(self, task: str) -> None:
-        """Wait until the driver knows that the task whose name begins so is done."""
-        await_that(lambda: self._lives() and self.attempts().is_done(task), f"the end of {task}")
+        """Wait until the driver knows that the task whose name begins so is done.
+
+        The job may have ended then, if it is not stopped anywhere.
+        """
+        await_that(lambda: self.attempts().is_done(task), f"the end of {task}", beside=self.driver)
 
     def await_running(self, task: str) -> None:
         """Wait until the driver has seen an attempt of the task with this name run."""
-        await_that(lambda: self._lives() and self.attempts().is_running(task), task)
+        await_that(lambda: self.attempts().is_running(task), task, beside=self.driver)
 
     def see(self) -> None:
         """Let a driver that is blind see what happens to its servers."""
