@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "tests" / "messages"
 HEAD = "# Written by `make messages`; look at the difference before you commit it.\n"
@@ -26,12 +28,9 @@ Texts = str | list[str]
 Entry = Texts | dict[str, Texts]
 """The texts of a function, or of each of its parameters."""
 
-_NODE = re.compile(
-    r"(?P<file>.+?\.py)::(?P<test>[\w:]+)(?:\[(?P<parameters>.*)\])?(?:@\S+)?$", re.DOTALL
-)
 _TEMP = re.escape(tempfile.gettempdir())
 _VARYING = [
-    (re.compile(rf"{_TEMP}/pytest-of-[^/\s]+/pytest-\d+(?:/popen-gw\d+)?/[\w.-]+"), "TMP"),
+    (re.compile(r"(?:/[\w.-]+)+/pytest-of-\w+/pytest-\d+(?:/popen-gw\d+)?/[\w.-]+"), "TMP"),
     (re.compile(rf"{_TEMP}/(?!TMP)[\w.-]+"), "TMP"),
     (re.compile(rf"{re.escape(sys.prefix)}/[^\s'\"]*?(?=mrflight|site-packages)"), "ENV/"),
     (re.compile(re.escape(str(ROOT))), "ROOT"),
@@ -59,12 +58,12 @@ class Name(NamedTuple):
         return f"{'/'.join(Path(self.file).parent.parts[:2])}.toml"
 
 
-def name_of(node: str) -> Name:
-    """Return the name of a test by its node id, with a phase behind it or not."""
-    found = _NODE.match(re.sub(r" \((?:setup|call|teardown)\)$", "", node))
-    assert found is not None, node
-    file = found["file"].removeprefix("tests/")
-    return Name(file, found["test"].replace("::", "."), found["parameters"] or "")
+def name_of(item: pytest.Function) -> Name:
+    """Return the name of a test. Its node id may have a group of pytest-xdist behind it."""
+    of_classes = [each.name for each in item.listchain() if isinstance(each, pytest.Class)]
+    test = ".".join([*of_classes, getattr(item, "originalname", item.name)])
+    parameters = item.callspec.id if hasattr(item, "callspec") else ""
+    return Name(item.path.relative_to(ROOT / "tests").as_posix(), test, parameters)
 
 
 def normalised(text: str) -> str:

@@ -12,7 +12,6 @@ words that are always there.
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -28,6 +27,7 @@ _OUTPUT = "messages"
 """The name under which a worker of pytest-xdist hands over what it has seen."""
 
 _is_rewriting = False
+_running: pytest.Function | None = None
 _seen: dict[Name, list[str]] = {}
 """The texts of each test, in the order in which it asked for them."""
 _ran: set[Name] = set()
@@ -72,7 +72,8 @@ class _Refused(Generic[E]):
 def said(text: str) -> None:
     """Fail unless the table has this text as the next of the test that runs."""
     __tracebackhide__ = True
-    name = name_of(os.environ["PYTEST_CURRENT_TEST"])
+    assert _running is not None, "no test runs"
+    name = name_of(_running)
     seen = _seen.setdefault(name, [])
     seen.append(normalised(text))
     if not _is_rewriting:
@@ -96,17 +97,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before any are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    _collected.update(dict.fromkeys(name_of(item.nodeid) for item in items))
+    names = [name_of(item) for item in items if isinstance(item, pytest.Function)]
+    _collected.update(dict.fromkeys(names))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that runs once more asks for its texts from the first on."""
-    _seen.pop(name_of(item.nodeid), None)
+    global _running
+    _running = item if isinstance(item, pytest.Function) else None
+    if _running is not None:
+        _seen.pop(name_of(_running), None)
 
 
-def pytest_runtest_call(item: pytest.Item) -> None:
-    _ran.add(name_of(item.nodeid))
+def pytest_runtest_call() -> None:
+    if _running is not None:
+        _ran.add(name_of(_running))
 
 
 @pytest.hookimpl(trylast=True)

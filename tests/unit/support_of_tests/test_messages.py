@@ -58,10 +58,13 @@ def test_every_section_of_a_job_file_is_a_key() -> None:
         assert MrflightError(f"{section}.name is unknown").key == f"{section}.name"
 
 
-def test_a_name_is_that_of_the_test_without_phase_and_group() -> None:
-    node = "tests/unit/test_a.py::TestB::test_c[x-]y]@group (call)"
-    assert name_of(node) == Name("unit/test_a.py", "TestB.test_c", "x-]y")
-    assert name_of("tests/unit/sources/kafka/test_a.py::test_b").parameters == ""
+class TestName:
+    @pytest.mark.parametrize("given", ["x-]y"])
+    def test_a_name_has_the_file_the_class_and_the_parameters(
+        self, given: str, request: pytest.FixtureRequest
+    ) -> None:
+        test = "TestName.test_a_name_has_the_file_the_class_and_the_parameters"
+        assert name_of(request.node) == Name(FILE, test, given)
 
 
 def test_what_varies_has_a_name(tmp_path: Path) -> None:
