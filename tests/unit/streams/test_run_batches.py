@@ -171,6 +171,8 @@ LATE = CommitError("the store is away")
               at={9: produce(3), 9.5: stop}, job={"stream": {"max_rows": 3, "commit": "1 h"}}),
          0.5),
         (Case("after an outage", "0:0-3=3", on={"commit 1": LATE, "commit 2": LATE}), 3),
+        (Case("long after an outage", "0:0-3=3 | 0:3-4=1", "stopped", on={"commit 1": LATE},
+              at={20: produce(3), 30: stop}), 1),
         (Case("of an outage within batches", "0:0-1=1 | 0:1-2=1 | 0:2-3=1",
               on={"commit 2": LATE}, job={"stream": {"max_rows": 1}}), 1),
         (Case("nothing is committed", "", events={0: []}), 0),
