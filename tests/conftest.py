@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.support.suite.schedule",
     "tests.support.suite.soak",
     "tests.support.suite.messages",
+    "tests.support.suite.stall",
     "tests.support.suite.timing",
     "tests.support.suite.left_by_files",
     "tests.support.commands.warm_fork_servers",

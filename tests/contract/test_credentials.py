@@ -21,6 +21,8 @@ from tests.support.commands.running_command import running_command
 from tests.support.faults import place as fault_place
 from tests.support.faults.faulty_run import await_that
 
+pytestmark = pytest.mark.runs_on_ray
+
 LOUD = """
 import logging, sys
 logging.basicConfig(level=logging.NOTSET)

@@ -20,6 +20,8 @@ from tests.support.commands.driver import drive, write_job
 from tests.support.tables.lakes import Lake, rows_of
 from tests.support.tables.outputs import NEW, OLD, SCHEMA, finish, table_of
 
+pytestmark = pytest.mark.runs_on_ray
+
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "small": (pa.int16(), [1, -2, None]),
     "wide": (pa.uint64(), [1, 2**64 - 1, None]),

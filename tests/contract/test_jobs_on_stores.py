@@ -28,6 +28,8 @@ from tests.services.hdfs import running_hdfs
 from tests.services.minio import Bucket, Minio, RecordedBucket
 from tests.support.commands.driver import DriverRun, drive, write_job
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROWS, KEYS, FILES = 3000, 70, 3
 LARGE_ROWS = 1_900_000
 BLOCK_BYTES = 3 << 20
@@ -121,6 +123,7 @@ def files(table: Location) -> int:
     return sum(info.base_name.startswith("part-") for info in table.walk())
 
 
+@pytest.mark.also_on_ray
 @pytest.mark.everywhere
 def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
     """Two files of csv, and one of every other format that is read in splits. One row is bad."""

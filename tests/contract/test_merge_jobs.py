@@ -18,6 +18,8 @@ from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.commands.running_command import running_command
 from tests.support.faults.gated_job import clean
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "merge"

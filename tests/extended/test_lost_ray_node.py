@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from cryptography import x509
 from deltalake import DeltaTable
 
-from tests.support.commands.driver import RUN_TIMEOUT_S, DriverRun, driver_command, write_job
+from tests.support.commands.driver import DriverRun, driver_command, write_job
 from tests.support.commands.open_ports import SERVICE, call, tcp_ports
 from tests.support.faults.faulty_run import await_that
 from tests.support.ray.head import RayHead, a_head
 from tests.support.ray.run import EMPTY_MIB, TITLES, all_gone
+from tests.support.suite.waiting import hang_s
 
 FILES, ROWS = 6, 5_000
 
@@ -127,7 +128,7 @@ def run(folder: Path, head: RayHead, node: psutil.Process) -> DriverRun:
         check_certificates(head, node)
         kill_all_of(node)
         (places / "go").touch()
-        stdout, stderr = driver.communicate(timeout=RUN_TIMEOUT_S)
+        stdout, stderr = driver.communicate(timeout=hang_s())
     finally:
         driver.kill()
         driver.wait()

@@ -23,7 +23,7 @@ from tests.support.commands.driver import DriverRun, write_job
 from tests.support.faults import faulty_functions
 from tests.support.faults.faulty_run import faulty_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 JOB = """
 [job]

@@ -20,6 +20,8 @@ from tests.support.faults.gated_job import (
     kill_at_file_size,
 )
 
+pytestmark = pytest.mark.runs_on_ray
+
 BAD_ROWS = ("--set", "inputs.rows.bad_rows=bad")
 
 

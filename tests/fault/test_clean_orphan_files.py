@@ -19,6 +19,8 @@ from tests.support.commands.running_command import running_command
 from tests.support.suite.waiting import await_that, communicate, hang_s
 from tests.support.tables.manifests import newest_manifest
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "clean"

@@ -32,7 +32,7 @@ from tests.support.faults.gated_job import (
 )
 from tests.support.faults.stopped_driver import Deed, Plan
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 RUN = "2026-11-20"
 APP = f"mrflight/gated/{RUN}"

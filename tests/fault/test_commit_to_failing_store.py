@@ -19,6 +19,8 @@ from tests.support.faults.gated_job import (
     unnamed_files,
 )
 
+pytestmark = pytest.mark.runs_on_ray
+
 RUN = "2026-11-20"
 
 

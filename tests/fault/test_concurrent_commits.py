@@ -22,6 +22,8 @@ from tests.support.faults.gated_job import (
     unnamed_files,
 )
 
+pytestmark = pytest.mark.runs_on_ray
+
 SLOW, FAST = range(100), range(2000, 2010)
 
 

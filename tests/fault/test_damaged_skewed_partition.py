@@ -28,6 +28,7 @@ from tests.support.faults.faulty_run import await_that
 from tests.support.queries.skewed_partition import watch_slices, write_rows
 
 pytestmark = [
+    pytest.mark.runs_on_ray,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="prlimit"),
 ]

@@ -18,6 +18,8 @@ from tests.support.clusters.cluster import StandingCluster, standing_cluster
 from tests.support.commands.driver import driver_command, write_job
 from tests.support.suite.waiting import await_end, await_that
 
+pytestmark = pytest.mark.runs_on_ray
+
 PARTITIONS = 12
 
 
@@ -140,6 +142,7 @@ def stop_a_server(rows):
 """
 
 
+@pytest.mark.also_on_ray("map")
 @pytest.mark.parametrize("stage", ["map", "reduce"])
 def test_a_job_goes_on(stage: str, tmp_path: Path) -> None:
     for number in range(8):

@@ -22,6 +22,8 @@ from tests.support.commands.leftovers import nothing_left_over
 from tests.support.commands.running_command import running_command
 from tests.support.suite.waiting import await_that, communicate, hang_s
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "waits"

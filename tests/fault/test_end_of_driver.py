@@ -19,6 +19,8 @@ from tests.support.faults.faulty_run import stop
 from tests.support.faults.stopped_driver import MODULE, Plan
 from tests.support.suite.waiting import await_that, communicate
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "waits"

@@ -48,7 +48,7 @@ from tests.support.faults.stepped_jobs import (
 )
 from tests.support.tables.commits import commit_and_cleanup
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 GIVEN_UP_S = 60
 MOVE = "rename2"

@@ -40,7 +40,7 @@ from tests.support.tables import outputs
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import NEW, written
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 from deltalake import DeltaTable
 
 from tests.support.commands.driver import DriverRun, driver_command, write_job
@@ -26,6 +27,8 @@ from tests.support.faults.hanging_store import HangingStore, hanging_store
 from tests.support.faults.stopped_driver import MODULE, Deed, Plan
 from tests.support.suite.waiting import await_that, communicate
 from tests.support.tables.outputs import OLD, Output
+
+pytestmark = pytest.mark.runs_on_ray
 
 JOB = """
 [job]

@@ -28,6 +28,8 @@ from tests.support.faults.gated_job import (
 from tests.support.faults.hanging_store import HangingStore, hanging_store
 from tests.support.suite.slack import slack
 
+pytestmark = pytest.mark.runs_on_ray
+
 TIMEOUT_S = 4.0
 COMMIT_TIMEOUT_S = 8.0
 COMMIT_TIMEOUT_ON_RAY_S = 30.0

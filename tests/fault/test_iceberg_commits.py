@@ -19,6 +19,8 @@ from tests.support.suite.waiting import hang_s
 from tests.support.tables.lakes import Lake
 from tests.support.tables.outputs import NEW, OLD, finish
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROOT = Path(__file__).parents[2]
 ROWS = 40
 

@@ -25,6 +25,8 @@ from tests.support.faults.gated_job import (
 from tests.support.faults.hanging_store import HangingStore, hanging_store
 from tests.support.faults.stopped_driver import HANG, Deed, Plan
 
+pytestmark = pytest.mark.runs_on_ray
+
 INTERRUPTS = ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)]
 """Both are handled by the same code; the tests of one commit below use the second."""
 

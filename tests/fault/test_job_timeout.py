@@ -13,11 +13,14 @@ from tests.support.faults import faulty_run as faults
 from tests.support.faults.matrix import at_the_moment, check_table_untouched
 from tests.support.faults.stopped_driver import Plan
 
+pytestmark = pytest.mark.runs_on_ray
+
 PATIENT = ("cluster.reconnect_timeout=2 h", "cluster.call_timeout=2 h")
 """A job that waited for servers for so long would hang."""
 LATE = "the job's timeout passed .*; raise job.timeout"
 
 
+@pytest.mark.also_on_ray("data servers-reduce-stop")
 @pytest.mark.parametrize(
     ("who", "when", "fault"),
     [

@@ -25,6 +25,8 @@ from tests.support.queries.oracle import rows
 from tests.support.suite.waiting import await_that
 from tests.support.tables.merges import read, unnamed_parts
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "merge"

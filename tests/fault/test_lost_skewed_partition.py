@@ -20,7 +20,7 @@ from tests.support.faults import faulty_run as faults
 from tests.support.faults import place as fault_place
 from tests.support.queries.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 JOB = """
 [job]

@@ -25,6 +25,8 @@ from tests.support.faults.matrix import (
     over_flight,
 )
 
+pytestmark = pytest.mark.runs_on_ray
+
 AGAIN = r"[35] of 5 map tasks run again, as their output was lost with \S+/data\d\.sock\n"
 SPECULATIVE = (
     r"(map 3 .*|reduce of partition \d) has taken \d+ s, .*; a speculative attempt is started"
@@ -124,9 +126,23 @@ QUICK = {
     "kill-data-server-shuffle-shuffle.replicas=2-tasks-notice",
 }
 """A kill of each process, with each way to go on. Who is stopped makes others wait for seconds."""
-assert set(map(str, CELLS)) > QUICK
+ON_RAY = (
+    "kill-worker-shuffle",
+    "kill-worker-reduce",
+    "kill-data-server-map",
+    "kill-data-server-reduce",
+    "kill-data-server-shuffle-shuffle.replicas=2-tasks-notice",
+    "kill-metadata-server-reduce",
+    "kill-metadata-server-commit",
+    "stop-worker-shuffle-job.speculation=true",
+    "stop-data-server-map-cluster.heartbeat_timeout=4-s",
+    "stop-metadata-server-map-cluster.heartbeat_timeout=4-s",
+)
+
+assert set(map(str, CELLS)) > {*QUICK, *ON_RAY}
 
 
+@pytest.mark.also_on_ray(*ON_RAY)
 @pytest.mark.parametrize(
     "cell",
     [pytest.param(cell, marks=() if str(cell) in QUICK else pytest.mark.slow) for cell in CELLS],

@@ -20,6 +20,7 @@ from tests.support.faults.matrix import (
 )
 
 pytestmark = [
+    pytest.mark.runs_on_ray,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc"),
 ]

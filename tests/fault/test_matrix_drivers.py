@@ -31,7 +31,7 @@ from tests.support.faults.matrix import (
 from tests.support.faults.stopped_driver import Deed, Plan
 from tests.support.suite.waiting import await_end
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 SIGKILL = -9
 SHORT_LEASE = Plan(lease_s=3.0)
@@ -50,6 +50,7 @@ UNREADABLE = Cell(
 )
 
 
+@pytest.mark.also_on_ray("kill-driver-commit")
 @pytest.mark.parametrize("cell", KILLS, ids=str)
 def test_a_killed_driver(cell: Cell, tmp_path: Path) -> None:
     with at_the_moment(tmp_path, cell.when) as (run, victims):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mrflight.result import Attempts
 from tests.support.faults import faulty_job
 from tests.support.faults.faulty_run import faulty_run, kill
 from tests.support.faults.matrix import KILLED, Cell, check, check_failed
+
+pytestmark = pytest.mark.runs_on_ray
 
 
 def test_a_worker_that_is_killed_each_time(tmp_path: Path) -> None:

@@ -23,7 +23,11 @@ from tests.support.faults.matrix import (
     over_flight,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
+pytestmark = [
+    pytest.mark.runs_on_ray,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="prlimit"),
+]
 
 FULL = r"map [34] \(rows, .* runs again: cannot spill .*: \[Errno 27\] File too large; make room"
 FULL_HERE = r"going on without .*\.sock: cannot spill .*: \[Errno 27\] File too large; make room"

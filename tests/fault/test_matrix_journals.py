@@ -19,7 +19,11 @@ from tests.support.faults.matrix import (
     options_of,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
+pytestmark = [
+    pytest.mark.runs_on_ray,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="prlimit"),
+]
 
 RESTARTED = "the metadata server was killed by SIGKILL; it is started again"
 FORGOTTEN = "all maps and reduces run again: .* has forgotten 1 of 5 map tasks that were done"

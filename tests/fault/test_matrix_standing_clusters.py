@@ -23,7 +23,7 @@ from tests.support.faults.matrix import (
 )
 from tests.support.faults.stopped_driver import Plan
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 IMPATIENT = ("cluster.reconnect_timeout=2 s",)
 HASTY = (*IMPATIENT, "cluster.call_timeout=4 s")

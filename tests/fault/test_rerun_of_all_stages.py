@@ -13,6 +13,8 @@ from deltalake import DeltaTable
 from tests.support.commands.driver import DriverRun, drive, write_job
 from tests.support.commands.leftovers import nothing_left_over
 
+pytestmark = pytest.mark.runs_on_ray
+
 FILES = 8
 ROWS = 3_000
 FIRST = 10_000

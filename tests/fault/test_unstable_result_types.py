@@ -12,6 +12,8 @@ from tests.support.commands.driver import drive, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.tables.outputs import READERS, Output
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "infers"

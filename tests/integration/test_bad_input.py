@@ -14,6 +14,8 @@ from tests.support.commands.driver import drive, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.jobs.clicks_job import JOB, WEIGH
 
+pytestmark = pytest.mark.runs_on_ray
+
 FUNCTIONS = (
     WEIGH
     + """

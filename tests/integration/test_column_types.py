@@ -16,6 +16,8 @@ from mrflight.tasks.operators.aggregates import check_aggregates, check_distinct
 from mrflight.tasks.operators.grouping import group
 from tests.support.commands.driver import drive, write_job
 
+pytestmark = pytest.mark.runs_on_ray
+
 LEAVES = {
     "null": pa.null(),
     "bool": pa.bool_(),

@@ -21,6 +21,8 @@ from mrflight.errors import JobError, UserFunctionError
 from tests.support.commands.leftovers import tree
 from tests.support.suite.messages import refused
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROWS = 3_000
 SMALL = {"cluster.workers": 2, "cluster.memory": "1 GiB"}
 
@@ -34,6 +36,7 @@ def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mrflight.Dataset:
     return mrflight.read("visits.parquet").with_settings(SMALL)
 
 
+@pytest.mark.also_on_ray
 def test_maps_groups_and_an_order_by_lambdas(visits: mrflight.Dataset) -> None:
     factor, least = 10, 4
 
@@ -57,6 +60,7 @@ def test_maps_groups_and_an_order_by_lambdas(visits: mrflight.Dataset) -> None:
     assert mrflight.read_table("out").to_pylist() == expected
 
 
+@pytest.mark.also_on_ray
 def test_maps_and_reduces_of_frames(visits: mrflight.Dataset) -> None:
     def heavy(rows: pl.DataFrame) -> pl.DataFrame:
         weights = pl.col("weight")
@@ -194,6 +198,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.also_on_ray
 def test_a_script_in_another_folder_with_a_module_beside_it(
     visits: mrflight.Dataset, tmp_path: Path
 ) -> None:
@@ -214,6 +219,7 @@ def test_a_script_in_another_folder_with_a_module_beside_it(
     assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
 
 
+@pytest.mark.also_on_ray
 def test_a_lambda_that_raises_is_told_with_its_line(visits: mrflight.Dataset) -> None:
     before = tree(Path.cwd())
     failing: Any = lambda batch: batch["nothing"]  # noqa: E731
@@ -240,6 +246,7 @@ def test_files_of_several_paths(visits: mrflight.Dataset) -> None:
             rows.explain(output, format="parquet")
 
 
+@pytest.mark.also_on_ray
 def test_rows_in_memory_beside_files(visits: mrflight.Dataset) -> None:
     """Two relations of one connection, of which only one can be read at a time, and a frame."""
     names = pl.DataFrame({"url": [0, 3, 9], "name": ["zero", "three", "nine"]})

@@ -15,6 +15,8 @@ from mrflight import read_table
 from tests.support.commands.driver import drive, sorted_rows, write_job
 from tests.support.commands.leftovers import nothing_left_over
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROWS = 2000
 
 JOB = """
@@ -158,6 +160,7 @@ def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.runs_on_ray(False, "Ray's processes are not forked")
 def test_it_needs_one_worker_and_no_server(tmp_path: Path) -> None:
     write_rows(tmp_path)
     done = drive(
@@ -168,6 +171,7 @@ def test_it_needs_one_worker_and_no_server(tmp_path: Path) -> None:
     assert result_of(tmp_path, "out")["k"].to_pylist() == ["mrflight-worker"]
 
 
+@pytest.mark.runs_on_ray(False, "Ray's processes are not forked")
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     write_rows(tmp_path)
     job = job_file(tmp_path, "", 'function = "functions:dies_once"')

@@ -21,6 +21,8 @@ from mrflight.tasks.task_memory import TaskMemory
 from tests.support.commands.driver import drive, write_job
 from tests.support.commands.leftovers import nothing_left_over
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROWS = 20_000
 MODES = ["AIR", "RAIL", "SHIP", None]
 JOB = """
@@ -290,6 +292,7 @@ format = "parquet"
 """
 
 
+@pytest.mark.runs_on_ray(False, "is about the memory of local processes; those of Ray weigh more")
 def test_a_later_stage_has_partitions_for_rows_as_wide_as_they_are_in_memory(
     tmp_path: Path,
 ) -> None:

@@ -22,6 +22,8 @@ from mrflight.system.progress import QuietProgress
 from tests.support.commands.experiments import TPCH, generate_tpch
 from tests.support.faults import place as fault_place
 
+pytestmark = pytest.mark.runs_on_ray
+
 SCALE = 0.1
 NAMES = tuple(f"q{number}" for number in (1, 3, 4, 5, 6, 10, 12, 13, 14, 18, 21))
 
@@ -83,6 +85,7 @@ def test_each_query_has_a_job_and_a_line_in_the_readme() -> None:
     assert tuple(listed) == NAMES
 
 
+@pytest.mark.also_on_ray
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK_SQL else pytest.mark.slow) for name in QUERIES],

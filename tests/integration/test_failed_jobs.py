@@ -10,6 +10,8 @@ import pytest
 from tests.support.commands.driver import drive, write_job
 from tests.support.faults.gated_job import gated_job
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "raises"

@@ -19,6 +19,8 @@ from tests.support.commands.leftovers import nothing_left_over
 from tests.support.jobs.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
 from tests.support.queries.oracle import grouped, rows
 
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.also_on_ray]
+
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "json"])
 def test_the_clicks_job_equals_a_single_process_group_by(

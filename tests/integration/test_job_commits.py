@@ -14,6 +14,8 @@ from tests.support.commands.leftovers import tree
 from tests.support.jobs.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
 from tests.support.queries.oracle import rows
 
+pytestmark = pytest.mark.runs_on_ray
+
 
 def test_modes_append_and_overwrite_make_one_version_each(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")

@@ -15,6 +15,8 @@ from tests.support.commands.driver import drive, write_job
 from tests.support.jobs.clicks_job import VISITS, as_read, write_visits
 from tests.support.queries.oracle import rows
 
+pytestmark = pytest.mark.runs_on_ray
+
 
 def test_repartition_keeps_every_row_and_brings_equal_keys_together(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "in", VISITS)

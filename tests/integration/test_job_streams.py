@@ -14,6 +14,8 @@ from tests.support.commands.driver import drive, driver_command, write_job
 from tests.support.commands.terminal import ENVIRONMENT, terminal
 from tests.support.jobs.clicks_job import WEIGH, write_visits
 
+pytestmark = pytest.mark.runs_on_ray
+
 
 def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
@@ -63,6 +65,7 @@ def test_a_job_without_the_native_kernel_says_so_once(clicks: Path, tmp_path: Pa
     assert done.stderr.count("kernel") == 1
 
 
+@pytest.mark.runs_on_ray(False, "what functions print is in Ray's logs")
 def test_what_a_map_prints_does_not_reach_the_result(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
     shouting = WEIGH.replace("    return", "    print('working', end='', flush=True)\n    return")
@@ -73,6 +76,7 @@ def test_what_a_map_prints_does_not_reach_the_result(clicks: Path, tmp_path: Pat
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.runs_on_ray(False, "what functions print is in Ray's logs")
 def test_what_functions_print_is_for_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ from tests.support.jobs.visit_jobs import (
 )
 from tests.support.queries.oracle import rows
 
+pytestmark = pytest.mark.runs_on_ray
+
 EVERYONE = "[inputs.everyone]\npath = 'users.parquet'\nbroadcast = true\n"
 SQL_OF_MAP = """sql = 'select "user", weight * 2 as twice from visits where weight > 10'\n"""
 SQL_OF_KEYS = """[reduce]

@@ -14,6 +14,8 @@ from mrflight.config.memory import Processes, min_memory
 from tests.support.commands.driver import drive, sorted_rows, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROWS = 200_000
 
 JOB = """
@@ -62,6 +64,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.runs_on_ray(False, "is about the memory of local processes; those of Ray weigh more")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -116,6 +119,7 @@ def test_memory_that_cannot_be_had_is_refused(
     assert tree(tmp_path / "out") == {}
 
 
+@pytest.mark.runs_on_ray(False, "is about the memory of local processes; those of Ray weigh more")
 def test_a_window_in_sql_runs_in_the_least_memory_that_is_accepted(tmp_path: Path) -> None:
     rows = 20_000
     numbers = np.random.default_rng(3).permutation(rows)

@@ -19,6 +19,8 @@ from tests.support.commands.driver import write_job
 from tests.support.jobs import stages_job
 from tests.support.jobs.plans import job
 
+pytestmark = pytest.mark.runs_on_ray
+
 LEASE_S = 2.0
 
 JOB = """

@@ -21,6 +21,8 @@ from tests.support.clusters.cluster import standing_cluster
 from tests.support.commands.driver import write_job
 from tests.support.queries.skewed_partition import FILES, ORDER, ROWS, watch_slices, write_rows
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "skew"
@@ -75,6 +77,7 @@ def parts(folder: Path) -> list[str]:
     return [Path(uri).name for uri in DeltaTable(folder / "out").file_uris()]
 
 
+@pytest.mark.also_on_ray
 def test_rows_of_slices_are_written_by_their_tasks(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
@@ -94,6 +97,7 @@ def number(name: str) -> int:
     return int(name.split(".")[1].split("-")[0])
 
 
+@pytest.mark.also_on_ray
 def test_groups_of_slices_are_aggregated_twice(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
@@ -250,6 +254,7 @@ table = "out"
 """
 
 
+@pytest.mark.also_on_ray
 def test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:

@@ -19,6 +19,8 @@ from tests.support.commands.driver import write_job
 from tests.support.queries.join_tables import HOWS
 from tests.support.queries.skewed_partition import watch_slices
 
+pytestmark = pytest.mark.runs_on_ray
+
 FILES = 4
 ROWS = 40_000  # of each file
 

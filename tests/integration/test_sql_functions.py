@@ -19,6 +19,8 @@ from mrflight.errors import UserFunctionError
 from tests.support.commands.mrflight import mrflight as command_of_mrflight
 from tests.support.suite.messages import refused, said
 
+pytestmark = pytest.mark.runs_on_ray
+
 ROWS = 30_000
 """A file of them is large enough for several tasks."""
 
@@ -154,6 +156,7 @@ def test_functions_of_a_stage_and_of_a_job(folder: Path) -> None:
     assert [row["url"] for row in rows] == ["a.org/10002", "b.org/10000", "c.org/10001"]
 
 
+@pytest.mark.also_on_ray
 def test_functions_of_a_program(folder: Path) -> None:
     """Those that no module has are sent by value, and each query has its own."""
     ending = "0"

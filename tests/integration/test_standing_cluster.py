@@ -28,6 +28,8 @@ from tests.support.commands.driver import driver_command, write_job
 from tests.support.queries.oracle import rows
 from tests.support.suite.waiting import await_that
 
+pytestmark = pytest.mark.runs_on_ray
+
 
 def test_every_row_comes_back_once_in_the_partition_of_its_key(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("rows", partitions=20)

@@ -17,6 +17,8 @@ from tests.support.commands.driver import drive, driver_command, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.commands.unprivileged import read_only, unprivileged
 
+pytestmark = pytest.mark.runs_on_ray
+
 JOB = """
 [job]
 name = "unwritable"
@@ -79,6 +81,7 @@ def test_a_file_in_the_way_fails_the_job_at_its_first_attempt(job: Path, format:
     assert tree(job.parent / "above") == before
 
 
+@pytest.mark.runs_on_ray(False, "its workers have the name of Ray's user")
 @pytest.mark.parametrize("format", ["delta", "parquet"])
 def test_a_name_node_that_forbids_it_fails_the_job_at_its_first_attempt(
     job: Path, hdfs: Hdfs, format: str

@@ -44,7 +44,7 @@ whole_jobs = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
+pytestmark = [pytest.mark.runs_on_ray, pytest.mark.timeout(1200), pytest.mark.slow]
 
 partitions = st.sampled_from(["auto", 1, 5])
 files = st.integers(1, 3)

@@ -14,6 +14,8 @@ from tests.support.commands.driver import drive, write_job
 from tests.support.commands.mrflight import mrflight as run
 from tests.support.jobs.clicks_job import JOB, WEIGH
 
+pytestmark = pytest.mark.runs_on_ray
+
 
 @pytest.fixture
 def near(tmp_path: Path) -> Iterator[NearDataServer]:

@@ -42,7 +42,10 @@ RAY_TOKEN = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
 READ_LATER = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM"}
 """Variables of terminals, which are read where something is printed."""
 
-MAY_DIFFER = {"TMPDIR", "PYTEST_CURRENT_TEST", *RAY_TOKEN, *SET_BY_IMPORTS, *READ_LATER} | (
+OF_TESTS = {"TMPDIR", "PYTEST_CURRENT_TEST", "MRFLIGHT_DUCKLAKE_PYTHON"}
+"""Variables that tests set, and that are read where something is made or started."""
+
+MAY_DIFFER = {*OF_TESTS, *RAY_TOKEN, *SET_BY_IMPORTS, *READ_LATER} | (
     {MARK} if sys.platform == "linux" else set()
 )
 """Variables that nothing looks at as it is imported."""

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.commands.driver import warm_pids
 from tests.support.suite.run import kept, run_folder
-from tests.support.suite.slack import slack
+from tests.support.suite.slack import slack, working
 
 LEAVING_S = 10.0
 """The seconds in which a process that is told to end does so, on a quiet machine."""
@@ -61,7 +61,7 @@ def pytest_runtest_teardown(
 def left_processes() -> list[str]:
     """Return the command lines of this process's children that the run does not keep."""
     left = []
-    for process in _children(psutil.Process(), kept() | _own):
+    for process in _children(psutil.Process(), kept() | _own | working):
         with suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE and process.pid not in warm_pids():
                 left.append(f"{process.pid}: {' '.join(process.cmdline())[:300]}")

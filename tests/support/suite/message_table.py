@@ -7,6 +7,7 @@ in their order, or for each of its parameters one or the other if they differ.
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import sys
@@ -28,9 +29,11 @@ Texts = str | list[str]
 Entry = Texts | dict[str, Texts]
 """The texts of a function, or of each of its parameters."""
 
-_TEMP = re.escape(tempfile.gettempdir())
+_TEMP = re.escape(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+"""The folder for temporary files as it was before each worker got one of its own."""
 _VARYING = [
     (re.compile(r"(?:/[\w.-]+)+/pytest-of-\w+/pytest-\d+(?:/popen-gw\d+)?/[\w.-]+"), "TMP"),
+    (re.compile(rf"{_TEMP}/mrflight-suite-\w+/\w+/[\w.-]+"), "TMP"),
     (re.compile(rf"{_TEMP}/(?!TMP)[\w.-]+"), "TMP"),
     (re.compile(rf"{re.escape(sys.prefix)}/[^\s'\"]*?(?=mrflight|site-packages)"), "ENV/"),
     (re.compile(re.escape(str(ROOT))), "ROOT"),
