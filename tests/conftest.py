@@ -22,9 +22,11 @@ pytest_plugins = [
     "tests.support.tables.ducklakes",
     "tests.support.tables.places",
     "tests.support.suite.run",
-    "tests.support.suite.marks",
-    "tests.support.suite.schedule",
+    # Of the hooks that come first, that of the last plugin is called first: a test has its marks
+    # when it is put in order.
     "tests.support.suite.soak",
+    "tests.support.suite.schedule",
+    "tests.support.suite.marks",
     "tests.support.suite.messages",
     "tests.support.suite.stall",
     "tests.support.suite.timing",

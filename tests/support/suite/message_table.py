@@ -32,11 +32,11 @@ Entry = Texts | dict[str, Texts]
 _TEMP = re.escape(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
 """The folder for temporary files as it was before each worker got one of its own."""
 _VARYING = [
+    (re.compile(re.escape(str(ROOT))), "ROOT"),
     (re.compile(r"(?:/[\w.-]+)+/pytest-of-\w+/pytest-\d+(?:/popen-gw\d+)?/[\w.-]+"), "TMP"),
     (re.compile(rf"{_TEMP}/mrflight-suite-\w+/\w+/[\w.-]+"), "TMP"),
     (re.compile(rf"{_TEMP}/(?!TMP)[\w.-]+"), "TMP"),
     (re.compile(rf"{re.escape(sys.prefix)}/[^\s'\"]*?(?=mrflight|site-packages)"), "ENV/"),
-    (re.compile(re.escape(str(ROOT))), "ROOT"),
     (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
     (re.compile(r"(?<=127\.0\.0\.1:)\d{2,5}|(?<=localhost:)\d{2,5}|(?<=\[::1\]:)\d{2,5}"), "PORT"),
     (re.compile(r"\b(process|pid) \d+"), r"\1 PID"),
