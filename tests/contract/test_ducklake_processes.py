@@ -64,6 +64,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_refusals_leave_one_process(written: DuckLake) -> None:
     (written.base / "in.txt").write_text("not a database, but long enough to look like a file")
     (written.base / "data" / "sales" / "file").write_text("in the way")
@@ -75,6 +76,7 @@ def test_refusals_leave_one_process(written: DuckLake) -> None:
         assert len(children()) <= 1, what
 
 
+@pytest.mark.slow
 def test_nothing_that_opens_a_lake_leaves_more_than_one_process(
     written: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_process_that_was_lost_is_replaced(written: DuckLake) -> None:
     assert not children()
 
 
+@pytest.mark.slow
 def test_nothing_of_a_lake_is_left_for_the_next(written: DuckLake, ducklake_python: Path) -> None:
     """Whether its session ends well, by an error, or within a transaction."""
     lake = Lake(parse_address(written.catalog, written.base, "c"), {})
@@ -158,6 +161,7 @@ def test_nothing_of_a_lake_is_left_for_the_next(written: DuckLake, ducklake_pyth
         process.run("ROLLBACK")
 
 
+@pytest.mark.slow
 def test_a_fork_uses_no_process_of_its_parent(written: DuckLake, ducklake_python: Path) -> None:
     assert written.open(job_id="look").recorded_offsets("none") == {}
     (of_parent,) = children()

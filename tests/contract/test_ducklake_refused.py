@@ -62,6 +62,7 @@ def test_tables(
         open_sink(OutputSection(**section, catalog=LAKE), own_ducklake.base, {}, "job", None)
 
 
+@pytest.mark.slow
 def test_encrypted_lakes(own_ducklake: DuckLake) -> None:
     path = own_ducklake.base / "lake.sqlite"
     attach = f"ATTACH 'ducklake:sqlite:{path}' AS lake (DATA_PATH '{path.parent}/data/', ENCRYPTED)"

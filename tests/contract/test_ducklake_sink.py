@@ -164,6 +164,7 @@ def test_statistics_of_the_files_are_in_the_catalog(own_ducklake: DuckLake) -> N
     assert found == [[1, 0, "5", "7"], [2, 1, "b", "b"]]
 
 
+@pytest.mark.slow
 @pytest.mark.everywhere
 def test_appends_at_the_same_time_are_all_committed(ducklake: DuckLake) -> None:
     sinks = [ducklake.open(job_id=f"job{number}") for number in range(4)]

@@ -70,6 +70,7 @@ def source_rows(lake: DuckLake, **keys: Any) -> tuple[list[tuple[Any, ...]], int
     return sorted(found), len(source.files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("partition_by", "into"), [([], 1), (["k"], 2)], ids=["flat", "partitioned"]
 )

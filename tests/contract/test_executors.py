@@ -136,6 +136,7 @@ def test_idle_workers_are_gone_once_all_is_closed(start: Start) -> None:
     assert [pid for pid in workers if psutil.pid_exists(pid)] == []
 
 
+@pytest.mark.slow
 def test_closing_ends_workers_whatever_they_do(start: Start, gates: Path) -> None:
     with start(1) as executor:
         worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))

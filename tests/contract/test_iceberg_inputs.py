@@ -241,6 +241,7 @@ def shown(lake: Lake) -> str:
     return f"{lake.table} in {scheme}://{rest.rpartition('@')[2]}"
 
 
+@pytest.mark.slow
 def test_secrets_are_in_no_message(sqlite_lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("n,k\n1,a\n")
     lake = Lake(tmp_path, "postgresql://me:hunter2@127.0.0.1:1/x", "w", "ns")

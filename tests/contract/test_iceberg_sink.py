@@ -73,6 +73,7 @@ def test_of_two_jobs_of_a_run_one_commits(lake: Lake) -> None:
     assert lake.files() == lake.named_files()
 
 
+@pytest.mark.slow
 @pytest.mark.everywhere
 def test_appends_at_the_same_time_keep_all_rows(lake: Lake) -> None:
     sinks = [lake.open("append", f"job{number}") for number in range(3)]

@@ -61,6 +61,7 @@ def check(lake: Lake, rows: Rows, files: int) -> None:
     assert len(lake.named_files()) == files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("partition_by", "before", "after"), [([], 8, 1), (["k"], 8, 2)], ids=["flat", "partitioned"]
 )

@@ -185,6 +185,7 @@ def test_large_files_in_many_blocks_of_hdfs_become_a_folder(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.also_on("s3")
 def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_path: Path) -> None:
     put_inputs(place.child("in"))
@@ -204,6 +205,7 @@ def test_a_table_is_read_overwritten_and_appended_to_once(place: Location, tmp_p
     assert read(second) == sorted(sums * 2, key=lambda row: row["k"])
 
 
+@pytest.mark.slow
 def test_a_query_joins_files_with_a_version_of_a_table(place: Location, tmp_path: Path) -> None:
     put_inputs(place.child("in"), ["csv", "parquet"])
     sums, joined = place.child("sums"), place.child("joined")

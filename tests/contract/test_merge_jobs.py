@@ -85,6 +85,7 @@ def test_a_table_is_merged_into(place: Location, tmp_path: Path) -> None:
     assert not any(".keys." in info.base_name for info in table.walk())
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_as_it_rewrites(tmp_path: Path) -> None:
     """It waits for a file of the table that is a FIFO, which nobody ever writes."""
     table = locate("table", tmp_path)

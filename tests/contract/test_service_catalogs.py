@@ -18,11 +18,13 @@ from tests.support.tables.outputs import OLD, finish
 pytestmark = pytest.mark.smoke
 
 
+@pytest.mark.slow
 def test_a_table_in_a_catalog_of_postgresql(postgres: Postgres, tmp_path: Path) -> None:
     with postgres.database() as name:
         check(Lake(tmp_path, postgres.uri(name), "warehouse", "of_postgres"))
 
 
+@pytest.mark.slow
 def test_a_table_in_a_catalog_behind_http(iceberg_rest: IcebergRest, tmp_path: Path) -> None:
     check(Lake(tmp_path, iceberg_rest.uri, None, f"ns_{secrets.token_hex(4)}"))
 

@@ -30,6 +30,7 @@ def test_a_part_file_has_the_size_and_values_of_its_file(output: Output) -> None
         )
 
 
+@pytest.mark.slow
 @pytest.mark.every_format
 def test_no_format_imports_slow_modules(tmp_path: Path, format: OutputFormat) -> None:
     stream = tmp_path / "rows"

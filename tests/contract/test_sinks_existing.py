@@ -146,6 +146,7 @@ def test_an_unfinished_log_entry_does_no_harm(tmp_path: Path) -> None:
     assert output.read() == OLD
 
 
+@pytest.mark.slow
 def test_delta_accepts_a_folder_with_files_of_a_killed_job(tmp_path: Path) -> None:
     output = Output(tmp_path, "delta", ("k",))
     written(output.open("error", "died"), NEW)

@@ -99,6 +99,7 @@ def test_abort_of_another_sink_of_the_job_keeps_committed_files(output: Output) 
     assert tree(output.base) == before
 
 
+@pytest.mark.slow
 def test_a_commit_that_the_store_refuses(output: Output) -> None:
     sink = output.open()
     parts = written(sink, NEW)

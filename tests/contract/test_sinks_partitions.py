@@ -160,6 +160,7 @@ def test_a_partition_column_given_twice_is_refused(tmp_path: Path, format: Outpu
         Output(tmp_path, format, ("k", "k")).open()
 
 
+@pytest.mark.slow
 def test_a_partition_column_of_lists_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     schema = pa.schema([("n", pa.int64()), ("k", pa.list_(pa.string()))])
     with pytest.raises(OutputError, match="a folder cannot be named after such a value"):

@@ -41,6 +41,7 @@ def files(job: GatedJob) -> set[str]:
     return {path.name for path in (job.folder / "bad").iterdir()}
 
 
+@pytest.mark.slow
 def test_what_a_killed_driver_left_is_listed_then_removed(job: GatedJob) -> None:
     bad, before = job.folder / "bad", files(job)
     with job.gated(*BAD_ROWS) as driver:

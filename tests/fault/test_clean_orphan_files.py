@@ -91,6 +91,7 @@ def rows(folder: Path) -> pa.Table:
     return table.sort_by("k")
 
 
+@pytest.mark.slow
 def test_what_is_left_over_is_listed_then_removed(folder: Path) -> None:
     before = tree(folder / "out")
     (job,) = {re.split(r"-\d+-", name, maxsplit=1)[1][:28] for name in parts(folder)} - {
@@ -122,6 +123,7 @@ def committed(folder: Path) -> set[str]:
     return set(re.findall(r"part-[^\"]+", newest_manifest(folder / "out").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["delta"], indirect=True)
 def test_files_that_were_overwritten_stay_for_time_travel(folder: Path) -> None:
     (folder / "gate").unlink()
@@ -138,6 +140,7 @@ def test_files_that_were_overwritten_stay_for_time_travel(folder: Path) -> None:
     assert rows(folder)["k"].to_pylist() == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_read_removes_nothing(folder: Path) -> None:
     log = folder / "out" / "_delta_log"
     broken = log / f"{9:020d}.json" if log.exists() else newest_manifest(folder / "out")

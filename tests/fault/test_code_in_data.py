@@ -58,6 +58,7 @@ class Code:
         return values
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_query_brings_no_code(mark: Path, tmp_path: Path) -> None:
     """DataFusion would unpickle the functions in a plan, whoever has made it."""
     datafusion = pytest.importorskip("datafusion")

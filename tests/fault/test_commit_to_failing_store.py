@@ -24,6 +24,7 @@ pytestmark = pytest.mark.runs_on_ray
 RUN = "2026-11-20"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "parquet"])
 def test_a_log_entry_that_does_not_fit(tmp_path: Path, format: OutputFormat) -> None:
     """The system lets the driver write 64 bytes of it, then says that the file is too large."""
@@ -42,6 +43,7 @@ def test_a_log_entry_that_does_not_fit(tmp_path: Path, format: OutputFormat) -> 
     assert job.read() == list(job.keys)
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_made_though_the_call_failed(tmp_path: Path) -> None:
     """delta-rs writes the checkpoint after the entry, and raises where that cannot be done."""
     table = tmp_path / "out" / "table"

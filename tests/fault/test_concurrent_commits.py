@@ -78,6 +78,7 @@ def test_appends_at_the_same_time_all_land(
     assert unnamed_files(jobs[0].table) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "existing"), [("append", False), ("overwrite", True)])
 def test_a_plain_folder_that_another_job_writes_to(
     tmp_path: Path, mode: str, existing: bool
@@ -106,6 +107,7 @@ def old_keys(base: Path) -> range:
     return OLD
 
 
+@pytest.mark.slow
 def test_an_append_after_an_overwrite_keeps_both(tmp_path: Path) -> None:
     old_table(tmp_path, "delta")
     job = gated_job(tmp_path, "delta", keys=SLOW)
@@ -116,6 +118,7 @@ def test_an_append_after_an_overwrite_keeps_both(tmp_path: Path) -> None:
     assert unnamed_files(job.table) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "mode"), [("delta", "append"), ("delta", "overwrite"), ("parquet", "append")]
 )

@@ -180,6 +180,7 @@ def test_of_the_command(job: Path, command: list[str]) -> None:
     assert_all_end_with_130(driver_command(job, command=command), job.parent, moments=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", PLACES)
 def test_where_an_interrupt_is_lost(job: Path, where: str) -> None:
     """An import callback swallows interrupts; the job, which would wait for ever, still ends."""
@@ -216,6 +217,7 @@ def test_of_a_server(server: str, tmp_path: Path) -> None:
             assert "Traceback" not in stderr, stderr
 
 
+@pytest.mark.slow
 def test_who_ignores_interrupts_is_not_interrupted(job: Path) -> None:
     """nohup and the & of a shell ignore SIGINT; the job ends because its input is missing."""
     command = [*driver_command(job), "--set", "inputs.rows.path=missing.csv"]

@@ -59,6 +59,7 @@ def job(tmp_path: Path) -> Path:
     return write_job(tmp_path, JOB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [
@@ -80,6 +81,7 @@ def test_a_signal_in_the_middle_of_the_map(job: Path, number: signal.Signals, co
     assert tree(folder / "out") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/net/tcp")
 @pytest.mark.parametrize("when", ["at the start", "in the map"])
 def test_a_signal_while_the_metadata_server_stands_still(job: Path, when: str) -> None:
@@ -112,6 +114,7 @@ ONE_AFTER_THE_OTHER = Plan(clean_up_s=9.0)
 """So long a clean-up would not last until each of them has been waited for by itself: 2 s."""
 
 
+@pytest.mark.slow
 def test_a_signal_while_all_data_servers_stand_still(job: Path) -> None:
     """They are told at once that the shuffle is dropped, so that five take as long as one."""
     folder = job.parent

@@ -79,6 +79,7 @@ def tell_to_stop(process: subprocess.Popen[str], cluster: mrflight.Cluster) -> N
     await_that(takes_none, "the server to take no new partitions")
 
 
+@pytest.mark.slow
 def test_it_is_cut_off_after_the_drain_timeout_and_leaves_no_files(tmp_path: Path) -> None:
     with (
         standing_cluster(data_servers=0) as standing,
@@ -97,6 +98,7 @@ def test_it_is_cut_off_after_the_drain_timeout_and_leaves_no_files(tmp_path: Pat
             put.close()
 
 
+@pytest.mark.slow
 def test_one_that_ends_in_time_is_answered(tmp_path: Path) -> None:
     with (
         standing_cluster(data_servers=0) as standing,

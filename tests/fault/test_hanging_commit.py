@@ -109,6 +109,7 @@ def in_the_commit(folder: Path, program: str, *options: str) -> Iterator[Run]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_driver_and_clean_takes_what_did_not_land(tmp_path: Path) -> None:
     with in_the_commit(tmp_path, DRIVER) as run:
         before = tree(run.table / "_delta_log")
@@ -123,6 +124,7 @@ def test_an_interrupt_ends_the_driver_and_clean_takes_what_did_not_land(tmp_path
     assert Output(tmp_path, "delta").read() == OLD
 
 
+@pytest.mark.slow
 def test_what_lands_after_the_interrupt_has_its_files(tmp_path: Path) -> None:
     with in_the_commit(tmp_path, PROGRAM) as run:
         run.process.send_signal(signal.SIGINT)

@@ -41,6 +41,7 @@ def test_a_job_that_starts_no_process_ends_as_ever(tmp_path: Path) -> None:
         check(run, tmp_path, {})
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_meanwhile_is_started_again(tmp_path: Path) -> None:
     """The fork server, which knows that it died and starts another, is let go on for that."""
     job = faulty_job.write_faulty_job(tmp_path, reduce=faulty_job.AGGREGATE)

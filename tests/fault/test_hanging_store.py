@@ -97,6 +97,7 @@ def test_an_interrupt_while_the_table_is_loaded_at_the_start(job: GatedJob) -> N
     assert tree(job.table) == before
 
 
+@pytest.mark.slow
 def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> None:
     before = tree(job.table)
     began_s, timeout_s = time.monotonic(), TIMEOUT_S * slack()
@@ -108,6 +109,7 @@ def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> No
     assert tree(job.table) == before
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
     """The clean-up waits for the store as well, which tells it what is committed: for a moment."""
     before = tree(job.table)
@@ -123,6 +125,7 @@ def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None
     assert tree(job.table) == before
 
 
+@pytest.mark.slow
 def test_the_timeout_while_the_commit_looks_at_the_table(
     job: GatedJob, request: pytest.FixtureRequest
 ) -> None:

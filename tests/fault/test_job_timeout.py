@@ -20,6 +20,7 @@ PATIENT = ("cluster.reconnect_timeout=2 h", "cluster.call_timeout=2 h")
 LATE = "the job's timeout passed .*; raise job.timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.also_on_ray("data servers-reduce-stop")
 @pytest.mark.parametrize(
     ("who", "when", "fault"),

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.commands.driver import drive
 from tests.support.faults import faulty_job
@@ -60,6 +61,7 @@ def check(run: FaultyRun, folder: Path) -> dict[str, int]:
     return attempts
 
 
+@pytest.mark.slow
 def test_killed_in_the_map_stage(tmp_path: Path) -> None:
     """Two maps fail with their workers; the three others are done, and lost with the servers."""
     job = faulty_job.write_faulty_job(tmp_path, reduce=faulty_job.AGGREGATE)
@@ -86,6 +88,7 @@ def test_killed_in_the_reduce_stage(tmp_path: Path) -> None:
     assert REDUCES + 2 <= attempts["reduce"] <= REDUCES + attempts["failed"] + 2 * SERVERS
 
 
+@pytest.mark.slow
 def test_killed_while_the_job_starts(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
     with faulty_run(job, ()) as run:
@@ -98,6 +101,7 @@ def test_killed_while_the_job_starts(tmp_path: Path) -> None:
     assert (attempts["reduce"], attempts["failed"]) == (REDUCES, 0)
 
 
+@pytest.mark.slow
 def test_its_driver_is_killed_while_it_is_stopped(tmp_path: Path) -> None:
     """Somebody has to end the servers, and to remove the folders: it goes on for that."""
     job = faulty_job.write_faulty_job(tmp_path)
@@ -111,6 +115,7 @@ def test_its_driver_is_killed_while_it_is_stopped(tmp_path: Path) -> None:
         await_that(lambda: not list(run.temporary.iterdir()), "its folders to go")
 
 
+@pytest.mark.slow
 def test_what_both_have_left_is_removed_by_the_next_job(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
     with faulty_run(job, IN_THE_MAP) as run:

@@ -21,6 +21,7 @@ FIRST = 10
 """The rows of the table's first version."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))]
 )
@@ -73,6 +74,7 @@ def _await_rows(producers: Producers, more: int) -> None:
     await_that(lambda: producers.count() >= goal, "more rows are acknowledged")
 
 
+@pytest.mark.slow
 def test_a_task_of_a_job_reads_its_rows_from_the_next_owner(tmp_path: Path) -> None:
     with log_cluster(tmp_path, data_servers=2) as servers, servers.connect() as cluster:
         stream = PushedStream(servers, "events", tmp_path)

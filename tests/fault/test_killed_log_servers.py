@@ -15,6 +15,7 @@ from tests.support.suite.waiting import await_end, await_that
 VICTIMS = ("owner", "replica", "metadata", "all data servers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
     [
@@ -54,6 +55,7 @@ def test_a_server_is_killed_at_a_random_moment(seed: int, tmp_path: Path) -> Non
         check_rows(held(cluster, "events"), producers)
 
 
+@pytest.mark.slow
 def test_an_owner_that_wakes_up_acknowledges_nothing(tmp_path: Path) -> None:
     with log_cluster(tmp_path, data_servers=3) as servers, servers.connect() as cluster:
         cluster.create_log("events", replicas=2)
@@ -75,6 +77,7 @@ def test_an_owner_that_wakes_up_acknowledges_nothing(tmp_path: Path) -> None:
         check_rows(held(cluster, "events"), producers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_servers_are_replaced_one_after_the_other(replicas: int, tmp_path: Path) -> None:
     with log_cluster(tmp_path, data_servers=3) as servers, servers.connect() as cluster:

@@ -147,6 +147,7 @@ def test_a_driver_that_is_killed_in_a_merge(folder: Path) -> None:
     check_merged(folder)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_with_a_scratch_table(folder: Path) -> None:
     """It asks deltalake in a table of its own which files a transaction would remove."""
     temporary = folder / "tmp"
@@ -162,6 +163,7 @@ def test_a_driver_that_is_killed_with_a_scratch_table(folder: Path) -> None:
     assert tree(temporary) == {}
 
 
+@pytest.mark.slow
 def test_a_maintain_that_is_killed_as_it_compacts(folder: Path) -> None:
     (folder / "places" / "stop at rewrite").touch()
     command = [sys.executable, "-c", MAINTAIN]

@@ -167,6 +167,7 @@ NO_CLOCKS = {"job.speculation": False, "cluster.heartbeat_timeout": "10 min"}
 """Tasks notice what is lost, and nobody else; none gets a second attempt beside the first."""
 
 
+@pytest.mark.slow
 @pytest.mark.also_on_ray("sample-1", "reduce-2")
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("stage", "again", "begun"), LOST, ids=[stage for stage, *_ in LOST])
@@ -193,6 +194,7 @@ def test_a_server_is_lost_as_a_stage_begins(
         killing.check(result, again, begun)
 
 
+@pytest.mark.slow
 def test_a_stage_without_lost_output_does_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_stage_without_lost_output_does_not_run_again(
     killing.check(result, {ROWS_OF_SUMS, SORTED}, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "again", "begun"), LOST_OF_A_JOIN, ids=[stage for stage, *_ in LOST_OF_A_JOIN]
 )

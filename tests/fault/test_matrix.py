@@ -152,6 +152,7 @@ def test_the_job_goes_on(cell: Cell, tmp_path: Path) -> None:
     check_goes_on(cell, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_reduce_that_has_read_its_rows_runs_again_if_their_server_is_lost(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support.faults.matrix import KILLED, Cell, check, check_failed
 pytestmark = pytest.mark.runs_on_ray
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_each_time(tmp_path: Path) -> None:
     """All maps have three attempts before the first has its fourth: one worker takes turns.
 
@@ -35,6 +36,7 @@ def test_a_worker_that_is_killed_between_its_commit_and_its_answer(tmp_path: Pat
     check(Cell("worker", "kill", "its commit", {"map failed": 1}, KILLED), done, tmp_path)
 
 
+@pytest.mark.slow
 def test_maps_that_send_other_rows_each_time(tmp_path: Path) -> None:
     """Lost rows of such maps cannot be repaired alone, so all maps run again in a new shuffle."""
     job = faulty_job.write_faulty_job(tmp_path, "other_rows_each_time")

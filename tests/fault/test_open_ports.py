@@ -29,6 +29,7 @@ def ends_of_all_calls(target: str) -> set[object]:
     return {call(target, f"/{SERVICE}/{name}", kind) for name, kind in METHODS.items()}
 
 
+@pytest.mark.slow
 def test_a_job_listens_to_its_own_processes_only(tmp_path: Path) -> None:
     with at_the_moment(tmp_path, "map") as (run, stopped):
         processes = processes_of(run.mark)

@@ -125,6 +125,7 @@ def read(folder: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(path) for path in table.file_uris())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "key", "partitioner"),
     [

@@ -145,6 +145,7 @@ def while_down(metadata: Server, *work: Callable[[], None]) -> Iterator[None]:
             each.result(hang_s())
 
 
+@pytest.mark.slow
 def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
     """Killed whenever a number of maps has been committed, with writers at work all the time."""
     maps, kills_at = 36, (3, 10, 17, 24)
@@ -181,6 +182,7 @@ def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
     shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_write_and_of_its_commit(metadata: Server) -> None:
     with mrflight.connect(metadata.location) as client:
         shuffle = client.create_shuffle("clicks", PARTITIONS)
@@ -200,6 +202,7 @@ def test_a_kill_in_the_middle_of_a_write_and_of_its_commit(metadata: Server) -> 
     shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_kill_between_two_shuffles(metadata: Server, tmp_path: Path) -> None:
     with mrflight.connect(metadata.location) as client:
         dropped = client.create_shuffle("dropped", PARTITIONS)
@@ -226,6 +229,7 @@ def test_a_kill_between_two_shuffles(metadata: Server, tmp_path: Path) -> None:
         assert client.status().shuffles == []
 
 
+@pytest.mark.slow
 def test_a_kill_of_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     with servers("--socket", str(path), journal=tmp_path / "journal") as metadata:
@@ -255,6 +259,7 @@ def refusal(journal: Path) -> str:
     return ended.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_is_refused_as_it_is(metadata: Server, tmp_path: Path) -> None:
     with mrflight.connect(metadata.location) as client:
         shuffle = client.create_shuffle("clicks", PARTITIONS)
@@ -274,11 +279,13 @@ def test_a_damaged_journal_is_refused_as_it_is(metadata: Server, tmp_path: Path)
     shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_journal_that_another_server_has_is_refused(metadata: Server, tmp_path: Path) -> None:
     reason = refusal(tmp_path / "journal")
     assert reason.startswith(f"mrflight: the journal {tmp_path}/journal belongs to another server")
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_journal_is_refused_as_it_is(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("k,n\n1,2\n" * 10)
@@ -286,5 +293,6 @@ def test_a_file_that_is_no_journal_is_refused_as_it_is(tmp_path: Path) -> None:
     assert table.read_text() == "k,n\n1,2\n" * 10
 
 
+@pytest.mark.slow
 def test_a_journal_where_none_can_be_is_refused(tmp_path: Path) -> None:
     assert "cannot be used" in refusal(tmp_path / "no" / "folder" / "journal")

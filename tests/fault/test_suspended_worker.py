@@ -60,6 +60,7 @@ stop_once("import")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "partitions", "attempts"),
     [

@@ -148,6 +148,7 @@ def test_a_caller_has_only_so_many_streams_at_once(tmp_path: Path) -> None:
         await_that(lambda: not target.guard._streams, "the put has ended")
 
 
+@pytest.mark.slow
 def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> None:
     reached: Counter[str] = Counter()
     authority, another = new_authority("test", 1), new_authority("another", 1)

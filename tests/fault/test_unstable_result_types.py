@@ -61,6 +61,7 @@ def test_types_that_differ_between_partitions(tmp_path: Path, format: OutputForm
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "parquet", "csv", "arrow"])
 def test_what_it_makes_of_no_rows_does_not_count(tmp_path: Path, format: OutputFormat) -> None:
     """Three of the four partitions have none, for which it returns a table without columns.

@@ -52,6 +52,7 @@ def kept(folder: str = "bad") -> list[tuple[str, int]]:
 ALL_BAD = [(f"{file}.csv", n + 2) for file in range(FILES) for n in range(0, ROWS, 100)]
 
 
+@pytest.mark.slow
 def test_rows_are_skipped_and_counted(
     visits: mrflight.Dataset,
     capsys: pytest.CaptureFixture[str],
@@ -87,6 +88,7 @@ def dies_once(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+@pytest.mark.slow
 def test_a_map_that_is_tried_again_leaves_one_file(
     visits: mrflight.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,12 +115,14 @@ def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
     raise ValueError("no such visitor")
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_leaves_no_bad_rows(visits: mrflight.Dataset) -> None:
     with pytest.raises(UserFunctionError):
         skipping("a/bad").map(fails).write_parquet("out")
     assert sorted(os.listdir()) == ["visits"]
 
 
+@pytest.mark.slow
 def test_a_caller_who_breaks_off_has_the_bad_rows_of_all_maps(visits: mrflight.Dataset) -> None:
     with skipping("bad").batches() as batches:
         assert (batches.result.state, batches.result.bad_rows) == ("running", {})

@@ -75,6 +75,7 @@ def as_duckdb_reads(files: list[str] | str) -> list[tuple[object, ...]]:
     return duckdb.execute(query, [files]).fetchall()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "output",
     [

@@ -265,6 +265,7 @@ def test_a_killed_driver_leaves_what_it_had_recorded(gated: GatedJob) -> None:
     assert view.current.name == "reduce"
 
 
+@pytest.mark.slow
 def test_a_secret_is_in_no_event(folder: Path) -> None:
     """The store cannot be reached, and its client is told the secret."""
     options = {

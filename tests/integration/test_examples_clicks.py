@@ -98,6 +98,7 @@ class TestClicks:
             weigh(batch)
 
 
+@pytest.mark.slow
 def test_the_query_that_make_demo_prints_reads_what_it_made(tmp_path: Path) -> None:
     example = tmp_path / "examples" / "clicks"
     ignored = shutil.ignore_patterns("visits", "out", "__pycache__")

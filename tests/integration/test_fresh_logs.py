@@ -44,6 +44,7 @@ def stream(servers: LogCluster, tmp_path: Path, request: pytest.FixtureRequest) 
     return PushedStream(servers, f"log{abs(hash(request.node.name))}", tmp_path)
 
 
+@pytest.mark.slow
 def test_rows_are_read_once_they_are_acknowledged(stream: PushedStream) -> None:
     with live_log(stream), stream.servers.connect() as cluster:
         for number in range(20):
@@ -104,6 +105,7 @@ def test_a_log_that_was_dropped_is_told(stream: PushedStream) -> None:
     assert len(mrflight.read_table(stream.table)) == 10
 
 
+@pytest.mark.slow
 def test_readers_see_each_row_once_while_batches_commit(stream: PushedStream) -> None:
     with (
         live_log(stream, "100 ms"),
@@ -131,6 +133,7 @@ def test_readers_see_each_row_once_while_batches_commit(stream: PushedStream) ->
     assert all(each.reads > 3 for each in readers)
 
 
+@pytest.mark.slow
 def test_jobs_and_queries_read_the_log(stream: PushedStream) -> None:
     with live_log(stream), stream.servers.connect() as cluster:
         cluster.append(stream.log, numbers(1, *range(500)))
@@ -151,6 +154,7 @@ def test_jobs_and_queries_read_the_log(stream: PushedStream) -> None:
         assert (run.code, run.stdout.strip()) == (0, '{"n":510}'), run.stderr
 
 
+@pytest.mark.slow
 def test_a_large_log_is_read_by_many_tasks(stream: PushedStream) -> None:
     """The rows of a job stay in the log, also if the table has them and it is trimmed."""
     large = pa.record_batch({"producer": pa.array([1] * (1 << 20)), "n": range(1 << 20)})
@@ -166,6 +170,7 @@ def test_a_large_log_is_read_by_many_tasks(stream: PushedStream) -> None:
         assert cluster.trim(stream.log, total) == 0, "the job has pinned the rows"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("input", "factor", "share"),
     [('map = "rows_map:double"', 2, 1), ('sql = "select * from rows where n % 2 = 0"', 1, 2)],
@@ -191,6 +196,7 @@ def test_other_rows_of_a_stream_are_read_with_its_columns(stream: PushedStream) 
         assert rows.schema.names == ["n"]
 
 
+@pytest.mark.slow
 def test_the_owner_is_killed_while_rows_are_read(tmp_path: Path) -> None:
     with log_cluster(tmp_path, data_servers=3) as servers:
         stream = PushedStream(servers, "owned", tmp_path)
@@ -221,6 +227,7 @@ def test_the_owner_is_killed_while_rows_are_read(tmp_path: Path) -> None:
         assert check_numbers(stream.fresh(), {}) == {0: 10, 1: number}
 
 
+@pytest.mark.slow
 def test_a_token_of_rows_that_were_trimmed_is_refused(stream: PushedStream) -> None:
     large = pa.record_batch({"producer": pa.array([1] * (1 << 20)), "n": range(1 << 20)})
     with live_log(stream), stream.servers.connect() as cluster:
@@ -246,6 +253,7 @@ def test_a_stream_that_goes_on_stays_live(stream: PushedStream) -> None:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_log_is_live_while_its_batches_run_on_ray(stream: PushedStream) -> None:
     pytest.importorskip("ray")
     with (

@@ -125,6 +125,7 @@ def test_readers_go_to_the_address_that_a_server_announces(stream: Stream) -> No
         assert len(fresh(stream, at_least={f"{stream.topic}/1": 5})) == 15
 
 
+@pytest.mark.slow
 def test_only_known_callers_read_a_tail(stream: Stream, secured: Secured) -> None:
     rest = secured.section("job")
     with live_stream(stream, NEVER, rest=rest):
@@ -140,6 +141,7 @@ def test_only_known_callers_read_a_tail(stream: Stream, secured: Secured) -> Non
             fresh(stream)
 
 
+@pytest.mark.slow
 def test_only_known_callers_read_a_log_fresh(tmp_path: Path, secured: Secured) -> None:
     with secured.connect("job") as cluster:
         key = cluster.create_log("events").key

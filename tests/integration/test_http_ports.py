@@ -153,6 +153,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(cluster: tuple[str, Port,
     assert {name for name in names if not re.search(rf"^{name}[ {{]", known, re.MULTILINE)} == set()
 
 
+@pytest.mark.slow
 def test_a_data_server_is_not_ready_without_its_metadata_server(tmp_path: Path) -> None:
     with ExitStack() as stack:
         metadata, location, _ = stack.enter_context(serving(tmp_path / "m.log", "metadata"))
@@ -166,6 +167,7 @@ def test_a_data_server_is_not_ready_without_its_metadata_server(tmp_path: Path) 
         assert port.value("mrflight_data_member") == 0
 
 
+@pytest.mark.slow
 @dataclass(frozen=True)
 class Certificates:
     """The files of a server, which are replaced by those of another certificate."""
@@ -280,6 +282,7 @@ def test_a_wrong_http_port_is_refused_with_the_reason(options: list[str], messag
     assert TOKEN not in done.stderr
 
 
+@pytest.mark.slow
 def test_appends_to_event_logs_are_counted(tmp_path: Path) -> None:
     with (
         serving(tmp_path / "metadata.log", "metadata") as (_, metadata, _),

@@ -47,6 +47,7 @@ def rows(folder: Path) -> pa.Table:
     return deltalake.DeltaTable(folder / "out").to_pyarrow_table()
 
 
+@pytest.mark.slow
 def test_pushed_rows_are_committed_once(servers: LogCluster, tmp_path: Path) -> None:
     job = write_job(servers, tmp_path, "once")
     with servers.connect() as cluster:
@@ -79,6 +80,7 @@ def test_a_log_that_was_made_anew_is_refused(servers: LogCluster, tmp_path: Path
     assert "was dropped and made anew" in run.message
 
 
+@pytest.mark.slow
 def test_what_the_table_has_is_trimmed(
     servers: LogCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from tests.support.queries.oracle import rows
 pytestmark = pytest.mark.runs_on_ray
 
 
+@pytest.mark.slow
 def test_modes_append_and_overwrite_make_one_version_each(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
     versions = [
@@ -49,6 +50,7 @@ def test_a_rerun_of_the_same_run_id_is_a_no_op(
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_partition_by_makes_folders_that_readers_prune(clicks: Path, tmp_path: Path) -> None:
     write_visits(tmp_path / "visits", "csv")
     done = drive(

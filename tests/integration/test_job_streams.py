@@ -76,6 +76,7 @@ def test_what_a_map_prints_does_not_reach_the_result(clicks: Path, tmp_path: Pat
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.runs_on_ray(False, "what functions print is in Ray's logs")
 def test_what_functions_print_is_for_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,6 +125,7 @@ table = "out"
     assert any(line.startswith("map and reduce ") and "1/1" in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "code", "expected"),
     [

@@ -51,6 +51,7 @@ def job(folder: Path, servers: LogCluster, log: str = "clicks", more: str = "") 
     return path
 
 
+@pytest.mark.slow
 def test_a_job_reads_every_row_once(servers: LogCluster, tmp_path: Path) -> None:
     result = mrflight.run(job(tmp_path, servers, more='filter = "n >= 100"'))
     assert (result.rows_in, result.rows_out) == (50_000, 49_900)
@@ -91,6 +92,7 @@ def test_wrong_inputs_are_refused(
         mrflight.run(job(tmp_path, servers, log, more))
 
 
+@pytest.mark.slow
 def test_a_job_without_a_standing_cluster_is_refused(servers: LogCluster, tmp_path: Path) -> None:
     path = job(tmp_path, servers)
     path.write_text(path.read_text().partition("metadata =")[0])

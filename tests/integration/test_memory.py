@@ -64,6 +64,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.runs_on_ray(False, "is about the memory of local processes; those of Ray weigh more")
 @pytest.mark.parametrize(
     "kind",
@@ -119,6 +120,7 @@ def test_memory_that_cannot_be_had_is_refused(
     assert tree(tmp_path / "out") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.runs_on_ray(False, "is about the memory of local processes; those of Ray weigh more")
 def test_a_window_in_sql_runs_in_the_least_memory_that_is_accepted(tmp_path: Path) -> None:
     rows = 20_000

@@ -152,6 +152,7 @@ def test_frames_of_other_libraries_have_the_same_rows(visits: Dataset) -> None:
     assert total.to_polars().to_dicts() == [{"n": ROWS}]
 
 
+@pytest.mark.slow
 def test_rows_are_counted_in_the_files_or_by_a_job(visits: Dataset) -> None:
     arrow = visits.collect()
     pa.feather.write_feather(arrow, "visits.arrow", chunksize=700)
@@ -188,6 +189,7 @@ def measures(values: list[int]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_the_head_reads_no_further_than_it_needs(visits: Dataset) -> None:
     """The end of the second file cannot be read as numbers."""
     Path("csv").mkdir()
@@ -203,6 +205,7 @@ def test_the_head_reads_no_further_than_it_needs(visits: Dataset) -> None:
         rows.map(lambda batch: batch["nothing"]).head(1)
 
 
+@pytest.mark.slow
 def test_the_schema_of_mapped_files_is_what_the_functions_return(visits: Dataset) -> None:
     named = visits.map(lambda batch: batch.rename_columns(["who", "n"]))
     assert named.schema == pa.schema([("who", pa.int64()), ("n", pa.int64())])

@@ -77,6 +77,7 @@ print(json.dumps([found, has_spilled, most]))
 """
 
 
+@pytest.mark.slow
 def test_a_result_larger_than_the_memory_is_spilled_and_read_in_little_of_it(
     wide: Dataset, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ HOW
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "signum", "code"),
     [
@@ -178,6 +180,7 @@ def test_the_jobs_timeout_counts_while_rows_are_read(
         read_slowly()
 
 
+@pytest.mark.slow
 def test_a_standing_cluster_keeps_nothing_of_a_result(wide: Dataset) -> None:
     with standing_cluster(2) as running, mrflight.connect(running.metadata) as client:
         rows = wide.with_settings({"cluster.metadata": running.metadata})

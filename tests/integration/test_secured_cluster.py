@@ -259,6 +259,7 @@ def served(location: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_a_certificate_that_ends_soon_is_warned_of(tmp_path: Path) -> None:
     authority = new_authority("test", 60)
     warned = {}

@@ -162,6 +162,7 @@ def digest(table: pa.Table) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_a_reader_that_still_maps_a_dropped_partition_sees_the_same_bytes(tmp_path: Path) -> None:
     with spilling(LARGE, tmp_path, "shared") as server:
         shuffle = server.cluster.create_shuffle("dropped", partitions=2)
@@ -257,6 +258,7 @@ def test_a_reader_that_is_killed_leaves_nothing(server: Spilling) -> None:
     assert not any("mrflight" in name for name in os.listdir("/dev/shm"))
 
 
+@pytest.mark.slow
 def test_a_server_with_few_open_files_keeps_blocks_in_memory_of_its_own(tmp_path: Path) -> None:
     """Half of its files are segments at most, and nobody sees an error."""
     with spilling(LARGE, tmp_path, "shared") as server:

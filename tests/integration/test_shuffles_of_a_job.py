@@ -56,6 +56,7 @@ def cluster() -> Iterator[StandingCluster]:
         yield cluster
 
 
+@pytest.mark.slow
 def test_the_lease_is_renewed_before_the_maps_begin(
     cluster: StandingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

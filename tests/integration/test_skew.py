@@ -77,6 +77,7 @@ def parts(folder: Path) -> list[str]:
     return [Path(uri).name for uri in DeltaTable(folder / "out").file_uris()]
 
 
+@pytest.mark.slow
 @pytest.mark.also_on_ray
 def test_rows_of_slices_are_written_by_their_tasks(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
@@ -97,6 +98,7 @@ def number(name: str) -> int:
     return int(name.split(".")[1].split("-")[0])
 
 
+@pytest.mark.slow
 @pytest.mark.also_on_ray
 def test_groups_of_slices_are_aggregated_twice(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
@@ -120,6 +122,7 @@ def test_groups_of_slices_are_aggregated_twice(
     assert not [name for name in parts(tmp_path) if "." in name.removesuffix(".parquet")]
 
 
+@pytest.mark.slow
 def test_a_standing_cluster_keeps_nothing_of_the_second_shuffle(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_number_of_partitions_that_the_job_sets_is_kept(
     assert len(parts(tmp_path)) == 5
 
 
+@pytest.mark.slow
 def test_rows_of_one_key_are_spread_over_ranges(tmp_path: Path, rows: pa.Table) -> None:
     mrflight.run(
         write_job(tmp_path, JOB.replace("PARTITIONER", 'partitioner = "range"')),
@@ -254,6 +258,7 @@ table = "out"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.also_on_ray
 def test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
@@ -272,6 +277,7 @@ def test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it(
     assert result.attempts.failed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 3])
 def test_a_limit_leaves_rows_of_slices_unread(
     limit: int, tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
@@ -291,6 +297,7 @@ def test_a_limit_leaves_rows_of_slices_unread(
     assert len(others_than_joined) == 0
 
 
+@pytest.mark.slow
 def test_if_slices_of_a_stage_miss_rows_all_stages_run_again(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:

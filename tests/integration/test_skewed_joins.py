@@ -190,6 +190,7 @@ def test_rows_that_a_later_stage_groups(
     check_slices_of(slices, sides, how)
 
 
+@pytest.mark.slow
 @on_either_side
 def test_rows_that_a_later_stage_sends_on(
     sides: Sides, folder: Path, slices: list[ReduceTaskPlan]

@@ -53,6 +53,7 @@ def write(shuffle: mrflight.Shuffle, maps: int = 4, parts: int = 8) -> None:
                 out.write(batch(map_id, part))
 
 
+@pytest.mark.slow
 def test_rows_are_the_same_with_and_without_spilling(tmp_path: Path) -> None:
     found = {}
     for memory in (SMALL, LARGE):
@@ -101,6 +102,7 @@ def resident_peak(process: Server) -> int:
     return int(kib) * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_process_holds_little_more_than_its_budget(tmp_path: Path) -> None:
     """There are enough partitions for blocks of 20 KiB, with four times the budget together."""
@@ -230,6 +232,7 @@ def test_a_full_disk_fails_the_writer_and_a_later_one_succeeds(tmp_path: Path) -
         shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_reader_learns_that_its_shuffle_was_dropped(tmp_path: Path) -> None:
     with spilling(SMALL, tmp_path) as server:
         shuffle = server.cluster.create_shuffle("dropped", partitions=1)
@@ -243,6 +246,7 @@ def test_a_reader_learns_that_its_shuffle_was_dropped(tmp_path: Path) -> None:
         assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 60
 
 
+@pytest.mark.slow
 def test_a_spill_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     command = [

@@ -168,6 +168,7 @@ def test_rows_are_printed_in_every_format(folder: Path) -> None:
     assert [tuple(row.values()) for row in table.to_pylist()] == of_json
 
 
+@pytest.mark.slow
 def test_a_result_is_written_to_a_table_and_read_again(folder: Path, tmp_path: Path) -> None:
     table = str(tmp_path / "out")
     query = "select country, count(*) as n from 'visits.parquet' group by country"
@@ -192,6 +193,7 @@ def test_a_result_is_written_to_a_table_and_read_again(folder: Path, tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_a_sorted_result_is_written_in_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +280,7 @@ def test_an_explanation_names_what_moves(folder: Path) -> None:
     assert "AggregateExec: mode=Partial" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
     tables = ["--table", "visits=visits.parquet", "--table", "pages=pages.csv"]
     wanted = ["--set", "shuffle.partitions=3", "--explain-analyze"]
@@ -307,6 +310,7 @@ def test_an_analysis_says_what_stages_did(folder: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_rows_of_files_that_datafusion_reads_are_counted_once(
     partitions: int, folder: Path, tmp_path: Path

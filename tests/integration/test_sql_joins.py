@@ -52,6 +52,7 @@ def run_over(
     return rows.write_parquet(str(out), mode="overwrite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "share"),
     [
@@ -75,6 +76,7 @@ def test_rows_that_match_nothing_are_not_sent(
     assert found.bytes_shuffled < share * everything.bytes_shuffled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("partitions", "way"), [(4, "sent to every task"), (24, "by the hash of c0, if rows has them")]
 )
@@ -93,6 +95,7 @@ def test_row_groups_beyond_the_keys_of_the_other_side_are_not_read(
     assert JOINED + 60_000 <= found.rows_in <= JOINED + 100_000
 
 
+@pytest.mark.slow
 def test_a_join_that_does_not_fit_is_made_in_parts(joined: dict[str, str], tmp_path: Path) -> None:
     query = (
         "select min(length(note)) as l, count(distinct o) as n, sum(price) as s "
@@ -107,6 +110,7 @@ def test_a_join_that_does_not_fit_is_made_in_parts(joined: dict[str, str], tmp_p
     assert sum(stage.spilled_bytes for stage in result.profile.stages) > 0
 
 
+@pytest.mark.slow
 def test_a_partition_with_most_of_the_rows_is_divided(tmp_path: Path) -> None:
     """No operator of the join's stage needs the rows of a key together, but the last aggregate."""
     rows, keys = 700_000, 200_000
@@ -132,6 +136,7 @@ def test_a_partition_with_most_of_the_rows_is_divided(tmp_path: Path) -> None:
     assert rows + keys + keys // 5 < read < rows + keys + keys // 3
 
 
+@pytest.mark.slow
 def test_a_query_that_was_expected_to_fit_is_divided_if_it_does_not(tmp_path: Path) -> None:
     """A fifth of the rows is expected of a condition, which all of them fulfil."""
     rows = 2_000_000

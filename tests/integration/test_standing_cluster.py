@@ -155,6 +155,7 @@ def job_folder(folder: Path, name: str, factor: int, metadata: str) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_two_jobs_at_once_do_not_see_each_other(cluster: mrflight.Cluster, tmp_path: Path) -> None:
     jobs = [
         job_folder(tmp_path / f"job{factor}", "same name", factor, cluster.location)

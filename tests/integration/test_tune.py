@@ -98,6 +98,7 @@ def test_what_a_job_raises_is_told_as_by_run(job: Path, capsys: pytest.CaptureFi
     assert err.startswith("mrflight: the map clicks:weigh, given ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "number"),
     [

@@ -58,6 +58,7 @@ def refused(job: Path, *options: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "parquet"])
 def test_a_folder_that_cannot_be_written_is_told_before_the_map(job: Path, format: str) -> None:
     with read_only(job.parent / "above"):
@@ -67,6 +68,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_map(job: Path, forma
     assert tree(job.parent / "above") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "parquet"])
 def test_a_file_in_the_way_fails_the_job_at_its_first_attempt(job: Path, format: str) -> None:
     done = subprocess.run(driver_command(job, "--set", f"output.format={format}"))

@@ -30,6 +30,7 @@ KINDS = ("quick", "services", "slow", "ray")
 """In the order in which they run: what fails fastest comes first."""
 
 _running = pytest.StashKey[pytest.Item]()
+_unmarked = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
@@ -67,10 +68,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> None:
-    """Refuse a server to a test that asks for it only while it runs, and so has not the mark."""
+    """Note that a test asks for a server only while it runs, and so has not the mark for it."""
     item = request.config.stash.get(_running, None)
-    if item is not None and fixturedef.argname in fixtures_of_services():
-        assert item.get_closest_marker("services") is not None, (
-            f"{item.nodeid} asks for {fixturedef.argname} by getfixturevalue: "
-            "let it take the fixture as an argument, or mark it with services"
-        )
+    is_of_service = fixturedef.argname in fixtures_of_services()
+    if item is not None and is_of_service and item.get_closest_marker("services") is None:
+        item.stash[_unmarked] = fixturedef.argname
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail such a test. The fixture of a session, which others share, is not to fail for it."""
+    assert _unmarked not in item.stash, (
+        f"{item.nodeid} asks for {item.stash[_unmarked]} by getfixturevalue: "
+        "let it take the fixture as an argument, or mark it with services"
+    )

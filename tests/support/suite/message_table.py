@@ -66,7 +66,9 @@ def name_of(item: pytest.Function) -> Name:
     of_classes = [each.name for each in item.listchain() if isinstance(each, pytest.Class)]
     test = ".".join([*of_classes, getattr(item, "originalname", item.name)])
     parameters = item.callspec.id if hasattr(item, "callspec") else ""
-    return Name(item.path.relative_to(ROOT / "tests").as_posix(), test, parameters)
+    folder = ROOT / "tests"
+    path = item.path.relative_to(folder) if item.path.is_relative_to(folder) else item.path
+    return Name(path.as_posix(), test, parameters)
 
 
 def normalised(text: str) -> str:

@@ -36,7 +36,13 @@ MIN_SLOWER_S = 5.0
 """A smaller difference may be due to other work of the machine."""
 _PROPERTY = "part of the plan"
 
+QUICK_S = 3.0
+"""What a quick test takes at most on a quiet machine, so that all of them take six minutes."""
+
 _took: dict[str, float] = defaultdict(float)
+"""The seconds of each part of the plan."""
+_tests: dict[str, float] = defaultdict(float)
+"""The seconds of each quick test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -136,10 +142,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up the seconds of a part. With xdist that is done where all reports come together."""
     part = next((value for name, value in report.user_properties if name == _PROPERTY), None)
     _took[str(part)] += report.duration
+    if "[" not in str(part).rpartition(".py")[2]:
+        _tests[report.nodeid.partition("@tests/")[0]] += report.duration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the files that took much longer than they used to, and write what they took."""
+    """Name what took longer than it should, and write what all took."""
+    busy = busyness(_took, read_durations())
+    if long := long_tests(_tests, busy):
+        terminalreporter.section(f"quick tests of more than {QUICK_S:.0f} s, which are slow ones")
+        for line in long:
+            terminalreporter.write_line(line)
     if slower := slower_files(_took, read_durations()):
         terminalreporter.section("slower than they were")
         for line in slower:
@@ -151,18 +164,29 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def slower_files(took: Mapping[str, float], expected: Mapping[str, float]) -> list[str]:
-    """Return a line for each file that took `SLOWER` times what the plan says of it.
-
-    A busy machine takes a multiple of the time for all of them: the median of those that are known.
-    """
-    known = [took[part] / expected[part] for part in took if expected.get(part, 0.0) >= 1.0]
-    busy = max(1.0, median(known)) if known else 1.0
+    """Return a line for each file that took `SLOWER` times what the plan says of it."""
+    busy = busyness(took, expected)
     lines = []
     for part, seconds in sorted(took.items()):
         usual = expected.get(part, seconds / busy) * busy
         if seconds > max(SLOWER * usual, usual + MIN_SLOWER_S):
             lines.append(f"{part}: {seconds:.0f} s, {usual:.0f} s by tests/durations.json")
     return lines
+
+
+def long_tests(took: Mapping[str, float], busy: float) -> list[str]:
+    """Return a line for each quick test that took more than `QUICK_S`, longest first."""
+    found = sorted(took.items(), key=lambda each: -each[1])
+    return [f"{seconds:.0f} s: {test}" for test, seconds in found if seconds > QUICK_S * busy]
+
+
+def busyness(took: Mapping[str, float], expected: Mapping[str, float]) -> float:
+    """Return how busy the machine was: the median of what the files took of their plan.
+
+    A busy machine takes a multiple of the time for all of them.
+    """
+    known = [took[part] / expected[part] for part in took if expected.get(part, 0.0) >= 1.0]
+    return max(1.0, median(known)) if known else 1.0
 
 
 def read_durations() -> dict[str, float]:

@@ -20,12 +20,12 @@ from mrflight.storage.tail_file import (
 FILE = TailFile("trips", "trips.1", "grpc+unix:///tmp/a.sock", Identity(token="file:/tmp/token"))
 
 
-@pytest.fixture(params=["disk", "s3"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
-    if request.param == "disk":
-        return locate("table", tmp_path)
-    bucket = request.getfixturevalue("bucket")
-    return locate(f"{bucket.url}/table", tmp_path, bucket.options)
+pytestmark = pytest.mark.also_on("s3")
+
+
+@pytest.fixture
+def table(place: Location) -> Location:
+    return place
 
 
 def test_a_place_is_written_over_and_removed(table: Location) -> None:
