@@ -60,6 +60,7 @@ FUNCTIONS = """
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,6 +68,12 @@ import pyarrow as pa
 FOLDER = Path(__file__).parent
 
 def keep(batch):
+    return batch
+
+def wait_for_samples(batch):  # which are in the history from a process's first second on
+    (history,) = (FOLDER / "history").iterdir()
+    while b"data1" not in history.read_bytes():
+        time.sleep(0.02)
     return batch
 
 def die_once(batch):
@@ -138,7 +145,7 @@ def test_the_numbers_are_those_of_the_result(folder: Path) -> None:
 
 
 def test_a_history_tells_who_ran_and_how_much_memory_they_took(folder: Path) -> None:
-    _, view = run(folder)
+    _, view = run(folder, "wait_for_samples")
     began = view.began
     assert began is not None
     assert (began.name, began.workers, began.data_servers) == (MARKUP, 2, 2)
