@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.commands.experiments import ROOT, python
 
+pytestmark = pytest.mark.soak
+
 SMALL = "small of two partitions"
 
 

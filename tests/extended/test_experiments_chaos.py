@@ -30,6 +30,8 @@ from experiments.chaos_outcome import Bench
 from experiments.chaos_plan import FAULTS, Moment, Scenario, Strike, plan, with_earlier_faults
 from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT, contents
 
+pytestmark = pytest.mark.soak
+
 SEED = 519
 RUNS = 9
 

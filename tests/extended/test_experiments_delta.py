@@ -13,6 +13,8 @@ from experiments.latency.results import Results, estimate
 from experiments.latency.runs import Run
 from tests.support.commands.experiments import contents, python
 
+pytestmark = pytest.mark.soak
+
 
 def test_latency_leaves_its_tables_and_pictures_and_goes_on(tmp_path: Path) -> None:
     out, data = tmp_path / "out", tmp_path / "data"

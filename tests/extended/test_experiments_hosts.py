@@ -26,6 +26,8 @@ from experiments.hosts.wire import Cut, Impairment, Trigger, Wire
 from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT
 from tests.support.faults.faulty_run import await_that
 
+pytestmark = pytest.mark.soak
+
 NAMESPACES = [Path("/run/netns") / host.namespace for host in ALL]
 
 

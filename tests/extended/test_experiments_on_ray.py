@@ -12,7 +12,7 @@ TIMEOUT_S = 300.0
 """Each takes 20 s with two free cores. Four of them at once took 52 to 72 s each, and what a test
 of five shares its cores with may be slower than that: see `test_shuffle_on_ray.py`."""
 
-pytestmark = [pytest.mark.timeout(TIMEOUT_S + 60), pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(TIMEOUT_S + 60), pytest.mark.xdist_group("ray")]
 
 
 class TestExperimentsOnRay:

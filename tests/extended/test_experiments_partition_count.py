@@ -11,6 +11,8 @@ import pytest
 from tests.support.commands.experiments import ROOT, python
 from tests.support.commands.scripts import running_script
 
+pytestmark = pytest.mark.soak
+
 
 class TestPartitionCount:
     """``experiments/partition_count.py``."""

@@ -16,6 +16,8 @@ from experiments.recovery import FAULTS, SMALL_ROWS, WITHOUT
 from experiments.recovery_snapshot import Snapshot
 from tests.support.commands.experiments import ROOT, contents, python
 
+pytestmark = pytest.mark.soak
+
 ROWS = 200_000
 ROUNDS = ["--rounds", 1, "--small-rounds", 1, "--fault-rounds", 1]
 

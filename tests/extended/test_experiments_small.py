@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.commands.experiments import contents, python
 
+pytestmark = pytest.mark.soak
+
 TPCH_ENGINES = "mrflight,datafusion,pyspark,dask,dask-distributed"
 """Those that are not installed take no part."""
 

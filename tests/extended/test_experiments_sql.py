@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.commands.experiments import ROOT
 
+pytestmark = pytest.mark.soak
+
 
 @pytest.fixture(autouse=True)
 def _experiments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from experiments import stream_chaos
 from tests.support.chaos.plan import (
     BROKER,
@@ -20,6 +22,8 @@ from tests.support.chaos.plan import (
 )
 from tests.support.chaos.servers import killed, needed
 from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT
+
+pytestmark = pytest.mark.soak
 
 
 def test_each_seed_has_a_line(needs_kafka: None, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.commands.experiments import ROOT
 
+pytestmark = pytest.mark.soak
+
 
 class TestTimedProcess:
     """``experiments/timed_process.py`` loses no process out of sight."""

@@ -21,7 +21,7 @@ import pytest
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, WorkerContext
-from tests.support.suite.run import keep
+from tests.support.suite.run import keep, run_folder
 from tests.support.suite.waiting import await_that
 
 ROOT = Path(__file__).parents[3]
@@ -114,7 +114,7 @@ def ray_head(needs_ray: None) -> Iterator[RayHead]:
 @contextmanager
 def a_head(cpus: int) -> Iterator[RayHead]:
     """Cores of Ray, with a token of its own, for whom this process starts."""
-    folder = Path(tempfile.mkdtemp(prefix="mrfr"))  # short, as a socket's path is
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir=run_folder()))
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
