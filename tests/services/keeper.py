@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tests.services.shared import Told
+from tests.services.shared import ServerReport
 from tests.support.suite import slack
 from tests.support.suite.run import await_end_of_run
 
@@ -28,21 +28,21 @@ TRIES = 2
 def main(run: Path, module: str, function: str) -> int:
     """Return 1 if the server has not started, and else 0 after the end of the run."""
     slack.read_from(run)
-    told = Told.of(run, function)
+    report = ServerReport.of(run, function)
     running = getattr(import_module(module), function)
     with ExitStack() as stack:
         try:
-            server = _started(running, stack, told)
+            server = _started(running, stack, report)
         except Exception as error:  # a test is told of it
-            told.write(told.failed, f"{type(error).__name__}: {error}".encode())
+            report.write(report.failed, f"{type(error).__name__}: {error}".encode())
             return 1
-        told.write(told.handle, pickle.dumps(server))
+        report.write(report.handle, pickle.dumps(server))
         await_end_of_run(run)
     return 0
 
 
 def _started(
-    running: Callable[[], AbstractContextManager[Any]], stack: ExitStack, told: Told
+    running: Callable[[], AbstractContextManager[Any]], stack: ExitStack, report: ServerReport
 ) -> Any:
     """Return the handle of a server that is ready, after the first try or the second."""
     for tries_left in reversed(range(TRIES)):
@@ -51,7 +51,7 @@ def _started(
         except Exception:
             if not tries_left:
                 raise
-            told.write(told.first_failure, traceback.format_exc().encode())
+            report.write(report.first_failure, traceback.format_exc().encode())
     raise AssertionError("there is a last try")
 
 

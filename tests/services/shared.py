@@ -32,15 +32,15 @@ _POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Told:
+class ServerReport:
     """The files by which a keeper tells what came of its server."""
 
     folder: Path
     name: str
 
     @staticmethod
-    def of(run: Path, name: str) -> Told:
-        return Told(run / "services", name)
+    def of(run: Path, name: str) -> ServerReport:
+        return ServerReport(run / "services", name)
 
     @property
     def handle(self) -> Path:
@@ -92,44 +92,44 @@ def shared_server(
     ``run`` is the run's folder, ``running`` a function of a module, and ``keep`` lists a process
     that the run keeps. Raises StartFailedError, and again for all who ask later.
     """
-    told = Told.of(run, running.__name__)
-    told.folder.mkdir(exist_ok=True)
-    with (told.folder / f"{told.name}.lock").open("w") as lock:
+    report = ServerReport.of(run, running.__name__)
+    report.folder.mkdir(exist_ok=True)
+    with (report.folder / f"{report.name}.lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
-        if not told.is_there:
-            keeper = _start(run, told, running.__module__)
+        if not report.is_there:
+            keeper = _start(run, report, running.__module__)
             keep(keeper.pid)
-            _await_word(told, keeper)
-    if told.failed.exists():
-        raise StartFailedError(told.failed.read_text())
-    handle: Handle = pickle.loads(told.handle.read_bytes())
+            _await_report(report, keeper)
+    if report.failed.exists():
+        raise StartFailedError(report.failed.read_text())
+    handle: Handle = pickle.loads(report.handle.read_bytes())
     return handle
 
 
-def _start(run: Path, told: Told, module: str) -> subprocess.Popen[bytes]:
+def _start(run: Path, report: ServerReport, module: str) -> subprocess.Popen[bytes]:
     """Start the keeper of a server."""
-    with told.log.open("wb") as log:
+    with report.log.open("wb") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.services.keeper", str(run), module, told.name],
+            [sys.executable, "-m", "tests.services.keeper", str(run), module, report.name],
             cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(told.folder)},  # not that of one worker
+            env={**os.environ, "TMPDIR": str(report.folder)},  # not that of one worker
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the tests: it ends with their run
         )
     _keepers.append(keeper)
-    told.keeper.write_text(str(keeper.pid))
+    report.keeper.write_text(str(keeper.pid))
     return keeper
 
 
-def _await_word(told: Told, keeper: subprocess.Popen[bytes]) -> None:
+def _await_report(report: ServerReport, keeper: subprocess.Popen[bytes]) -> None:
     """Wait until a keeper has told what came of its server."""
-    while not told.is_there:  # the keeper has the bounds
-        if keeper.poll() is not None and not told.is_there:
-            told.write(told.failed, b"its keeper ended: " + told.log.read_bytes())
+    while not report.is_there:  # the keeper has the bounds
+        if keeper.poll() is not None and not report.is_there:
+            report.write(report.failed, b"its keeper ended: " + report.log.read_bytes())
         time.sleep(_POLL_S)
-    if told.failed.exists():
+    if report.failed.exists():
         keeper.wait()
 
 

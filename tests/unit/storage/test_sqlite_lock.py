@@ -17,8 +17,6 @@ from mrflight.storage.iceberg import CatalogAddress
 from mrflight.storage.sqlite_lock import describe_holder, lock_holder
 from tests.support.suite.waiting import await_end
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-
 STOPPED = """
 import signal, sqlite3, sys, threading
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
