@@ -116,7 +116,7 @@ ONE_AFTER_THE_OTHER = Plan(clean_up_s=9.0)
 
 @pytest.mark.slow
 def test_a_signal_while_all_data_servers_stand_still(job: Path) -> None:
-    """They are told at once that the shuffle is dropped, so that five take as long as one."""
+    """The driver drops the shuffle on all of them at the same time, so five take as long as one."""
     folder = job.parent
     with (
         standing_cluster(data_servers=SERVERS) as cluster,

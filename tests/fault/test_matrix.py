@@ -49,7 +49,7 @@ ENDED = "the data server data0 has not answered for 4 s and is ended"
 
 WATCHED_TWICE = (*TWICE, *WATCHED)
 LATER_TWICE = (*TWICE, "cluster.heartbeat_timeout=20 s")
-"""Who waits for the stopped server does so before it is ended."""
+"""A task that waits for the stopped server fails before the driver ends that server."""
 
 
 def reduce_6_runs(run: FaultyRun) -> None:

@@ -65,7 +65,7 @@ def test_a_killed_driver(cell: Cell, tmp_path: Path) -> None:
 
 def test_a_driver_that_is_killed_between_its_commit_and_its_answer(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
-    with faulty_run(job, (), plan=Plan((Deed("result is told", "SIGKILL"),))) as run:
+    with faulty_run(job, (), plan=Plan((Deed("result is printed", "SIGKILL"),))) as run:
         assert await_end(run.driver, "the driver") == SIGKILL
     assert rows_of(tmp_path) == faulty_job.expected_rows()
     check_committed_before(tmp_path)

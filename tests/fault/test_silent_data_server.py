@@ -17,7 +17,7 @@ from tests.support.faults import faulty_run as faults
 
 SILENCE_S = 3.0
 TIMEOUTS = Timeouts(idle_timeout_s=SILENCE_S)
-"""That of a stream, of an hour, would be a hang."""
+"""By default a stream may be idle for an hour, which a test cannot wait for."""
 
 ROWS, BATCHES = 100_000, 60
 BUFFER_BYTES = 200 * 2**10

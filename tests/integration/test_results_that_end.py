@@ -81,7 +81,7 @@ print(json.dumps([found, has_spilled, most]))
 def test_a_result_larger_than_the_memory_is_spilled_and_read_in_little_of_it(
     wide: Dataset, tmp_path: Path
 ) -> None:
-    """Of its 40 MB a program holds 2 to 3 at a time."""
+    """The result has 40 MB, of which the program holds 2 to 3 MB at a time."""
     (spill := tmp_path / "spill").mkdir()
     limits = {"shuffle.memory": "1 MiB", "cluster.spill_dir": "spill"}
     command = [sys.executable, "-c", READING, json.dumps(SMALL | SPREAD | limits)]

@@ -135,7 +135,7 @@ class Lake:
         with self._in_use, borrowed_process(self._python) as process:
             try:
                 self._attach(process, deadline, create)
-                assert self.data_path is not None, "the catalog has told it"
+                assert self.data_path is not None, "the catalog has a data path"
                 yield LakeSession(process, self.address, self.data_path, deadline)
             finally:
                 _detach(process, call_timeout_s(deadline))

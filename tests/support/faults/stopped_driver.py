@@ -61,7 +61,7 @@ STEPS: dict[str, tuple[Place, ...]] = {
         Place(DeltaSink, "cleanup", True),
         Place(FolderSink, "cleanup", True),
     ),
-    "result is told": (Place(driver, "_print_json"),),
+    "result is printed": (Place(driver, "_print_json"),),
 }
 """The steps of a job from its last reduce to its end, in their order. An entry is one of a Delta
 log, or a manifest of a folder. Those of the clean-up and of the entry are not in the main thread.
