@@ -33,7 +33,7 @@ def main(run: Path, module: str, function: str) -> int:
     with ExitStack() as stack:
         try:
             server = _started(running, stack, report)
-        except Exception as error:  # a test is told of it
+        except Exception as error:  # whoever asks for the server raises it
             report.write(report.failed, f"{type(error).__name__}: {error}".encode())
             return 1
         report.write(report.handle, pickle.dumps(server))

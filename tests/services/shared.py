@@ -124,7 +124,7 @@ def _start(run: Path, report: ServerReport, module: str) -> subprocess.Popen[byt
 
 
 def _await_report(report: ServerReport, keeper: subprocess.Popen[bytes]) -> None:
-    """Wait until a keeper has told what came of its server."""
+    """Wait until a keeper has reported that its server is ready, or has failed."""
     while not report.is_there:  # the keeper has the bounds
         if keeper.poll() is not None and not report.is_there:
             report.write(report.failed, b"its keeper ended: " + report.log.read_bytes())

@@ -22,7 +22,7 @@ from tests.support.suite.waiting import TooSlow
 IDLE_S = 30.0
 """A start that uses no processor for so long waits for something that does not come."""
 _USED_S = 0.1
-"""What a JVM uses in that time that only stands there: 0.03 s."""
+"""An idle JVM uses 0.03 s of the processor in that time."""
 _LOOK_S = 1.0
 _POLL_S = 0.05
 _ANSWER_S = 10.0

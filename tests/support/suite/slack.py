@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 
 QUIET_S = 0.06
-"""What the work takes on a quiet machine of those that the suite was measured on."""
+"""The seconds that the work takes on a quiet machine."""
 EVERY_S = 20.0
 KEPT = 3
 """The measurements whose largest counts: those of the last minute."""
