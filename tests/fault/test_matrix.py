@@ -48,8 +48,6 @@ SINGLE = ("cluster.data_servers=1", *WATCHED)
 ENDED = "the data server data0 has not answered for 4 s and is ended"
 
 WATCHED_TWICE = (*TWICE, *WATCHED)
-LATER_TWICE = (*TWICE, "cluster.heartbeat_timeout=20 s")
-"""A task that waits for the stopped server fails before the driver ends that server."""
 
 
 def reduce_6_runs(run: FaultyRun) -> None:
@@ -103,7 +101,13 @@ CELLS = [
     *over_both(Cell("data server", "kill", "reduce", {}, "going on at a replica", TWICE)),
     # The two maps, or the reduce, that wait for it are begun anew with the other copy.
     over_flight(Cell("data server", "stop", "shuffle", {"map moved": 2}, "", WATCHED_TWICE)),
-    Cell("data server", "stop", "reduce", {"reduce moved": 1}, "", LATER_TWICE, last=reduce_6_runs),
+    over_flight(
+        Cell(
+            *("data server", "stop", "reduce", {"reduce moved": 1}, "", WATCHED_TWICE),
+            last=reduce_6_runs,
+        )
+    ),
+    Cell("data server", "stop", "reduce", {}, "going on at a replica", (*TWICE, *HASTY)),
     Cell("metadata server", "kill", "map", {}, RESTARTED),
     Cell("metadata server", "kill", "shuffle", {}, RESTARTED),
     Cell("metadata server", "kill", "reduce", {}, RESTARTED),

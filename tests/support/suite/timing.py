@@ -92,8 +92,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def second_run(root: Path, test: str, reason: str) -> SecondRun:
-    """Run a test alone, in a process of its own."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", test]
+    """Run a test alone, in a process of its own, which has no second run of its own."""
+    without = ("xdist", "cacheprovider", __name__)
+    options = [word for plugin in without for word in ("-p", f"no:{plugin}")]
+    command = [sys.executable, "-m", "pytest", *options, test]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     return SecondRun(test, reason, done.returncode == 0, done.stdout + done.stderr)
 
