@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.jobs.page_of_a_job import page_of_a_job
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ OF_THE_RECORDER = 0.25
 processes that fill the caches, single runs were between 0.15 and 0.25."""
 
 
+@pytest.mark.slow
 def test_page_of_a_job(benchmark: BenchmarkFixture) -> None:
     """The least of three counts: page faults and caches that others use fall on either side."""
     shares: list[float] = []

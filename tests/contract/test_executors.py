@@ -24,8 +24,7 @@ from tests.support.commands.worker_calls import (
 from tests.support.faults.faulty_run import await_that
 from tests.support.ray.head import ray_executor
 from tests.support.suite.messages import refused
-
-WAIT_S = 30.0
+from tests.support.suite.waiting import hang_s
 
 Start = Callable[[int], AbstractContextManager[Executor]]
 
@@ -62,26 +61,26 @@ def gates(tmp_path: Path) -> Path:
 
 
 def test_calls_are_answered_by_other_processes(executor: Executor) -> None:
-    pids = {executor.submit(os.getpid).result(WAIT_S) for _ in range(50)}
+    pids = {executor.submit(os.getpid).result(hang_s()) for _ in range(50)}
     assert os.getpid() not in pids
     assert len(pids) <= 2  # one idle worker may answer all calls, one after the other
     futures = [executor.submit(divmod, number, 7) for number in range(100)]
-    assert [future.result(WAIT_S) for future in futures] == [divmod(n, 7) for n in range(100)]
-    assert executor.submit(int, "ff", base=16).result(WAIT_S) == 255
+    assert [future.result(hang_s()) for future in futures] == [divmod(n, 7) for n in range(100)]
+    assert executor.submit(int, "ff", base=16).result(hang_s()) == 255
     data = os.urandom(8 << 20)
-    assert executor.submit(bytes, data).result(WAIT_S) == data
+    assert executor.submit(bytes, data).result(hang_s()) == data
 
 
 def test_an_error_comes_back_as_it_was_raised(executor: Executor) -> None:
     with pytest.raises(ValueError, match="invalid literal") as caught:
-        executor.submit(int, "x").result(WAIT_S)
+        executor.submit(int, "x").result(hang_s())
     assert isinstance(caught.value.__cause__, WorkerTracebackError)
     assert "mrflight/runtime/calls.py" in str(caught.value.__cause__)
     with pytest.raises(JobFileError, match=r"^shuffle\.memory: no") as raised:
-        executor.submit(raise_with_note).result(WAIT_S)
+        executor.submit(raise_with_note).result(hang_s())
     assert raised.value.__notes__ == ["a note"]
     with refused(RuntimeError):
-        executor.submit(raise_what_cannot_be_sent).result(WAIT_S)
+        executor.submit(raise_what_cannot_be_sent).result(hang_s())
     with pytest.raises(Exception, match="lambda"):
         executor.submit(lambda: None)
 
@@ -91,19 +90,19 @@ def test_a_worker_that_ends_costs_its_own_call_only(executor: Executor, gates: P
     (gates / "running").read_bytes()  # in the middle of its call all along
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
         with pytest.raises(WorkerLostError):
-            executor.submit(signal.raise_signal, number).result(WAIT_S)
+            executor.submit(signal.raise_signal, number).result(hang_s())
     with pytest.raises(WorkerLostError):
-        executor.submit(os._exit, 7).result(WAIT_S)
-    assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)  # by a new worker
+        executor.submit(os._exit, 7).result(hang_s())
+    assert executor.submit(divmod, 7, 2).result(hang_s()) == (3, 1)  # by a new worker
     (gates / "gate").write_text("open")
-    assert other.result(WAIT_S) == "open"
+    assert other.result(hang_s()) == "open"
 
 
 def test_a_call_that_is_stopped_ends_and_those_that_wait_are_cancelled(
     start: Start, gates: Path
 ) -> None:
     with start(1) as executor:
-        worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
+        worker = psutil.Process(executor.submit(os.getpid).result(hang_s()))
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
         assert busy.running()
@@ -113,10 +112,10 @@ def test_a_call_that_is_stopped_ends_and_those_that_wait_are_cancelled(
         assert waiting.cancelled()
         executor.stop(busy)
         with pytest.raises(WorkerLostError):
-            busy.result(WAIT_S)
+            busy.result(hang_s())
         assert is_gone(worker)  # by then nothing of it runs any more
         executor.stop(busy)  # it has ended: nothing happens
-        assert next_one.result(WAIT_S) == (2, 1)
+        assert next_one.result(hang_s()) == (2, 1)
 
 
 def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(executor: Executor) -> None:
@@ -126,20 +125,20 @@ def test_a_call_that_is_stopped_as_it_ends_takes_no_other_with_it(executor: Exec
         with suppress(TimeoutError):
             stopped.result(rng.random() / 200)  # before its end, at it, or after it
         executor.stop(stopped)
-        assert [other.result(WAIT_S) for other in others] == [(3, 1)] * 3
+        assert [other.result(hang_s()) for other in others] == [(3, 1)] * 3
 
 
 def test_idle_workers_are_gone_once_all_is_closed(start: Start) -> None:
     with start(2) as executor:
         calls = [executor.submit(os.getpid) for _ in range(20)]
-        workers = {call.result(WAIT_S) for call in calls}
+        workers = {call.result(hang_s()) for call in calls}
     assert [pid for pid in workers if psutil.pid_exists(pid)] == []
 
 
 @pytest.mark.slow
 def test_closing_ends_workers_whatever_they_do(start: Start, gates: Path) -> None:
     with start(1) as executor:
-        worker = psutil.Process(executor.submit(os.getpid).result(WAIT_S))
+        worker = psutil.Process(executor.submit(os.getpid).result(hang_s()))
         busy = executor.submit(wait_at_the_gate, gates)
         (gates / "running").read_bytes()
         waiting = executor.submit(divmod, 7, 2)

@@ -17,7 +17,7 @@ from tests.support.queries.random_tables import random_tables
 from tests.support.suite.messages import refused
 from tests.support.suite.soak import seed
 
-QUICK, SLOW, SOAKED = 60, 100, 1_000
+QUICK, SLOW, SOAKED = 30, 100, 1_000
 STEP = 10
 """The random queries of one test."""
 
@@ -167,18 +167,26 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
         yield files
 
 
-EACH = 3
-"""The ways of a query in `make test`: with the next query come the next ways, so that each way has
-ten queries and more. All of them are slow."""
+EACH, SLOW_EACH = 3, 7
+"""The ways of a query in `make test`, and in CI: with the next query come the next ways, so that
+each way has ten queries and more. A soak has them all."""
+
+
+def some_ways(number: int, begin: int, end: int) -> tuple[Way, ...]:
+    """Return some of the ways of a query, by its number."""
+    return tuple(WAYS[(EACH * number + each) % len(WAYS)] for each in range(begin, end))
 
 
 def ways_of(number: int) -> tuple[Way, ...]:
-    """Return the ways that a query takes, by its number."""
-    return tuple(WAYS[(EACH * number + each) % len(WAYS)] for each in range(EACH))
+    return some_ways(number, 0, EACH)
+
+
+def more_ways_of(number: int) -> tuple[Way, ...]:
+    return some_ways(number, EACH, SLOW_EACH)
 
 
 def other_ways_of(number: int) -> tuple[Way, ...]:
-    return tuple(way for way in WAYS if way not in ways_of(number))
+    return some_ways(number, SLOW_EACH, len(WAYS))
 
 
 def test_each_way_has_ten_queries() -> None:
@@ -191,7 +199,8 @@ IN_WAYS = pytest.mark.parametrize(
     "ways",
     [
         pytest.param(ways_of, id="three"),
-        pytest.param(other_ways_of, marks=pytest.mark.slow, id="all"),
+        pytest.param(more_ways_of, marks=pytest.mark.slow, id="four more"),
+        pytest.param(other_ways_of, marks=pytest.mark.soak, id="all others"),
     ],
 )
 
@@ -252,17 +261,16 @@ def test_dictionaries_of_files(tmp_path: Path, way: Way) -> None:
     assert files.by_stages(query, way) == files.by_datafusion(query)
 
 
-@pytest.mark.parametrize("first", range(0, QUICK, STEP))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, QUICK, STEP),
+        *(pytest.param(first, marks=pytest.mark.slow) for first in range(QUICK, SLOW, STEP)),
+    ],
+)
 def test_random_queries(files: Files, first: int) -> None:
     for number in range(first, first + STEP):
         _check(files, number, WAYS[number % len(WAYS) :][:1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(QUICK, SLOW, STEP))
-def test_more_random_queries(files: Files, first: int) -> None:
-    for number in range(first, first + STEP):
-        _check(files, number, WAYS[number % 3 :: 3])
 
 
 @pytest.mark.soak

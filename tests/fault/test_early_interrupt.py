@@ -169,7 +169,7 @@ def test_of_the_driver(job: Path) -> None:
     "command",
     [
         [str(Path(sys.executable).parent / "mrflight"), "run"],
-        [sys.executable, "-m", "mrflight", "run"],
+        pytest.param([sys.executable, "-m", "mrflight", "run"], marks=pytest.mark.slow),
         pytest.param(
             [sys.executable, "-m", "mrflight.frontend.cli", "run"], marks=pytest.mark.slow
         ),
@@ -200,7 +200,7 @@ def test_where_an_interrupt_is_lost(job: Path, where: str) -> None:
     )
 
 
-@pytest.mark.parametrize("server", ["metadata", "data"])
+@pytest.mark.parametrize("server", ["metadata", pytest.param("data", marks=pytest.mark.slow)])
 def test_of_a_server(server: str, tmp_path: Path) -> None:
     """One that was ready has ended well, with 0."""
     command = [sys.executable, "-m", f"mrflight.servers.{server}", "--port", "0"]

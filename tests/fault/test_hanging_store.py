@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,27 +24,14 @@ from tests.support.faults.gated_job import (
     unnamed_files,
 )
 from tests.support.faults.hanging_store import HangingStore, hanging_store
-from tests.support.suite.slack import slack
+from tests.support.faults.stopped_driver import Plan
 
 pytestmark = pytest.mark.runs_on_ray
 
-TIMEOUT_S = 4.0
-COMMIT_TIMEOUT_S = 8.0
-COMMIT_TIMEOUT_ON_RAY_S = 30.0
-"""The timeout of a job begins with it, and the start of Ray takes over 8 s on a busy machine."""
+LONG = ("--set", "job.timeout=1 h")
 
-HASTY = (
-    sys.executable,
-    "-c",
-    """
-import sys
-from mrflight import driver
-from mrflight.system import signals
-signals.CLEAN_UP_LIMIT_S = 0.5
-driver.leave(driver.main(sys.argv[1:]))
-""",
-)
-"""The driver, whose clean-up is given up sooner than after 3.5 s."""
+HASTY = Plan(commit_grace_s=0.5, clean_up_s=0.5)
+"""The commit and the clean-up are given up sooner than after 2.5 and 3.5 s."""
 
 RAISING = WAITING.replace(
     "gate.read_bytes()", "raise ValueError(f'as it is told{gate.read_bytes()!r}')"
@@ -61,27 +46,32 @@ def job(tmp_path: Path, format: OutputFormat) -> GatedJob:
 
 
 @contextmanager
-def looking_at_the_start(job: GatedJob, *options: str) -> Iterator[GatedDriver]:
+def looking_at_the_start(job: GatedJob, plan: Plan | None = None) -> Iterator[GatedDriver]:
     """The job's driver, which stands where it loads the table before anything else."""
     with nothing_left_over(job.folder / "tmp"), hanging_store(job.table) as store:
         store.hang()
-        with job.started(*options) as driver:
+        with job.started(*LONG, plan=plan) as driver:
             store.await_reader(driver.process.pid)
             yield driver
 
 
 @contextmanager
 def looking_at_the_end(
-    job: GatedJob, *options: str, command: Sequence[str] = ()
+    job: GatedJob, *options: str, plan: Plan = HASTY
 ) -> Iterator[tuple[GatedDriver, HangingStore]]:
-    """The job's driver, which stands where it looks at the table once its tasks have ended."""
+    """The job's driver, which stands where it looks at the table once its tasks have ended.
+
+    The file of its plan, with which the time of the job ends, is made just before that.
+    """
     with (
         nothing_left_over(job.folder / "tmp"),
-        job.gated(*options, command=command) as driver,
+        job.gated(*LONG, *options, plan=plan) as driver,
         hanging_store(job.table) as store,
     ):
         driver.wait_for_parts()
         store.hang()
+        if plan.ends_once:
+            Path(plan.ends_once).touch()
         driver.open_gate()
         store.await_reader(driver.process.pid)
         yield driver, store
@@ -99,12 +89,13 @@ def test_an_interrupt_while_the_table_is_loaded_at_the_start(job: GatedJob) -> N
 
 @pytest.mark.slow
 def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> None:
+    """It is counted from its first look at the clock, which is there."""
     before = tree(job.table)
-    began_s, timeout_s = time.monotonic(), TIMEOUT_S * slack()
-    with looking_at_the_start(job, "--set", f"job.timeout={timeout_s:g} s") as driver:
+    over = job.folder / "over"
+    over.touch()
+    with looking_at_the_start(job, Plan(ends_once=str(over), ends_in_s=1.0)) as driver:
         done = driver.end()
     assert done.code == 1, done.stderr
-    assert time.monotonic() - began_s > timeout_s
     assert "timeout passed while the inputs and the output were analyzed" in done.message
     assert tree(job.table) == before
 
@@ -113,7 +104,7 @@ def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> No
 def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
     """The clean-up waits for the store as well, which tells it what is committed: for a moment."""
     before = tree(job.table)
-    with looking_at_the_end(job, "--set", "job.speculation=false") as (driver, _):
+    with looking_at_the_end(job) as (driver, _):
         driver.process.send_signal(signal.SIGINT)
         done = driver.end()
     assert done.code == 130
@@ -126,14 +117,10 @@ def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None
 
 
 @pytest.mark.slow
-def test_the_timeout_while_the_commit_looks_at_the_table(
-    job: GatedJob, request: pytest.FixtureRequest
-) -> None:
+def test_the_timeout_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
     before = tree(job.table)
-    is_on_ray = request.config.getoption("--all-on-ray")
-    timeout_s = COMMIT_TIMEOUT_ON_RAY_S if is_on_ray else COMMIT_TIMEOUT_S * slack()
-    options = ("--set", f"job.timeout={timeout_s:g} s")
-    with looking_at_the_end(job, *options, command=HASTY) as (driver, _):
+    plan = Plan(ends_once=str(job.folder / "over"), ends_in_s=4.0, clean_up_s=0.5)
+    with looking_at_the_end(job, plan=plan) as (driver, _):
         done = driver.end()
     assert done.code == 1
     assert re.search("timeout passed while .* with nothing committed; raise", done.message)
@@ -152,8 +139,8 @@ def test_an_interrupt_in_the_clean_up_of_a_job_that_failed(job: GatedJob, goes_o
     before = tree(job.table)
     (job.folder / "waiting.py").write_text(RAISING)
     options = ("--set", "job.attempts=1")
-    command = () if goes_on else HASTY
-    with looking_at_the_end(job, *options, command=command) as (driver, store):
+    plan = Plan() if goes_on else HASTY
+    with looking_at_the_end(job, *options, plan=plan) as (driver, store):
         driver.process.send_signal(signal.SIGINT)
         driver.process.send_signal(signal.SIGTERM)
         if goes_on:

@@ -97,6 +97,7 @@ def test_only_sockets_register_at_a_server_on_a_socket(tmp_path: Path) -> None:
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_heartbeat_of_a_million_shuffles_leaves_nothing(servers: Servers) -> None:
     names = [f"s{number}" for number in range(10**6)]
     body = json.dumps({"location": "grpc+tcp://127.0.0.1:1", "shuffles": names})

@@ -109,7 +109,12 @@ def assert_cleaned(lake: Lake, folder: Path, left: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("lake", "run_id"),
-    [("sqlite", None), ("sqlite", "a"), ("postgres", None), ("rest", "a")],
+    [
+        ("sqlite", None),
+        pytest.param("sqlite", "a", marks=pytest.mark.slow),
+        ("postgres", None),
+        ("rest", "a"),
+    ],
     indirect=["lake"],
 )
 def test_drivers_at_the_same_time(lake: Lake, tmp_path: Path, run_id: str | None) -> None:

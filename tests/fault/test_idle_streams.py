@@ -43,6 +43,7 @@ def test_a_put_that_stands_still_is_ended(standing: StandingCluster) -> None:
         shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_put_of_a_slow_map_is_left_alone(standing: StandingCluster) -> None:
     with mrflight.connect(standing.metadata, transport="flight") as cluster:
         shuffle = cluster.create_shuffle("slow", 1)
@@ -58,6 +59,7 @@ def test_a_put_of_a_slow_map_is_left_alone(standing: StandingCluster) -> None:
         shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_get_that_nobody_reads_is_ended(standing: StandingCluster) -> None:
     with mrflight.connect(standing.metadata) as cluster:
         shuffle = cluster.create_shuffle("get", 1)

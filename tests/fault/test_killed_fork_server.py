@@ -75,6 +75,7 @@ def test_killed_in_the_map_stage(tmp_path: Path) -> None:
     assert attempts["reduce"] == REDUCES
 
 
+@pytest.mark.slow
 def test_killed_in_the_reduce_stage(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
     stops = ("reduce 4", "reduce 5")

@@ -79,6 +79,7 @@ def test_a_reader_waits_for_the_next_rows_no_longer_than_told(
             assert numbers == list(range(ROWS * BATCHES))
 
 
+@pytest.mark.slow
 def test_a_reader_that_takes_its_time_is_not_silence(running: StandingCluster) -> None:
     with mrflight.connect(running.metadata, TIMEOUTS) as cluster:
         shuffle = written(cluster, replicas=1)

@@ -147,6 +147,7 @@ def copies_of(cluster: Counting, transport: Transport) -> tuple[float, dict[str,
     return partitioned / ROW_BYTES, {who: each / ROW_BYTES for who, each in counted.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_kernel")
 def test_shared_memory_saves_six_of_nine_copies(counting_cluster: Counting) -> None:
     total: dict[str, float] = {}

@@ -56,6 +56,7 @@ def test_an_append_says_where_its_rows_are(cluster: mrflight.Cluster) -> None:
     assert list(cluster.read_log("offsets", 4)) == []
 
 
+@pytest.mark.slow
 def test_64_producers_have_all_their_rows_in_order(
     servers: LogCluster, cluster: mrflight.Cluster
 ) -> None:
@@ -138,6 +139,7 @@ def test_layouts_are_stored_plain(cluster: mrflight.Cluster) -> None:
     assert parts[0].schema == pa.schema([("k", pa.string())])
 
 
+@pytest.mark.slow
 def test_rows_that_are_trimmed_are_gone(servers: LogCluster, cluster: mrflight.Cluster) -> None:
     cluster.create_log("trimmed", replicas=2)
     block = pa.record_batch({"b": [b"x" * 2**20] * 8})

@@ -31,7 +31,7 @@ QUERIES = tuple(f"q{number}" for number in range(1, 23))
 QUICK_SQL = ("q2", "q15", "q21")
 """A subquery over a join, a view that is read twice, and joins that keep or drop what matches."""
 
-QUICK = ("q3", "q13", "q21")
+QUICK = ("q13", "q21")
 """A join with a limit, an outer join and two aggregations, and SQL with subqueries."""
 
 KILLED = {("q3", "worker"), ("q15", "data"), ("q21", "worker"), ("q21", "data")}

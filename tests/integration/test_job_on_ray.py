@@ -15,11 +15,11 @@ import mrflight
 from mrflight.events.history import read_view
 from mrflight.events.profile import profile
 from mrflight.runtime.ray.cluster import RayServer
-from tests.support.commands.threads import WAIT_S
 from tests.support.faults import faulty_job
 from tests.support.faults.matrix import at_the_moment, rows_of
 from tests.support.ray.head import RayHead
 from tests.support.ray.run import EMPTY_MIB, OnRay, all_gone
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.slow
 
@@ -170,7 +170,7 @@ def test_the_end_of_a_job_is_no_loss_of_its_servers(
 
     def kill(server: RayServer) -> None:
         really(server)
-        assert server._has_ended.wait(WAIT_S)
+        assert server._has_ended.wait(hang_s())
         killed.append(server.name)
 
     monkeypatch.setattr(RayServer, "kill", kill)

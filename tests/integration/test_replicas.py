@@ -52,6 +52,7 @@ def test_readers_use_the_other_replica_if_a_server_has_dropped_its_own(
     assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
 
 
+@pytest.mark.slow
 def test_writers_continue_without_a_server_that_has_dropped_their_blocks(
     cluster: mrflight.Cluster,
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_reported_server_is_lost_only_if_it_is_gone(
     shuffle.drop()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_silent_for_some_user_is_lost_if_there_is_another(
     cluster: mrflight.Cluster,
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_result_larger_than_the_memory_is_spilled_and_read_in_little_of_it(
     assert tree(spill) == {}
 
 
+@pytest.mark.slow
 def test_a_job_ends_with_its_iteration(
     wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,9 @@ def shuffle_of_job(secured: Secured, name: str) -> Shuffle:
     return shuffle
 
 
-@pytest.fixture(scope="module", params=["certificates", "tokens"])
+@pytest.fixture(
+    scope="module", params=["certificates", pytest.param("tokens", marks=pytest.mark.slow)]
+)
 def secured(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:

@@ -108,6 +108,7 @@ def test_a_partition_has_blocks_of_all_kinds_and_is_read_in_all_ways(
         assert server.segments() == [4096], "the proof"
 
 
+@pytest.mark.slow
 def test_what_is_passed_counts_once_and_within_the_budget(tmp_path: Path) -> None:
     """Five times the budget in blocks that the server keeps as they lie, or spills."""
     budget = 32 * MIB
@@ -244,6 +245,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_killed_leaves_nothing(server: Spilling) -> None:
     shuffle = server.cluster.create_shuffle("read", partitions=1)
     files = open_files(server)
@@ -285,6 +287,7 @@ print(len(held), sum(each.num_rows for each in held), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_reader_with_few_open_files_holds_all_rows(server: Spilling) -> None:
     """What it has mapped needs no open file."""
     shuffle = server.cluster.create_shuffle("few", partitions=1)

@@ -52,13 +52,8 @@ def run(folder: Path, ci: str, *options: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(["-n0"], id="one process"),
-        pytest.param(["-n1"], id="xdist", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["-n0"], ["-n1"]], ids=["one process", "xdist"])
 def test_a_skipped_test_fails_in_ci_with_its_reason(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_file.py").write_text(FILE)

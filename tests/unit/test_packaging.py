@@ -70,6 +70,7 @@ def python(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_servers_are_found_from_anywhere(parent_of_clone: Path) -> None:
     for here in (ROOT, Path("/"), parent_of_clone):
         done = python(here, "-m", "mrflight.servers.metadata", "--help")

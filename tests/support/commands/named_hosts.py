@@ -51,7 +51,9 @@ class NamedHosts:
         command = self._inside(["mrflight", *arguments])
         with running_command(command, {"PATH": _path()}) as server:
             assert server.stdout is not None
-            yield server, server.stdout.readline().split()[-1]
+            ready = server.stdout.readline()
+            assert ready, f"{command} has ended: {server.communicate()[1]}"
+            yield server, ready.split()[-1]
 
     def _inside(self, command: Sequence[str]) -> list[str]:
         inner = f"mount --bind {self.folder}/hosts /etc/hosts && exec {shlex.join(command)}"

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable
 
 from tests.support.suite.waiting import TooSlow, hang_s
 
-WAIT_S = 120.0
-"""Longer than anything takes that ends at all."""
-
 
 def run_threads(functions: Iterable[Callable[[], object]]) -> None:
     """Run each in a thread of its own until all have ended; raises what one of them raised."""

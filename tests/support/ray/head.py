@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -124,24 +125,30 @@ def a_head(cpus: int) -> Iterator[RayHead]:
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-c", _HEAD, str(folder), str(cpus)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    errors = folder / "stderr"
     try:
-        with pytest.MonkeyPatch.context() as patch, _ended(command, environment, pipes) as head:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            errors.open("w") as stderr,
+            _ended(command, environment, stderr) as head,
+        ):
             for name, value in token.items():
                 patch.setenv(name, value)
             assert head.stdout is not None
-            address = head.stdout.readline().decode().split()[-1]
-            yield RayHead(address, psutil.Process(head.pid))
+            started = head.stdout.readline().decode()
+            assert started, f"Ray has ended: {errors.read_text()}"
+            yield RayHead(started.split()[-1], psutil.Process(head.pid))
     finally:
         shutil.rmtree(folder)
 
 
 @contextmanager
 def _ended(
-    command: list[str], environment: dict[str, str], pipes: dict[str, int]
+    command: list[str], environment: dict[str, str], stderr: IO[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is killed at the end, with all that it started."""
-    with subprocess.Popen(command, env=environment, **pipes) as head:  # type: ignore[call-overload]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=stderr) as head:
         try:
             yield head
         finally:

@@ -62,6 +62,7 @@ def test_a_driver_that_was_stopped_itself_ends_no_server(around: ClusterHarness)
         assert ended == []
 
 
+@pytest.mark.slow
 def test_stopped_data_servers_are_replaced(around: ClusterHarness) -> None:
     """The metadata server declares them lost, and then they do not answer the probe."""
     with started(around.cluster(silence_s=3.0)) as cluster:

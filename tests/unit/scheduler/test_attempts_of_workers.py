@@ -114,6 +114,7 @@ def test_a_straggler_gets_a_speculative_attempt_and_is_stopped(
     assert again == [(0, 0), (1, 0), (2, 0)]
 
 
+@pytest.mark.slow
 def test_without_speculation_a_straggler_is_awaited(
     executor: LocalExecutor, report: RecordedProgress
 ) -> None:

@@ -77,6 +77,7 @@ def test_stale_attempts_are_dropped_on_reachable_servers(tmp_path: Path) -> None
         assert all(near.store.stats().blocks == 2 for near in others)
 
 
+@pytest.mark.slow
 def test_an_attempt_is_aborted_while_a_server_is_suspended() -> None:
     """It is not waited for as long as for other calls, which would be a day here."""
     patient = Timeouts(call_s=86_400.0, stream_s=86_400.0)

@@ -75,7 +75,10 @@ def test_only_the_modules_of_a_format_are_imported(tmp_path: Path, suffix: str) 
     assert not {"pyarrow.dataset", "pyarrow.acero"} & set(loaded)  # they take 0.4 s
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix",
+    [".parquet", *(pytest.param(text, marks=pytest.mark.slow) for text in (".csv", ".json"))],
+)
 def test_a_large_file_needs_no_more_memory_than_a_small_one(tmp_path: Path, suffix: str) -> None:
     table = rows(600_000)
     small, large = tmp_path / f"small{suffix}", tmp_path / f"large{suffix}"

@@ -25,11 +25,19 @@ def test_arrays_and_scalars_do_not_import_pandas() -> None:
 
 def test_to_pandas_imports_pandas() -> None:
     assert run("print(type(pa.table({'a': [1]}).to_pandas()).__name__)") == ["DataFrame"]
+
+
+def test_an_array_imports_it_as_well() -> None:
     assert run("print(type(pa.array([1]).to_pandas()).__name__)") == ["Series"]
 
 
 @pytest.mark.parametrize(
-    "statement", ["import pandas", "import pandas as pd, pandas", "from pandas import Series"]
+    "statement",
+    [
+        "import pandas",
+        pytest.param("import pandas as pd, pandas", marks=pytest.mark.slow),
+        pytest.param("from pandas import Series", marks=pytest.mark.slow),
+    ],
 )
 def test_a_series_is_recognized_once_pandas_is_imported(statement: str) -> None:
     series = "pandas.Series([1.0, float('nan')])"

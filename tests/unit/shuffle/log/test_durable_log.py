@@ -100,6 +100,7 @@ def test_the_newest_segment_is_never_trimmed(tmp_path: Path) -> None:
         assert rows(log) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_segment_cut_at_any_byte_keeps_what_came_before(tmp_path: Path) -> None:
     with DurableLog(tmp_path / "whole") as log:
         ends = []

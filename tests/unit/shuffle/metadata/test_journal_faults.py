@@ -50,7 +50,8 @@ for thread in range(threads):
 
 
 @pytest.mark.parametrize(
-    ("seed", "threads", "size"), [(1, 1, 10), (2, 4, 10), (3, 8, 5_000), (4, 2, 10_000_000)]
+    ("seed", "threads", "size"),
+    [(1, 1, 10), (2, 4, 10), (3, 8, 5_000), pytest.param(4, 2, 10_000_000, marks=pytest.mark.slow)],
 )
 def test_what_was_recorded_is_there_after_a_kill(
     path: Path, seed: int, threads: int, size: int

@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from mrflight.ids import MapAttempt
 from mrflight.shuffle.wire.tickets import PartitionSlice
 from tests.support.clusters.spilling import BUDGET, FIRST, KIB, NAME, SECOND, Spilling, block, rows
@@ -76,6 +78,7 @@ def test_the_size_of_an_attempt_includes_blocks_on_disk(spilling: Spilling) -> N
     assert spilling.store.size_bytes(NAME, range(4), SECOND) == 100 * 16 * KIB
 
 
+@pytest.mark.slow
 def test_two_thousand_partitions_of_small_blocks(spilling: Spilling) -> None:
     spilling.store.open("many", 2_000)
     for map_id in range(3):

@@ -124,6 +124,7 @@ def test_a_unix_socket_needs_no_keepalive(keepalive: Keepalive, tmp_path: Any) -
         assert before == {thread for thread in threading.enumerate() if thread.name == "keepalive"}
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_its_own_keepalive(server: Counting, keepalive: Keepalive) -> None:
     with Connections() as ours:
         ours.to(location(server))
@@ -263,6 +264,7 @@ connections._keepalive.close()
 """
 
 
+@pytest.mark.slow
 def test_connections_can_be_closed_during_a_keepalive_call(server: Counting) -> None:
     """To close a client while a call over it begins would end the process."""
     command = [sys.executable, "-c", CLOSING, location(server)]

@@ -168,6 +168,7 @@ except StreamMovedError:
 """
 
 
+@pytest.mark.slow
 def test_of_two_processes_with_the_same_batch_one_commits(tmp_path: Path) -> None:
     begin_stream(tmp_path)
     with ExitStack() as running:

@@ -107,6 +107,7 @@ def test_a_key_that_the_sample_misses_is_sorted(
     assert recorder.files == [1, 2]
 
 
+MANY_OF_FEW = "that fill four ranges each"
 FEW_KEYS = {
     "two": (RANDOM.integers(0, 2, ROWS), 2),
     "one that is rare": (np.arange(ROWS) % 50 == 0, 2),
@@ -114,11 +115,17 @@ FEW_KEYS = {
     "NaNs and nulls": (pa.array(np.full(ROWS, np.nan), mask=np.arange(ROWS) % 3 == 0), 2),
     "three": (pa.array([f"key {key}" for key in RANDOM.integers(0, 3, ROWS)]), 3),
     "in runs": (np.arange(ROWS) // (ROWS // 5), 5),
-    "that fill four ranges each": (np.arange(ROWS) % (MAX_RANGES // 4), MAX_RANGES // 4),
+    MANY_OF_FEW: (np.arange(ROWS) % (MAX_RANGES // 4), MAX_RANGES // 4),
 }
 
 
-@pytest.mark.parametrize("keys", FEW_KEYS)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *(keys for keys in FEW_KEYS if keys != MANY_OF_FEW),
+        pytest.param(MANY_OF_FEW, marks=pytest.mark.slow),
+    ],
+)
 def test_each_of_few_keys_has_a_file_and_is_not_sorted(
     keys: str, recorder: Recorder, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def test_keys_of_a_large_group_may_have_any_type(keys: pa.Array, folder: Path) -
     assert sorted(map(str, little.to_pylist())) == sorted(map(str, much.to_pylist()))
 
 
+@pytest.mark.slow
 def test_a_sorted_result_may_be_sorted_in_files_as_well(folder: Path) -> None:
     """Both sorts write files at the same time."""
     keys = np.repeat(np.arange(ROWS // 2), 2)

@@ -150,7 +150,13 @@ def wide_rows(rows: int, width: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("rows", "width"), [(1_000_000, 9), (100_000, 200), (10_000, 3000), (1000, 30_000)]
+    ("rows", "width"),
+    [
+        pytest.param(1_000_000, 9, marks=pytest.mark.slow),
+        (100_000, 200),
+        (10_000, 3000),
+        (1000, 30_000),
+    ],
 )
 @pytest.mark.parametrize(
     "columns",
