@@ -173,55 +173,41 @@ def test_consumers_of_several_partitions_are_kept(kafka: Kafka) -> None:
     assert not consumer_pool._idle
 
 
-def test_a_read_goes_on_after_the_broker_was_killed(own_kafka: Kafka) -> None:
-    topic = own_kafka.topic()
-    padding = b" " * 1000
-    send(own_kafka, topic, [value + padding for value in numbers(*range(20_000))])
-    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="raw", metadata=True)
-    wanted = [OffsetRange(topic, 0, 0, 20_000)]
+def test_all_goes_on_when_a_broker_that_was_killed_comes_back(own_kafka: Kafka) -> None:
+    """A read that has begun, one that has not, and a client that asks for offsets."""
+    long, short = own_kafka.topic(), own_kafka.topic()
+    send(own_kafka, long, [value + b" " * 1000 for value in numbers(*range(20_000))])
+    send(own_kafka, short, numbers(*range(100)))
+    spec = InputSpec(kafka=own_kafka.brokers, topic=long, format="raw", metadata=True)
+    wanted = [OffsetRange(long, 0, 0, 20_000)]
     source = open_kafka("trips", spec, wanted, HERE, memory_bytes=1 << 20)
-    consumer_pool.close_idle()
     batches = source.reader.read(source.splits[0])
     found = next(batches).column("_offset").to_pylist()
     assert len(found) < 10_000  # the rest is still to be fetched
+    assert read_numbers(own_kafka, short, (0, 50)) == list(range(50))
+    asking = KafkaCluster(client_settings("trips", spec), timeout_s=5.0)
+
+    def end() -> int | None:
+        with suppress(BrokerUnavailableError):
+            return asking.offsets([(short, 0)])[short, 0].latest
+        return None
+
+    assert end() == 100
+    consumer_pool.close_idle()
     own_kafka.server.kill()
+
+    spec = InputSpec(kafka=own_kafka.brokers, topic=short, format="json", types={"n": "int64"})
+    schema = pa.schema([("n", pa.int64())])
+    later = open_kafka("trips", spec, [OffsetRange(short, 0, 50, 100)], HERE, schema=schema)
+    hasty = replace(later.reader, timeout_s=1.0)
+    with pytest.raises(BrokerUnavailableError, match=own_kafka.brokers) as caught:
+        list(hasty.read(later.splits[0]))
+    assert caught.value.retryable
+    with pytest.raises(BrokerUnavailableError, match=own_kafka.brokers):
+        KafkaCluster(client_settings("trips", spec), timeout_s=1.0).topics([short])
+
     own_kafka.restart()
     found += [offset for batch in batches for offset in batch.column("_offset").to_pylist()]
     assert found == list(range(20_000))
-
-
-def test_a_broker_that_comes_back_is_waited_for(own_kafka: Kafka) -> None:
-    topic = own_kafka.topic()
-    send(own_kafka, topic, numbers(*range(100)))
-    assert read_numbers(own_kafka, topic, (0, 50)) == list(range(50))
-    consumer_pool.close_idle()
-    own_kafka.server.kill()
-    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="json", types={"n": "int64"})
-    schema = pa.schema([("n", pa.int64())])
-    wanted = [OffsetRange(topic, 0, 50, 100)]
-    source = open_kafka("trips", spec, wanted, HERE, schema=schema)
-    reader = replace(source.reader, timeout_s=1.0)
-    with pytest.raises(BrokerUnavailableError, match=own_kafka.brokers) as caught:
-        list(reader.read(source.splits[0]))
-    assert caught.value.retryable
-    with pytest.raises(BrokerUnavailableError, match=own_kafka.brokers):
-        KafkaCluster(client_settings("trips", spec), timeout_s=1.0).topics([topic])
-    own_kafka.restart()
-    assert [row["n"] for row in rows_of(source)] == list(range(50, 100))
-
-
-def test_a_client_finds_offsets_again_after_its_broker_was_restarted(own_kafka: Kafka) -> None:
-    topic = own_kafka.topic()
-    send(own_kafka, topic, numbers(*range(7)))
-    spec = InputSpec(kafka=own_kafka.brokers, topic=topic, format="json")
-    cluster = KafkaCluster(client_settings("trips", spec), timeout_s=5.0)
-
-    def ends() -> int | None:
-        with suppress(BrokerUnavailableError):
-            return cluster.offsets([(topic, 0)])[topic, 0].latest
-        return None
-
-    assert ends() == 7
-    own_kafka.server.kill()
-    own_kafka.restart()
-    await_that(lambda: ends() == 7, "the new epoch of the leader")
+    assert [row["n"] for row in rows_of(later)] == list(range(50, 100))
+    await_that(lambda: end() == 100, "the new epoch of the leader")
