@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("mrflight", "servers", "kernel", "pyproject.toml", "setup.py", "MANIFEST.in")
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """The numbers of processors in the headers of ELF."""
+COMPILED = ROOT / "kernel/target"
 OLD_KERNEL = b"what an earlier build has left"
 
 NEEDS_CARGO = pytest.mark.skipif(
@@ -34,11 +35,15 @@ which takes 150 s of a processor."""
 
 
 def python(environment: Path, *arguments: str, has_cargo: bool = False) -> str:
-    """Return what Python prints; without cargo nothing but the environment is on the path."""
+    """Return what Python prints; without cargo nothing but the environment is on the path.
+
+    Cargo finds what `make install` has compiled of the kernel's dependencies.
+    """
     path = os.environ["PATH"] if has_cargo else str(environment / "bin")
+    own = {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "CARGO_TARGET_DIR": str(COMPILED)}
     done = subprocess.run(
         [environment / "bin" / "python", *arguments],
-        env={**os.environ, "PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env={**os.environ, **own},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -198,21 +203,13 @@ def test_what_is_published_is_for_linux_with_the_glibc_of_arrow(published: Path)
         assert b"PyInit__kernel" in kernel
 
 
-@pytest.fixture(params=["pure wheel", "sdist", "published wheel"])
-def package(request: pytest.FixtureRequest, wheel: Path) -> Path:
-    """What a user installs; of the kernel, a published wheel alone has that in Rust."""
-    if request.param == "pure wheel":
-        return wheel
-    if shutil.which("cargo") is None:
-        pytest.skip("install cargo: https://rustup.rs")
-    published: Path = request.getfixturevalue("published")
-    pattern = f"*_{platform.machine()}.whl" if "wheel" in request.param else "*.tar.gz"
-    (found,) = published.glob(pattern)
-    return found
-
-
-def test_the_readme_does_what_it_says_on_a_plain_install(package: Path, tmp_path: Path) -> None:
-    """Without extras, and without the checkout. The sdist is built without cargo."""
+@NEEDS_CARGO
+@pytest.mark.parametrize("pattern", ["*.tar.gz", f"*_{platform.machine()}.whl"])
+def test_the_readme_does_what_it_says_on_a_plain_install(
+    published: Path, pattern: str, tmp_path: Path
+) -> None:
+    """Without extras, and without the checkout. The sdist is built without cargo here."""
+    (package,) = published.glob(pattern)
     environment, folder = tmp_path / "environment", tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     pip(environment, "install", "--quiet", package)

@@ -5,7 +5,7 @@ quick ones, those of foreign servers, slow ones (`tests.support.suite.marks`), a
 about time. Within a kind the tests of a file go to one worker, as they share fixtures, and what
 takes longest begins first. Tests of `tests/fault` share nothing and wait most of their time, so
 they are divided one by one, and begin spread over their kind: beside files that compute they cost
-little. Tests on Ray share one Ray, so one worker has them all; it begins with the slow tests, and
+little. Tests on Ray share one Ray, so one worker has them all; it begins before the slow tests, and
 not after them, as the others would wait for it.
 
 The plan is `tests/durations.json`, which is committed: the seconds of each file in each kind. A run
@@ -107,14 +107,14 @@ def order_of(item: pytest.Item) -> Order:
         return len(KINDS), True
     kind = kind_of(item)
     if kind == "ray":
-        return KINDS.index("slow"), False
+        return KINDS.index("services"), False
     return KINDS.index(kind), group_of(item) is None
 
 
 def part_of(item: pytest.Item) -> str:
     """Return the name of a test's file and kind, as the plan has it."""
     kind = kind_of(item)
-    return _file_of(item) if kind == "quick" else f"{_file_of(item)} [{kind}]"
+    return _file_of(item) if kind == "quick" else f"{_file_of(item)} ({kind})"
 
 
 def group_of(item: pytest.Item) -> str | None:
@@ -134,15 +134,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fail if the groups have no effect: each worker would start servers of its own."""
     if getattr(session.config.option, "loadgroup", False):
         grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
-        if not all("@" in item.nodeid for item in grouped):
+        if not all(is_seen_by_xdist(item) for item in grouped):
             raise pytest.UsageError("this pytest-xdist does not group tests with this pytest")
+
+
+def is_seen_by_xdist(item: pytest.Item) -> bool:
+    """Return whether xdist finds a group behind the parameters of a test: none has their end."""
+    return item.nodeid.rfind("@") > item.nodeid.rfind("]")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up the seconds of a part. With xdist that is done where all reports come together."""
     part = next((value for name, value in report.user_properties if name == _PROPERTY), None)
     _took[str(part)] += report.duration
-    if "[" not in str(part).rpartition(".py")[2]:
+    if "(" not in str(part).rpartition(".py")[2]:
         _tests[report.nodeid.partition("@tests/")[0]] += report.duration
 
 
