@@ -30,6 +30,7 @@ from tests.services.minio import Bucket
 from tests.support.clusters.near_cluster import near_metadata
 from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.faults.overwriting_disk import SCHEMA, Job, OverwritingDisk
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 
 
@@ -112,6 +113,6 @@ def test_a_partition_value_that_the_client_would_not_find_again_is_refused(tmp_p
     output = OutputSection(table=str(tmp_path / "table"), partition_by=["job"])
     sink = DeltaSink(Location(str(tmp_path / "table"), OverwritingDisk()), output, "j", None)
     rows = pa.record_batch({"job": ["plain", "a b"], "number": [1, 2]}, schema=SCHEMA)
-    with pytest.raises(OutputError, match="of a value would be in job=a%20b, and hops-deltalake"):
+    with refused(OutputError):
         sink.part_writer.write(PartId(0, 0), SCHEMA, [rows])
     assert not list(tmp_path.rglob("part-*"))

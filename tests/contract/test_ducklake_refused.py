@@ -11,6 +11,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import MrflightError
 from mrflight.sinks import open_sink
 from tests.services.postgres import Postgres
+from tests.support.suite.messages import refused
 from tests.support.tables.ducklakes import DuckLake
 from tests.support.tables.outputs import OLD
 
@@ -18,47 +19,45 @@ LAKE = "sqlite:///lake.sqlite"
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "key"),
     [
-        ({"catalog": None}, r"output\.catalog is missing"),
-        ({"catalog": "lake.sqlite"}, r"output\.catalog must be like duckdb:///lake\.db"),
-        ({"mode": "merge", "keys": ["n"]}, "merge is for Delta tables"),
-        ({"data_path": None}, r"output\.data_path is missing: there is no DuckLake at sqlite:"),
-        ({"data_path": "hdfs://node/data"}, "is in HDFS, which DuckDB cannot read"),
-        ({"table": "a.b.c"}, "is not the name of a DuckLake table"),
-        ({"schema": "evolve", "mode": "overwrite"}, "evolve is for mode append"),
-        ({"format": "delta"}, r"output\.catalog is for tables in a catalog"),
-        ({"format": "delta", "catalog": None}, r"output\.data_path is for tables in a catalog"),
-        ({"catalog": "postgresql://nobody@127.0.0.1:1/lake"}, "cannot be used"),
+        ({"catalog": None}, "output.catalog"),
+        ({"catalog": "lake.sqlite"}, "output.catalog"),
+        ({"mode": "merge", "keys": ["n"]}, "output.mode"),
+        ({"data_path": None}, "output.data_path"),
+        ({"data_path": "hdfs://node/data"}, "output.data_path"),
+        ({"table": "a.b.c"}, "output.table"),
+        ({"schema": "evolve", "mode": "overwrite"}, "output.schema"),
+        ({"format": "delta"}, "output.catalog"),
+        ({"format": "delta", "catalog": None}, "output.data_path"),
+        ({"catalog": "postgresql://nobody@127.0.0.1:1/lake"}, "output.catalog"),
     ],
 )
-def test_settings(
-    ducklake_python: Path, tmp_path: Path, keys: dict[str, Any], message: str
-) -> None:
+def test_settings(ducklake_python: Path, tmp_path: Path, keys: dict[str, Any], key: str) -> None:
     whole = {"table": "t", "format": "ducklake", "catalog": LAKE, "data_path": "data", **keys}
-    with pytest.raises(MrflightError, match=message):
+    with refused(MrflightError, key):
         open_sink(OutputSection(**whole), tmp_path, {}, "job", None)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("change", "keys", "message"),
+    ("change", "keys", "key"),
     [
-        (None, {"data_path": "other"}, r"has its files in .*/data/, and not in .*/other/"),
-        ("SET PARTITIONED BY (year(d))", {}, "is partitioned by a transform of a column"),
-        ("SET PARTITIONED BY (n)", {}, r"is partitioned by n; set it to \['n'\]"),
-        ("ADD COLUMN u HUGEINT", {}, "column 'u' is int128"),
+        (None, {"data_path": "other"}, "output.data_path"),
+        ("SET PARTITIONED BY (year(d))", {}, None),
+        ("SET PARTITIONED BY (n)", {}, "output.partition_by"),
+        ("ADD COLUMN u HUGEINT", {}, None),
     ],
 )
 def test_tables(
-    own_ducklake: DuckLake, change: str | None, keys: dict[str, Any], message: str
+    own_ducklake: DuckLake, change: str | None, keys: dict[str, Any], key: str | None
 ) -> None:
     own_ducklake.run(OLD)
     if change is not None:
         name = f"lake.{own_ducklake.table}"
         own_ducklake.query(f"ALTER TABLE {name} ADD COLUMN d DATE", f"ALTER TABLE {name} {change}")
     section = {"table": own_ducklake.table, "format": "ducklake", "mode": "append", **keys}
-    with pytest.raises(MrflightError, match=message):
+    with refused(MrflightError, key):
         open_sink(OutputSection(**section, catalog=LAKE), own_ducklake.base, {}, "job", None)
 
 
@@ -67,7 +66,7 @@ def test_encrypted_lakes(own_ducklake: DuckLake) -> None:
     path = own_ducklake.base / "lake.sqlite"
     attach = f"ATTACH 'ducklake:sqlite:{path}' AS lake (DATA_PATH '{path.parent}/data/', ENCRYPTED)"
     own_ducklake.reader([attach])
-    with pytest.raises(MrflightError, match="encrypts its files, which mrflight does not"):
+    with refused(MrflightError, "output.catalog"):
         own_ducklake.open()
 
 

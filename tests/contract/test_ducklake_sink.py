@@ -16,6 +16,7 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.ducklake.sink import DuckLakeSink
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.ducklakes import DuckLake, finish
 from tests.support.tables.outputs import MODES, NEW, OLD, SCHEMA, written
@@ -59,7 +60,7 @@ def test_partitions_are_read_and_pruned(ducklake: DuckLake) -> None:
     assert ducklake.query(one) == [[2]]
     files = "SELECT count(*) FROM ducklake_list_files('lake', 'orders', schema => 'sales')"
     assert ducklake.query(files) == [[6]]
-    with pytest.raises(OutputError, match=r"is partitioned by k; set it to \['k'\]"):
+    with refused(OutputError, "output.partition_by"):
         ducklake.open()
 
 
@@ -123,9 +124,9 @@ def test_types(own_ducklake: DuckLake) -> None:
 
 def test_types_that_ducklake_lacks_are_refused(own_ducklake: DuckLake) -> None:
     sink = own_ducklake.open()
-    with pytest.raises(OutputError, match="column 'x' is null: DuckLake has no such type"):
+    with refused(OutputError):
         sink.check_rows(pa.schema([("n", pa.int64()), ("x", pa.null())]))
-    with pytest.raises(OutputError, match="does not tell upper from lower case"):
+    with refused(OutputError):
         sink.check_rows(pa.schema([("n", pa.int64()), ("N", pa.int64())]))
 
 
@@ -186,7 +187,7 @@ def test_an_overwrite_refuses_what_it_has_not_seen(own_ducklake: DuckLake) -> No
     slow, fast = own_ducklake.open("overwrite", "slow"), own_ducklake.open("append", "fast")
     parts = tuple(written(slow, NEW))
     finish(fast, [(9, "z")])
-    with pytest.raises(CommitError, match=r"another writer was faster \(snapshot 2\)"):
+    with refused(CommitError):
         commit_and_cleanup(slow, Commit(parts, SCHEMA))
     slow.abort()
     assert own_ducklake.read() == [*OLD, (9, "z")]
@@ -249,7 +250,7 @@ def test_offsets_are_compared_and_swapped(ducklake: DuckLake) -> None:
         StreamOffsets("trips", {B: 5}, {A: 30, B: 6}),
     ]
     for offsets in stale:
-        with pytest.raises(StreamMovedError, match="was moved on by another writer"):
+        with refused(StreamMovedError):
             finish(ducklake.open(job_id="late"), [(9, "z")], offsets=offsets)
     assert ducklake.read() == OLD + NEW
     assert ducklake.open().recorded_offsets("trips") == {A: 20, B: 5}

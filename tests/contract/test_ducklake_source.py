@@ -12,6 +12,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, JobFileError
 from mrflight.sources import ducklake_source, open_source
 from mrflight.sources.base import Source
+from tests.support.suite.messages import refused
 from tests.support.tables.ducklakes import DuckLake
 from tests.support.tables.outputs import NEW, OLD
 
@@ -108,27 +109,27 @@ def test_a_timestamp_names_the_snapshot(own_ducklake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "key"),
     [
-        ({"version": 7}, r"has no snapshot 7; it has snapshots from 0 to 1"),
-        ({"columns": ["z"]}, "has no column 'z'"),
+        ({"version": 7}, "inputs.orders.version"),
+        ({"columns": ["z"]}, "inputs.orders.columns"),
     ],
 )
 def test_what_is_not_there_is_refused(
-    own_ducklake: DuckLake, keys: dict[str, Any], message: str
+    own_ducklake: DuckLake, keys: dict[str, Any], key: str
 ) -> None:
     own_ducklake.run(OLD)
-    with pytest.raises(Exception, match=message):
+    with refused(Exception, key):
         open_lake(own_ducklake, **keys)
 
 
 def test_a_lake_or_a_table_that_is_not_there(own_ducklake: DuckLake) -> None:
-    with pytest.raises(InputError, match="there is no DuckLake at sqlite://"):
+    with refused(InputError, "inputs.orders.catalog"):
         open_lake(own_ducklake)
     assert not (own_ducklake.base / "lake.sqlite").exists()
     own_ducklake.run(OLD)
     spec = InputSpec(path="other", format="ducklake", catalog=own_ducklake.catalog)
-    with pytest.raises(InputError, match=r"has no table main\.other in snapshot 1"):
+    with refused(InputError, "inputs.x.path"):
         open_source("x", spec, own_ducklake.base, {}, 1 << 20)
 
 
@@ -138,12 +139,12 @@ def test_too_many_rows_for_duckdb_are_refused(
     own_ducklake.run(OLD)
     own_ducklake.query(f"DELETE FROM lake.{own_ducklake.table} WHERE n = 1")
     monkeypatch.setattr(ducklake_source, "MAX_OTHER_BYTES", 100)
-    with pytest.raises(InputError, match=r"1 file with deleted rows.*ducklake_rewrite_data_files"):
+    with refused(InputError, "inputs.orders"):
         open_lake(own_ducklake)
 
 
 def test_a_type_that_mrflight_lacks_is_refused(own_ducklake: DuckLake, tmp_path: Path) -> None:
     own_ducklake.run(OLD)
     own_ducklake.query(f"ALTER TABLE lake.{own_ducklake.table} ADD COLUMN big HUGEINT")
-    with pytest.raises(InputError, match="column 'big' is int128, which mrflight does not have"):
+    with refused(InputError, "inputs.orders"):
         open_lake(own_ducklake)

@@ -26,6 +26,7 @@ from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
 from mrflight.storage.part_name import PartId
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
@@ -102,9 +103,9 @@ def test_several_paths_are_one_input(place: Location) -> None:
     (name,) = (name for name in files(folders[0]) if name.startswith("part"))
     for first in ("*.csv", name, "**"):
         assert rows_of(folders[1], folders[0].child(first)) == [1, 0]
-    with pytest.raises(InputError, match="is found by two paths, "):
+    with refused(InputError, "inputs.f.path"):
         rows_of(folders[0], folders[0].child(name))
-    with pytest.raises(InputError, match=r"nothing matches .*/b/x\.csv"):
+    with refused(InputError, "inputs.f.path"):
         rows_of(folders[0], folders[1].child("x.csv"))
 
 
@@ -211,10 +212,10 @@ def test_a_folder_of_an_older_version_is_continued(tmp_path: Path) -> None:
 def test_the_error_says_what_hdfs_needs_for_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = locate("hdfs://namenode:8020/folder", Path("/"))
     monkeypatch.setattr(hdfs_put, "is_installed", lambda: False)
-    with pytest.raises(OutputError, match=r"not installed: pip install 'mrflight\[hdfs\]'; or set"):
+    with refused(OutputError, "output.format"):
         open_folder(folder, "append", "job")
     monkeypatch.setattr(hopsfs, "is_client", lambda: True)
-    with pytest.raises(OutputError, match=r"only hops-deltalake supports .* set output.format to"):
+    with refused(OutputError, "output.format"):
         open_folder(folder, "append", "job")
 
 
@@ -242,7 +243,7 @@ def test_orphan_files_are_not_looked_for_within_or_around_a_table(place: Locatio
     (part,) = commit.parts
     partition = table.child(part.path.rpartition("/")[0])
     commit_and_cleanup(sink, commit)
-    with pytest.raises(OutputError, match=f"lies in the table {table.url}, whose files"):
+    with refused(OutputError):
         find_orphan_files(partition, datetime.now(UTC) + SOON)
-    with pytest.raises(OutputError, match=r"nor a folder that mrflight wrote \(it holds table"):
+    with refused(OutputError):
         find_orphan_files(place, datetime.now(UTC) + SOON)

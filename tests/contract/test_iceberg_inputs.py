@@ -17,6 +17,7 @@ from mrflight.errors import InputError, JobFileError, MrflightError
 from mrflight.sources import open_source
 from mrflight.sources.base import Source
 from tests.support.commands.driver import drive, write_job
+from tests.support.suite.messages import refused
 from tests.support.tables.lakes import Lake, rows_of
 from tests.support.tables.outputs import NEW, OLD, SCHEMA, finish, table_of
 
@@ -231,7 +232,7 @@ def test_read_table(sqlite_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows_of(old, ["n"]) == [(n,) for n, _ in OLD]
     scanned = mrflight.scan_table(sqlite_lake.table, "n", version=first, **where)
     assert rows_of(scanned.to_arrow(), ["n"]) == [(n,) for n, _ in OLD]
-    with pytest.raises(InputError, match=r"^there is no table no\.table in the catalog sqlite"):
+    with refused(InputError):
         mrflight.read_table("no.table", **where)
 
 
@@ -248,7 +249,7 @@ def test_secrets_are_in_no_message(sqlite_lake: Lake, tmp_path: Path) -> None:
     run = drive(write_job(tmp_path, lake.job(mode="append")))
     assert (run.code, "hunter2" in run.stdout + run.stderr) == (1, False)
     assert "postgresql://127.0.0.1:1/x cannot be opened" in run.message
-    with pytest.raises(JobFileError, match="must say where the secret is") as caught:
+    with refused(JobFileError, "output.catalog_options.token") as caught:
         lake.open(catalog_options={"token": "hunter2"})
     assert "hunter2" not in str(caught.value)
     spec = InputSpec(path="a.b", catalog=lake.catalog)

@@ -22,6 +22,7 @@ from mrflight.sources.kafka import consumer_pool
 from mrflight.sources.kafka.drain import drain_library
 from tests.services.kafka import Kafka
 from tests.support.streams.schema_registry import schema_registry
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -124,27 +125,19 @@ def test_json_has_the_types_of_a_schema_file(kafka: Kafka, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("{", "is not an Avro schema"),
-        ('{"type": "string"}', "not the schema of an Avro record"),
-        ('{"type": "record", "name": "T"}', "lacks or mixes up 'fields'"),
-        (
-            '{"type": "record", "name": "T", "fields": [{"name": "t", "type": ["null", "T"]}]}',
-            "the type T contains itself",
-        ),
-        (
-            '{"type":"record","name":"T","fields":[{"name":"t","type":["int","string"]}]}',
-            "a union of several types",
-        ),
+        "{",
+        '{"type": "string"}',
+        '{"type": "record", "name": "T"}',
+        '{"type": "record", "name": "T", "fields": [{"name": "t", "type": ["null", "T"]}]}',
+        '{"type":"record","name":"T","fields":[{"name":"t","type":["int","string"]}]}',
     ],
 )
-def test_a_schema_file_that_is_wrong_is_refused(
-    kafka: Kafka, tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_schema_file_that_is_wrong_is_refused(kafka: Kafka, tmp_path: Path, text: str) -> None:
     (tmp_path / "trip.avsc").write_text(text)
     topic = produced(kafka, [b"{}"])
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, "inputs.trips.schema"):
         opened(kafka, topic, tmp_path, format="json", schema="trip.avsc")
 
 
@@ -228,10 +221,10 @@ def test_protobuf_messages_are_rows(kafka: Kafka, tmp_path: Path) -> None:
         {"id": 0, "name": "", "at": None, "zones": []},
     ]
     assert log.rows == 2
-    with pytest.raises(InputError, match=r"message: trip.desc has no type 'Trip'"):
+    with refused(InputError, "inputs.trips.message"):
         opened(kafka, topic, tmp_path, **{**keys, "message": "Trip"})
     (tmp_path / "trip.desc").write_bytes(b"junk")
-    with pytest.raises(InputError, match="is not a set of file descriptors"):
+    with refused(InputError, "inputs.trips.schema"):
         opened(kafka, topic, tmp_path, **keys)
 
 

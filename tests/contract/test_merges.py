@@ -18,6 +18,7 @@ from mrflight.sinks.commit.base import LOCAL_TASKS, Commit, SinkTask, SinkTasks
 from mrflight.sinks.delta.rewrite import RewriteTask
 from mrflight.sinks.parts.file_statistics import INDEXED_COLUMNS
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.delta_log import action, commit, first_row_deleted, protocol
 from tests.support.tables.merges import merge, open_merge, read, unnamed_parts, write_rows
@@ -239,18 +240,18 @@ def test_a_merge_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("configuration", "reason"),
+    "configuration",
     [
-        ({"delta.enableChangeDataFeed": "true"}, "requires a change data feed"),
-        ({"delta.appendOnly": "true"}, "may only be appended to"),
+        {"delta.enableChangeDataFeed": "true"},
+        {"delta.appendOnly": "true"},
     ],
 )
 def test_tables_whose_rules_a_merge_would_break(
-    tmp_path: Path, configuration: dict[str, str | None], reason: str
+    tmp_path: Path, configuration: dict[str, str | None]
 ) -> None:
     schema = pa.schema([("id", pa.int64())])
     deltalake.DeltaTable.create(tmp_path / "t", schema, configuration=configuration)
-    with pytest.raises(OutputError, match=reason):
+    with refused(OutputError):
         open_merge(tmp_path, ["id"])
 
 
@@ -265,9 +266,7 @@ def test_a_table_whose_rows_are_marked_as_deleted_is_refused(tmp_path: Path) -> 
     add = action(table, "add")
     marked = {**add, "deletionVector": first_row_deleted()}
     commit(table, {"remove": {"path": add["path"], "dataChange": True}}, {"add": marked})
-    with pytest.raises(
-        OutputError, match=r"has deletion vectors, .* which mrflight cannot rewrite"
-    ):
+    with refused(OutputError):
         open_merge(tmp_path, ["id"])
     parts, schema = write_rows(sink, rows(id=[1], v=["x"]), ["id"], None, tmp_path)
     with pytest.raises(OutputError, match=r"has deletion vectors"):
@@ -283,7 +282,7 @@ def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_remo
     entry = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
     entry.write_text(entry.read_text().replace(path.name, "a%3Ab.parquet"))
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
-    with pytest.raises(OutputError, match=r"its log encodes the path a%3Ab.parquet diff"):
+    with refused(OutputError):
         merge(tmp_path, rows(id=[1], v=["A"]), ["id"])
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
     assert unnamed_parts(tmp_path) == set()
@@ -292,19 +291,19 @@ def test_a_file_whose_name_deltalake_would_write_otherwise_is_not_taken_for_remo
 def test_a_wrong_predicate_is_told_before_rows_move(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("op", pa.string())])
     open_merge(tmp_path, ["id"], delete_when="op = 'D'").check_rows(schema)
-    with pytest.raises(ColumnNotFoundError, match=r"output.delete_when: the result has no .*'Op'"):
+    with refused(ColumnNotFoundError, "output.delete_when"):
         open_merge(tmp_path, ["id"], delete_when="Op = 'D'").check_rows(schema)
 
 
 def test_what_does_not_fit_the_table_is_refused(tmp_path: Path) -> None:
     write(tmp_path, rows(id=[1], v=["a"]))
-    with pytest.raises(ColumnNotFoundError, match=r"output.keys: the Delta table .* no column 'k'"):
+    with refused(ColumnNotFoundError, "output.keys"):
         open_merge(tmp_path, ["k"])
-    with pytest.raises(OutputError, match=r"cannot be merged into: it is partitioned by \[\]"):
+    with refused(OutputError):
         open_merge(tmp_path, ["id"], partition_by=["v"])
-    with pytest.raises(OutputError, match=r"cannot be merged into: its column 'v' .string. is not"):
+    with refused(OutputError):
         merge(tmp_path, rows(id=[1]), ["id"])
-    with pytest.raises(OutputError, match=r"cannot be merged into: it has no column 'w'"):
+    with refused(OutputError):
         merge(tmp_path, rows(id=[1], v=["b"], w=[1]), ["id"])
     assert table_of(tmp_path) == [{"id": 1, "v": "a"}]
     assert unnamed_parts(tmp_path) == set()

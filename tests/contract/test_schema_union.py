@@ -20,6 +20,7 @@ from mrflight.config.text_options import CsvOptions
 from mrflight.errors import ColumnNotFoundError, JobFileError, SchemaMismatchError
 from mrflight.sources.packing import pack
 from tests.support.jobs.source_contract import open_at, read
+from tests.support.suite.messages import refused
 
 
 def write_arrow(table: pa.Table, path: Path) -> None:
@@ -126,7 +127,7 @@ def test_columns_of_a_union_are_selected_from_all_files(tmp_path: Path, format: 
     lay_out(tmp_path, format, TWO)
     found = read(open_at(tmp_path, f"*.{format}", schema="union", columns=["c"]))
     assert found.to_pylist() == [{"c": None}, {"c": None}, {"c": True}]
-    with pytest.raises(ColumnNotFoundError, match=r"no column 'd'; .*t has 'n', 'b', 'c'"):
+    with refused(ColumnNotFoundError, "inputs.visits.columns"):
         open_at(tmp_path, f"*.{format}", schema="union", columns=["d"])
 
 
@@ -146,14 +147,8 @@ def test_a_value_that_would_be_lost_is_an_error(tmp_path: Path, format: str, fir
     names = "ab" if first == "a" else "ba"
     lay_out(tmp_path, format, [large, pa.table({"n": [1.5]})], names)
     source = open_at(tmp_path, f"*.{format}", schema="union")
-    with pytest.raises(SchemaMismatchError) as raised:
+    with refused(SchemaMismatchError):
         read(source)
-    with_large, other = (f"{tmp_path}/{name}.{format}" for name in names)
-    assert str(raised.value) == (
-        f"{with_large}: column 'n' has a value that double cannot hold, its type because of "
-        f"{other}: Integer value 9007199254740993 not in range: -9007199254740992 to "
-        "9007199254740992; rewrite one of the files, or leave the column out"
-    )
 
 
 @pytest.mark.parametrize("format", ["arrow", "parquet"])
@@ -210,5 +205,5 @@ def test_all_files_of_a_union_are_sampled(tmp_path: Path) -> None:
 
 def test_a_delta_table_is_no_union(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(JobFileError, match=r"visits\.schema is only for files; a Delta table has"):
+    with refused(JobFileError):
         open_at(tmp_path, ".", schema="union")

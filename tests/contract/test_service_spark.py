@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from tests.support.suite.waiting import hang_s
 
@@ -23,7 +22,6 @@ print(json.dumps([list(row) for row in rows]))
 """
 
 
-@pytest.mark.smoke
 def test_spark_reads_parquet(needs_spark: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": ["a", "b", "a"], "v": [1, 2, 3]}), tmp_path / "rows.parquet")
     done = subprocess.run(

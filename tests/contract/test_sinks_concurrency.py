@@ -11,6 +11,7 @@ import pytest
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import (
     MODES,
@@ -67,7 +68,7 @@ def test_append_refuses_a_table_whose_schema_changed_meanwhile(output: Output) -
     parts = written(sink, NEW)
     schema = pa.schema([("n", pa.string()), ("k", pa.string())])
     finish(faster, [("x", "y")], schema)
-    with pytest.raises(OutputError, match=r"'n' is string .* is int64"):
+    with refused(OutputError):
         commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read(schema) == [("x", "y")]
@@ -83,7 +84,7 @@ def test_an_overwrite_removes_no_rows_that_it_has_not_seen(
     sink, faster = output.open("overwrite", "slow"), output.open(mode, "fast")
     parts = written(sink, NEW)
     finish(faster, [(9, "z")])
-    with pytest.raises(CommitError, match="nothing was committed, run it again"):
+    with refused(CommitError):
         commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
     sink.abort()
     assert output.read() == [*(OLD if existing and mode == "append" else []), (9, "z")]
@@ -103,7 +104,7 @@ def test_parts_that_another_job_removed_are_not_committed(output: Output) -> Non
     sink = output.open()
     parts = written(sink, NEW)
     output.parts("new")[0].unlink()
-    with pytest.raises(CommitError, match="is gone, which this job wrote"):
+    with refused(CommitError):
         commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
 
 

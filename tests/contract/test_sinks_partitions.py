@@ -18,6 +18,7 @@ from mrflight.sinks.parts.open_files import PartLimits
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage.part_name import PartId
 from tests.support.commands.leftovers import tree
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import SCHEMA, Output, table_of
 
@@ -83,7 +84,7 @@ def test_an_empty_string_is_a_value_in_plain_folders_and_refused_by_delta(
 ) -> None:
     output = Output(tmp_path, format, ("k",))
     if format == "delta":
-        with pytest.raises(OutputError, match="'k' holds an empty string, which a Delta table"):
+        with refused(OutputError):
             output.run([(1, ""), (2, None)])
         assert tree(output.base) == {}
     else:
@@ -98,7 +99,7 @@ def test_delta_refuses_a_partition_value_that_deltalake_cannot_read(
     schema = pa.schema([("n", pa.int64()), ("k", pa.decimal128(5, 2))])
     rows = [(1, Decimal("-0.50")), (2, None)]
     if format == "delta":
-        with pytest.raises(OutputError, match="deltalake cannot read"):
+        with refused(OutputError):
             output.run(rows, schema=schema)
     else:
         output.run(rows, schema=schema)
@@ -106,13 +107,13 @@ def test_delta_refuses_a_partition_value_that_deltalake_cannot_read(
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [("__HIVE_DEFAULT_PARTITION__", "every reader takes for null"), ("é" * 43, "too long")],
+    "value",
+    ["__HIVE_DEFAULT_PARTITION__", "é" * 43],
 )
 def test_a_value_that_cannot_name_a_folder_is_refused(
-    tmp_path: Path, format: OutputFormat, value: str, message: str
+    tmp_path: Path, format: OutputFormat, value: str
 ) -> None:
-    with pytest.raises(OutputError, match=message):
+    with refused(OutputError):
         Output(tmp_path, format, ("k",)).run([(1, "fine"), (2, "fine"), (3, value)])
     assert tree(tmp_path) == {}
 
@@ -146,7 +147,7 @@ def test_there_may_be_more_values_than_open_files(tmp_path: Path, format: Output
 
 
 def test_a_missing_partition_column_is_refused(tmp_path: Path, format: OutputFormat) -> None:
-    with pytest.raises(ColumnNotFoundError, match="no column 'nope'; it has 'n', 'k'"):
+    with refused(ColumnNotFoundError, "output.partition_by"):
         Output(tmp_path, format, ("nope",)).open().part_writer.write(PartId(0, 0), SCHEMA, [])
 
 
@@ -156,12 +157,12 @@ def test_partitions_by_every_column_are_refused(tmp_path: Path, format: OutputFo
 
 
 def test_a_partition_column_given_twice_is_refused(tmp_path: Path, format: OutputFormat) -> None:
-    with pytest.raises(OutputError, match="must not name 'k' more than once"):
+    with refused(OutputError, "output.partition_by"):
         Output(tmp_path, format, ("k", "k")).open()
 
 
 @pytest.mark.slow
 def test_a_partition_column_of_lists_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     schema = pa.schema([("n", pa.int64()), ("k", pa.list_(pa.string()))])
-    with pytest.raises(OutputError, match="a folder cannot be named after such a value"):
+    with refused(OutputError):
         Output(tmp_path, format, ("k",)).open().part_writer.write(PartId(0, 0), schema, [])

@@ -13,6 +13,7 @@ from mrflight.errors import ColumnNotFoundError, OutputError, SchemaMismatchErro
 from mrflight.sinks.commit.base import Commit
 from mrflight.storage.part_name import PartId
 from tests.support.commands.leftovers import tree
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import OLD, SCHEMA, Output
 
@@ -73,7 +74,7 @@ def test_a_batch_without_a_column_is_refused(output: Output) -> None:
 
 def test_columns_of_one_name_are_refused(output: Output) -> None:
     twice = pa.schema([("k", pa.int64()), ("k", pa.int64())])
-    with pytest.raises(OutputError, match="two columns are called 'k'"):
+    with refused(OutputError):
         output.open().part_writer.write(PartId(0, 0), twice, [])
 
 
@@ -88,6 +89,6 @@ def test_a_type_that_the_format_lacks_is_refused_with_advice(
         "arrow": pa.list_view(pa.int64()),
     }
     schema = pa.schema([("n", pa.int64()), ("odd", kinds[format])])
-    with pytest.raises(OutputError, match=r"column 'odd' is .* in the map"):
+    with refused(OutputError):
         Output(tmp_path, format).open().part_writer.write(PartId(0, 0), schema, [])
     assert tree(tmp_path) == {}

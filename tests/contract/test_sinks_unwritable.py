@@ -19,6 +19,7 @@ from tests.services.minio import Bucket
 from tests.support.commands.leftovers import tree
 from tests.support.commands.unprivileged import immutable, read_only
 from tests.support.faults.stepped_jobs import opened, parts
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.outputs import NEW, OLD, SCHEMA, Mode, Output, table_of
 
@@ -35,7 +36,7 @@ def test_a_table_in_a_read_only_folder_is_refused(output: Output, mode: Mode) ->
     output.run(OLD, job_id="old", app_id="once")
     before = tree(output.base)
     with protect(output.folder):
-        with pytest.raises(OutputError, match=r"output\.table: .* this user can write to"):
+        with refused(OutputError, "output.table"):
             output.open(mode)
         again = output.open(mode, app_id="once")
         assert again.was_committed()  # this needs no permission
@@ -46,7 +47,7 @@ def test_a_new_table_below_a_read_only_folder_is_refused(output: Output) -> None
     output.base.joinpath("out").mkdir()
     with (
         protect(output.folder.parent),
-        pytest.raises(OutputError, match=f"out is not a folder .* where {output.folder} is to be"),
+        refused(OutputError, "output.table"),
     ):
         output.open()
     assert set(tree(output.base)) == {"out"}
@@ -57,7 +58,7 @@ def test_a_read_only_log_is_refused(tmp_path: Path) -> None:
     output.run(OLD, job_id="old")
     with (
         protect(output.folder / "_delta_log"),
-        pytest.raises(OutputError, match="_delta_log is not a folder that this user can write to"),
+        refused(OutputError, "output.table"),
     ):
         output.open("append")
 
@@ -65,13 +66,13 @@ def test_a_read_only_log_is_refused(tmp_path: Path) -> None:
 def test_a_broken_link_at_the_path_of_the_folder_is_refused(output: Output) -> None:
     output.folder.parent.mkdir()
     output.folder.symlink_to("nowhere")
-    with pytest.raises(OutputError, match="is not a folder that this user can write to"):
+    with refused(OutputError, "output.table"):
         output.open()
 
 
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path, format: OutputFormat) -> None:
     output = Output(tmp_path / ("n" * 300), format)
-    with pytest.raises(OutputError, match=r"cannot be examined: .*; choose another folder"):
+    with refused(OutputError, "output.table"):
         output.open()
 
 
@@ -87,9 +88,7 @@ def test_a_file_at_the_path_of_a_partition_fails_without_retries(
     sink = output.open()
     output.folder.mkdir(parents=True)
     (output.folder / "k=b").write_text("in the way of a folder")
-    with pytest.raises(
-        OutputError, match=r"k=b/part-.* cannot be written: .*; move away"
-    ) as caught:
+    with refused(OutputError) as caught:
         sink.part_writer.write(PartId(0, 0), SCHEMA, table_of(NEW).to_batches())
     assert not caught.value.retryable
     assert not output.parts("new")
@@ -104,7 +103,7 @@ def test_a_folder_that_becomes_read_only_fails_without_retries(
     output.folder.mkdir(parents=True)
     with (
         immutable(output.folder),
-        pytest.raises(OutputError, match=r"cannot be written: .*; let this user write there"),
+        refused(OutputError),
     ):
         sink.part_writer.write(PartId(0, 0), SCHEMA, table_of(NEW).to_batches())
 

@@ -34,6 +34,7 @@ from mrflight.sources.packing import OPEN_BYTES, pack
 from mrflight.storage import Location
 from mrflight.system.side_by_side import side_by_side
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 from tests.unit.storage.test_whole_files import SlowDisk
 
 Row = tuple[int | None, str, float]
@@ -206,7 +207,7 @@ def test_a_file_with_other_columns_is_told(tmp_path: Path, format: str) -> None:
         words[BAD] = None  # type: ignore[call-overload]
         assert [row[1] for row in read(source.reader, [packed])] == words
         return
-    with pytest.raises(SchemaMismatchError, match=rf"{BAD:03}\.{format} has no column 'word'"):
+    with refused(SchemaMismatchError):
         opened(tmp_path, format)
 
 
@@ -232,9 +233,7 @@ def test_a_file_that_changes_is_told(tmp_path: Path, format: str) -> None:
     with (tmp_path / f"{BAD:03}.{format}").open("ab") as file:
         file.write(b"\n")
     for reader in (source.reader, in_a_store(source.reader)):
-        with pytest.raises(
-            InputError, match=rf"{BAD:03}\.{format} changed while the job ran: it had"
-        ):
+        with refused(InputError):
             list(reader.read(packed))
 
 

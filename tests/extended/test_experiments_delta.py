@@ -12,6 +12,7 @@ from experiments.latency.cells import Cell, Data
 from experiments.latency.results import Results, estimate
 from experiments.latency.runs import Run
 from tests.support.commands.experiments import contents, python
+from tests.support.suite.messages import refused
 
 pytestmark = pytest.mark.soak
 
@@ -64,7 +65,7 @@ def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     cell, run = Cell("read", "disk", 1, Data("supplier", 1), "mrflight"), Run(1.0, 2.0, 3)
     Results.load(path, {"memory": "1 GiB"}).add(cell, run)
     assert Results.load(path, {"memory": "1 GiB"}).of(cell) == [run]
-    with pytest.raises(ValueError, match=r"was made with .*1 GiB.*; give another --out"):
+    with refused(ValueError):
         Results.load(path, {"memory": "2 GiB"})
 
 

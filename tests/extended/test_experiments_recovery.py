@@ -15,6 +15,7 @@ from experiments import datasets, recovery_run
 from experiments.recovery import FAULTS, SMALL_ROWS, WITHOUT
 from experiments.recovery_snapshot import Snapshot
 from tests.support.commands.experiments import ROOT, contents, python
+from tests.support.suite.messages import refused
 
 pytestmark = pytest.mark.soak
 
@@ -52,7 +53,7 @@ def test_maps_that_are_never_half_done_are_not_waited_for_without_end(
     assert fault is not None
     driver = subprocess.Popen(["sleep", "600"])
     try:
-        with pytest.raises(TimeoutError, match="the driver said: the driver hangs"):
+        with refused(TimeoutError):
             recovery_run._strike(driver, stderr, "nobody", fault)
     finally:
         driver.kill()
@@ -89,7 +90,7 @@ def test_a_checkout_without_its_kernel_is_no_snapshot(tmp_path: Path) -> None:
     for name in ("mrflight", "servers"):
         ignored = shutil.ignore_patterns("_kernel*", "__pycache__")
         shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
-    with pytest.raises(RuntimeError, match="its kernel is not built"):
+    with refused(RuntimeError):
         Snapshot(checkout, tmp_path / "copy")
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.commands.experiments import ROOT
+from tests.support.suite.messages import refused
 
 pytestmark = pytest.mark.soak
 
@@ -133,5 +134,5 @@ def test_a_reference_to_a_newer_glibc_becomes_weak() -> None:
     needed = struct.pack("<IHH", older_glibc.elf_hash("GLIBC_2.39"), 0, 19)
     weak = older_glibc.weakened(b"before" + needed + b"after", "GLIBC_2.39")
     assert weak == b"before" + needed[:4] + b"\x02\x00" + needed[6:] + b"after"
-    with pytest.raises(ValueError, match=r"has 0 references to GLIBC_2\.40, not 1"):
+    with refused(ValueError):
         older_glibc.weakened(needed, "GLIBC_2.40")

@@ -20,6 +20,7 @@ from tests.services.postgres import running_postgres
 from tests.support.commands.clean_command import run_clean
 from tests.support.commands.driver import drive
 from tests.support.commands.running_command import running_command
+from tests.support.suite.messages import refused
 from tests.support.tables import faulty_catalog
 from tests.support.tables.ducklakes import DuckLake
 from tests.support.tables.faulty_catalog import FAULTS
@@ -125,7 +126,7 @@ def test_a_catalog_that_does_not_answer_is_ended(needs_ducklake: Path) -> None:
     with borrowed_process(python) as process:
         assert process.run("SELECT 42") == [[42]]
         endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c"
-        with pytest.raises(LakeProcessLostError, match="did not answer in time"):
+        with refused(LakeProcessLostError):
             process.run(endless, timeout_s=0.5)
         assert not process.is_alive
         with pytest.raises(LakeProcessLostError):

@@ -19,6 +19,7 @@ import mrflight
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.wire.flight_errors import from_flight
 from tests.support.clusters.cluster import data_server, standing_cluster
+from tests.support.suite.messages import refused
 
 MIB = 2**20
 MEMORY = 16 * MIB
@@ -140,7 +141,7 @@ def test_one_row_of_many_values_is_refused(tmp_path: Path) -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 1_000], pa.int32()), values)
     with small_server(tmp_path) as server:
         before = server.peak()
-        with pytest.raises(ProtocolError, match=r"a row has 953\.7 MiB once it is decoded"):
+        with refused(ProtocolError):
             server.put(pa.record_batch({"a": column}))
         assert server.put(pa.record_batch({"a": [["x"]]})) == {"blocks": 1, "rows": 1}
         assert server.peak() - before < MEMORY + BEYOND

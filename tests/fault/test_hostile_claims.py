@@ -18,6 +18,7 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.protocol import MetadataAction
 from tests.support.clusters.hostile_servers import BATCH, SHUFFLE, Put, Servers, act, ask
 from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.suite.messages import refused
 
 
 def commit(**fields: Any) -> str:
@@ -74,9 +75,9 @@ def test_what_is_out_of_bounds_is_refused(servers: Servers) -> None:
     with flight.FlightClient(servers.metadata) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         for what, (action, body) in BELIEVED.items():
-            with pytest.raises(ProtocolError) as refused:
+            with pytest.raises(ProtocolError) as caught:
                 act(client, action, body)
-            assert " answered: " not in str(refused.value), what
+            assert " answered: " not in str(caught.value), what
         (state,) = servers.cluster.status().shuffles
         assert (state.id, state.maps, state.rows, state.size_bytes) == (SHUFFLE, 0, 0, 0)
         assert [server.location for server in servers.cluster.status().servers] == [servers.data]
@@ -89,7 +90,7 @@ def test_only_sockets_register_at_a_server_on_a_socket(tmp_path: Path) -> None:
     server = MetadataServer(Listening(ours), registry)
     with flight.FlightClient(ours) as client:
         for path in ("/etc/passwd", tmp_path / "file", tmp_path / "nothing", tmp_path):
-            with pytest.raises(ProtocolError, match="is not a socket of this machine"):
+            with refused(ProtocolError):
                 act(client, "register_server", json.dumps({"location": f"grpc+unix://{path}"}))
         assert registry.overview.servers() == []
         act(client, "register_server", json.dumps({"location": ours}))
@@ -149,7 +150,7 @@ def test_an_error_about_something_long_is_answered(servers: Servers) -> None:
     with flight.FlightClient(servers.metadata) as client:
         servers.cluster.create_shuffle(SHUFFLE, partitions=3)
         act(client, "commit_map", commit(schema=named("x" * 100_000)))
-        with pytest.raises(SchemaMismatchError, match=f"column '{'x' * 300}.* is missing"):
+        with refused(SchemaMismatchError):
             act(client, "commit_map", commit(map_id=1))
 
 

@@ -15,6 +15,7 @@ from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from tests.support.commands.driver import write_job
 from tests.support.faults.hostile_bytes import hostile_lines
+from tests.support.suite.messages import refused
 
 pytestmark = pytest.mark.slow
 
@@ -114,43 +115,45 @@ def test_an_override_is_taken_or_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "key"),
     [
-        ("[shuffle]\npartitions = " + "9" * 5_000, "is not TOML: Exceeds the limit"),
+        ("[shuffle]\npartitions = " + "9" * 5_000, None),
         (
             "[shuffle]\npartitions = 0x" + "f" * 5_000,
-            "shuffle.partitions: the number has more",
+            "shuffle.partitions",
         ),
         (
             "[shuffle]\npartitions = 9223372036854775808",
-            "shuffle.partitions: the number has more",
+            "shuffle.partitions",
         ),
         (
             "shuffle = 0x" + "f" * 5_000,
-            "shuffle must be a table, .shuffle., not a value of type int",
+            "shuffle",
         ),
         (
             "[shuffle]\ncompression" + ".a" * 2_000 + " = 1",
-            "shuffle.compression: {'a': {'a': .*} is",
+            "shuffle.compression",
         ),
         (
             "shuffle = ['" + "x" * 100_000 + "']",
-            r"shuffle must be a table, .shuffle., not \['x+\.\.\.x+'\]",
+            "shuffle",
         ),
     ],
     ids=["digits", "hexadecimal", "65 bits", "a table", "deep", "long"],
 )
-def test_a_value_that_cannot_be_shown_is_refused(tmp_path: Path, line: str, says: str) -> None:
+def test_a_value_that_cannot_be_shown_is_refused(
+    tmp_path: Path, line: str, key: str | None
+) -> None:
     job = '[job]\nname = "a"\n[inputs.v]\npath = "v"\n[output]\ntable = "t"\n'
     before = "" if line.startswith("[") else f"{line}\n"
     path = write_job(tmp_path, before + job + ("" if before else line))
-    with pytest.raises(JobFileError, match=says) as refused:
+    with refused(JobFileError, key) as caught:
         load_job(path)
-    assert len(str(refused.value)) < 600
+    assert len(str(caught.value)) < 600
 
 
 def test_an_override_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
     path = write_job(tmp_path, JOB)
     for value in ("9" * 5_000, "0x" + "f" * 5_000):
-        with pytest.raises(JobFileError, match=r"shuffle\.partitions: "):
+        with refused(JobFileError, "shuffle.partitions"):
             load_job(path, dict([parse_override(f"shuffle.partitions={value}")]))

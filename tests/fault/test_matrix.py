@@ -132,12 +132,9 @@ QUICK = {
 """A kill of each process, with each way to go on. Who is stopped makes others wait for seconds."""
 ON_RAY = (
     "kill-worker-shuffle",
-    "kill-worker-reduce",
-    "kill-data-server-map",
     "kill-data-server-reduce",
     "kill-data-server-shuffle-shuffle.replicas=2-tasks-notice",
     "kill-metadata-server-reduce",
-    "kill-metadata-server-commit",
     "stop-worker-shuffle-job.speculation=true",
     "stop-data-server-map-cluster.heartbeat_timeout=4-s",
     "stop-metadata-server-map-cluster.heartbeat_timeout=4-s",

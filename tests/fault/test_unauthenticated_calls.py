@@ -33,6 +33,7 @@ from mrflight.system.scratch import ScratchFolder
 from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
 from tests.support.faults.faulty_run import await_that
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 UNKNOWN = {
@@ -139,11 +140,11 @@ def test_a_caller_has_only_so_many_streams_at_once(tmp_path: Path) -> None:
         writer, _ = client.do_put(path, pa.schema([("a", pa.int64())]), caller)
         await_that(lambda: target.guard._streams, "the put has begun")
         with (
-            pytest.raises(TooManyStreamsError, match="has 1 stream at the same time, the most"),
+            refused(TooManyStreamsError),
             from_flight(location, "read"),
         ):
             client.do_get(flight.Ticket(b"clicks/0"), caller).read_all()
-        with pytest.raises(flight.FlightServerError, match="the tail 'clicks' is not on"):
+        with refused(flight.FlightServerError):
             writer.close()
         await_that(lambda: not target.guard._streams, "the put has ended")
 

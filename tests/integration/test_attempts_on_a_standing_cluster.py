@@ -9,6 +9,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.errors import AttemptSupersededError, MapOutputMissingError, ShuffleNotFoundError
 from tests.support.clusters.numbered_rows import batch, held, numbers, stats
+from tests.support.suite.messages import refused
 
 
 def test_only_the_first_committed_attempt_is_read(cluster: mrflight.Cluster) -> None:
@@ -18,7 +19,7 @@ def test_only_the_first_committed_attempt_is_read(cluster: mrflight.Cluster) -> 
     before = held(shuffle)
     late = shuffle.writer(map_id=0, attempt=0, key=["url"])
     late.write(batch(5_000))
-    with pytest.raises(AttemptSupersededError, match="attempt 1 has been committed before this"):
+    with refused(AttemptSupersededError):
         late.commit()
     assert held(shuffle) == before
     assert numbers(shuffle, 4) == list(range(1_000))
@@ -99,7 +100,7 @@ def test_an_attempt_that_raises_leaves_nothing(cluster: mrflight.Cluster) -> Non
 
 def test_a_reader_before_the_maps_gets_an_error(cluster: mrflight.Cluster) -> None:
     shuffle = cluster.create_shuffle("early", partitions=2)
-    with pytest.raises(MapOutputMissingError, match="'early': no map is committed, so that it"):
+    with refused(MapOutputMissingError):
         list(shuffle.reader(0))
     with pytest.raises(MapOutputMissingError, match="no map is committed"):
         shuffle.layout(maps=None)
@@ -143,7 +144,7 @@ def test_a_writer_of_a_dropped_shuffle_commits_nothing_into_the_next_one_of_its_
         old.drop,
         lambda: old.writer(1, 0, ["url"]),
     ):
-        with pytest.raises(ShuffleNotFoundError, match="another one has its name now"):
+        with refused(ShuffleNotFoundError):
             ask()
     late.abort()
     with cluster.open_shuffle("again").writer(map_id=0, attempt=0, key=["url"]) as out:

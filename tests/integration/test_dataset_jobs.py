@@ -60,7 +60,6 @@ def test_maps_groups_and_an_order_by_lambdas(visits: mrflight.Dataset) -> None:
     assert mrflight.read_table("out").to_pylist() == expected
 
 
-@pytest.mark.also_on_ray
 def test_maps_and_reduces_of_frames(visits: mrflight.Dataset) -> None:
     def heavy(rows: pl.DataFrame) -> pl.DataFrame:
         weights = pl.col("weight")

@@ -31,6 +31,7 @@ from tests.support.clusters.event_logs import (
     log_cluster,
     numbers,
 )
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import await_that, hang_s
 
 
@@ -120,7 +121,7 @@ def test_other_rows_than_the_first_are_refused(cluster: mrflight.Cluster) -> Non
     assert cluster.append("schema", numbers(0, 1)).start == 0
     wrong = pa.record_batch({"producer": [0], "n": ["one"]})
     for _ in range(2):
-        with pytest.raises(SchemaMismatchError, match="column 'n' is string, not int64"):
+        with refused(SchemaMismatchError):
             cluster.append("schema", wrong)
     with cluster.appender("schema") as out:
         futures = [out.append(wrong if n == 5 else numbers(0, n)) for n in range(2, 10)]
@@ -150,7 +151,7 @@ def test_rows_that_are_trimmed_are_gone(servers: LogCluster, cluster: mrflight.C
     assert 0 < low <= 150
     state = cluster.log_state("trimmed")
     assert (state.low, state.high) == (low, 160)
-    with pytest.raises(OffsetTrimmedError, match=f"the first that is kept is {low}"):
+    with refused(OffsetTrimmedError):
         list(cluster.read_log("trimmed", low - 1))
     assert sum(part.rows.num_rows for part in cluster.read_log("trimmed", low)) == 160 - low
     for number in range(2):
@@ -162,7 +163,7 @@ def test_rows_that_are_trimmed_are_gone(servers: LogCluster, cluster: mrflight.C
 
 def test_a_name_is_of_one_log(cluster: mrflight.Cluster) -> None:
     key = cluster.create_log("once").key
-    with pytest.raises(EventLogExistsError, match="'once' exists already"):
+    with refused(EventLogExistsError):
         cluster.create_log("once")
     assert cluster.create_log("once", token=key.token).key == key
     cluster.append("once", numbers(0, 1))
@@ -172,7 +173,7 @@ def test_a_name_is_of_one_log(cluster: mrflight.Cluster) -> None:
             attempt("once")
     cluster.create_log("once")
     assert cluster.append("once", numbers(0, 1)).start == 0
-    with pytest.raises(EventLogNotFoundError, match="another one has its name"):
+    with refused(EventLogNotFoundError):
         cluster.log_state(str(key))
 
 

@@ -85,7 +85,7 @@ def test_each_query_has_a_job_and_a_line_in_the_readme() -> None:
     assert tuple(listed) == NAMES
 
 
-@pytest.mark.also_on_ray
+@pytest.mark.also_on_ray(*QUICK_SQL)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK_SQL else pytest.mark.slow) for name in QUERIES],

@@ -38,6 +38,7 @@ from tests.support.streams.fresh_reads import (
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
 from tests.support.streams.schema_registry import schema_registry
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import await_that
 
 PARTITIONS, IDS = 3, 40
@@ -243,7 +244,7 @@ def test_what_a_merge_refuses_is_not_read(stream: Stream) -> None:
         value = json.dumps({"op": "c", "before": None, "after": row, "source": {}, "ts_ms": 1})
         changes.messages.append((b"null", value.encode()))
         changes.send(stream)
-        with pytest.raises(InputError, match=r"it will stop when it commits them: .*'id' is null"):
+        with refused(InputError):
             fresh(stream, at_least=changes.ends(stream))
     run = ingest(write_job(stream, changes.shape))
     assert (run.code, "'id' is null" in run.stderr) == (2, True), run.stderr

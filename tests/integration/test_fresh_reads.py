@@ -29,6 +29,7 @@ from tests.support.streams.fresh_reads import (
     tail_file,
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import await_that
 
 PARTITIONS = 3
@@ -161,13 +162,13 @@ def test_a_stream_that_was_killed_is_not_silently_read_without_its_tail(stream: 
         assert len(fresh(stream, at_least={f"{stream.topic}/1": 5})) == 15
         process.kill()
     assert tail_file(stream).exists()
-    with pytest.raises(TailError, match="start it again, or read the table without fresh"):
+    with refused(TailError):
         fresh(stream, wait=0.5)
     assert len(mrflight.read_table(stream.table)) == 10
 
 
 def test_what_is_not_a_token_is_refused(stream: Stream) -> None:
-    with pytest.raises(InputError, match="is not a token of a fresh read"):
+    with refused(InputError):
         fresh(stream, as_of="yesterday")
 
 
@@ -200,7 +201,7 @@ def test_jobs_and_queries_read_what_is_not_committed(stream: Stream) -> None:
 
 def test_only_a_delta_table_is_read_fresh(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n1\n")
-    with pytest.raises(JobFileError, match="only for the path of one Delta table"):
+    with refused(JobFileError):
         mrflight.read(tmp_path / "a.csv", fresh=True).collect()
     with pytest.raises(InputError, match="is not a Delta table"):
         mrflight.read_table(tmp_path, fresh=True)

@@ -19,9 +19,10 @@ from tests.support.commands.leftovers import nothing_left_over
 from tests.support.jobs.clicks_job import VISITS, WEIGH, as_read, expected_clicks, write_visits
 from tests.support.queries.oracle import grouped, rows
 
-pytestmark = [pytest.mark.runs_on_ray, pytest.mark.also_on_ray]
+pytestmark = pytest.mark.runs_on_ray
 
 
+@pytest.mark.also_on_ray("csv")
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "json"])
 def test_the_clicks_job_equals_a_single_process_group_by(
     clicks: Path, tmp_path: Path, kind: str
@@ -43,6 +44,7 @@ def test_the_clicks_job_equals_a_single_process_group_by(
     assert len(table.file_uris()) == 7
 
 
+@pytest.mark.also_on_ray("flight-1", "shared-2")
 @pytest.mark.parametrize(("transport", "replicas"), [("shared", 1), ("flight", 1), ("shared", 2)])
 def test_the_result_is_the_same_over_each_transport(
     clicks: Path, tmp_path: Path, transport: str, replicas: int
@@ -107,6 +109,7 @@ def test_a_csv_file_is_split_over_map_tasks(
     assert pa.compute.min_max(keys["n"]).as_py() == {"min": 1, "max": 1}
 
 
+@pytest.mark.also_on_ray
 def test_many_small_files_are_read_by_few_maps_and_again_if_a_worker_dies(tmp_path: Path) -> None:
     files, each = 300, 5
     (tmp_path / "in").mkdir()

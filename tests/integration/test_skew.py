@@ -78,7 +78,6 @@ def parts(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.also_on_ray
 def test_rows_of_slices_are_written_by_their_tasks(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:

@@ -29,6 +29,7 @@ from tests.support.suite.run import is_controller
 from tests.support.suite.timing import node_id
 
 HERE = Path(__file__).parents[2]
+FAULT = f"{HERE / 'fault'}/"
 DURATIONS = HERE / "durations.json"
 WRITTEN = HERE.parent / "build" / "durations.json"
 SLOWER = 3.0
@@ -125,7 +126,7 @@ def group_of(item: pytest.Item) -> str | None:
         return None
     if kind_of(item) == "ray":
         return "ray"
-    if item.path.is_relative_to(HERE / "fault") and not _shares_fixtures(item):
+    if str(item.path).startswith(FAULT) and not _shares_fixtures(item):
         return None
     return part_of(item)
 

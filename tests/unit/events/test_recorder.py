@@ -26,6 +26,7 @@ from mrflight.result import JobResult
 from mrflight.system.closeable import Closeable
 from tests.support.commands.threads import await_thread
 from tests.support.jobs.recorded_progress import RecordedProgress
+from tests.support.suite.messages import refused
 
 BEGAN = JobBegan(job_id="j", name="job", version="1", host="here", pid=1)
 
@@ -177,29 +178,27 @@ def test_a_last_line_that_is_torn_is_left_out(lines: list[bytes], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        (b"", "is empty"),
-        (b'{"event":"stage_began","stage":0,"name":"map","tasks":1}\n', "does not begin one"),
-        (b"rows\n", "line 1 is not an event"),
-        (b"BEGAN{}\n", "line 2 is not an event"),
-        (b'BEGAN{"event":"stage_ended","stage":4}\n', "stage 4 has not begun"),
-        (b'BEGAN{"event":"stage_ended","stage":[]}\n', r"\$\.stage"),
-        (b"BEGAN" + b"[" * 5000 + b"\n", "line 2 is not an event"),
-        (b"BEGAN\xff\xfe\n", "line 2 is not an event"),
+        b"",
+        b'{"event":"stage_began","stage":0,"name":"map","tasks":1}\n',
+        b"rows\n",
+        b"BEGAN{}\n",
+        b'BEGAN{"event":"stage_ended","stage":4}\n',
+        b'BEGAN{"event":"stage_ended","stage":[]}\n',
+        b"BEGAN" + b"[" * 5000 + b"\n",
+        b"BEGAN\xff\xfe\n",
     ],
 )
-def test_what_is_no_history_is_refused(
-    text: bytes, message: str, lines: list[bytes], tmp_path: Path
-) -> None:
+def test_what_is_no_history_is_refused(text: bytes, lines: list[bytes], tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_bytes(text.replace(b"BEGAN", lines[0]))
-    with pytest.raises(InputError, match=message):
+    with refused(InputError):
         read_view(path)
 
 
 def test_a_missing_history_is_an_error_of_the_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with refused(InputError):
         read_view(tmp_path / "none.jsonl")
 
 

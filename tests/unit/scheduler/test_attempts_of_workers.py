@@ -17,6 +17,7 @@ from mrflight.system.deadlines import NO_DEADLINE, Deadline
 from tests.support.commands.executors import local_executor
 from tests.support.commands.scripted import ScriptedTask, perform
 from tests.support.jobs.recorded_progress import RecordedProgress
+from tests.support.suite.messages import refused
 
 
 @pytest.fixture
@@ -73,17 +74,17 @@ def test_a_failed_task_is_retried(
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "message"),
+    ("how", "kind"),
     [
-        ("raise", JobFailedError, "task 1 failed on purpose"),
-        ("crash", ZeroDivisionError, "task 1"),
-        ("kill", WorkerLostError, "a worker process ended in the middle of a task"),
+        ("raise", JobFailedError),
+        ("crash", ZeroDivisionError),
+        ("kill", WorkerLostError),
     ],
 )
 def test_the_fourth_failure_of_a_task_ends_the_stage(
-    executor: LocalExecutor, report: RecordedProgress, how: str, kind: type[Exception], message: str
+    executor: LocalExecutor, report: RecordedProgress, how: str, kind: type[Exception]
 ) -> None:
-    with pytest.raises(kind, match=message) as failed:
+    with refused(kind) as failed:
         perform_all(executor, report, (), (how,) * 4)
     assert failed.value.__notes__ == ["task 1, attempt 4"]
     assert len(report.lines) == 3
@@ -92,7 +93,7 @@ def test_the_fourth_failure_of_a_task_ends_the_stage(
 def test_an_error_that_is_not_retryable_is_not_retried(
     executor: LocalExecutor, report: RecordedProgress
 ) -> None:
-    with pytest.raises(InputError, match="task 1 cannot be done") as failed:
+    with refused(InputError) as failed:
         perform_all(executor, report, (), ("refuse",))
     assert failed.value.__notes__ == ["task 1"]
     assert report.lines == []
@@ -123,7 +124,7 @@ def test_without_speculation_a_straggler_is_awaited(
     )
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     spec = TaskSetSpec(scripts, lambda task, attempt: stages.submit(perform, task, attempt))
-    with pytest.raises(DeadlineExceededError, match=r"\d of 3 tasks unfinished"):
+    with refused(DeadlineExceededError):
         stages.run("map", spec)
     assert (stages.started, report.lines) == ({"map": 3}, [])
 

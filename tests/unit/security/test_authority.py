@@ -16,6 +16,7 @@ from pyarrow import flight
 from mrflight.errors import JobFileError, ServerUnavailableError
 from mrflight.security.authority import Authority, Issued, expires, issue, new_authority
 from mrflight.shuffle.wire.flight_errors import from_flight
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 HOSTS = ("data-1.example.com", "*.data.svc", "127.0.0.1", "::1")
@@ -90,45 +91,45 @@ def test_a_certificate_ends_no_later_than_its_authority() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hosts", "message"),
+    ("name", "hosts"),
     [
-        ("", (), "cannot be the name of a caller"),
-        ("a b", (), "cannot be the name of a caller"),
-        ("a..b", (), "cannot be the name of a caller"),
-        ("-a", (), "cannot be the name of a caller"),
-        ("*.a", (), "cannot be the name of a caller"),
-        ("a/b", (), "cannot be the name of a caller"),
-        ("é", (), "cannot be the name of a caller"),
-        ("a\n", (), "cannot be the name of a caller"),
-        ("a" * 64, (), "cannot be the name of a caller"),
-        (".".join(["a"] * 128), (), "cannot be the name of a caller"),
-        ("a", ("",), "neither a host name nor an IP address"),
-        ("a", ("b:5005",), "neither a host name nor an IP address"),
-        ("a", ("a.*.b",), "neither a host name nor an IP address"),
-        ("a", ("10.0.0.0/8",), "neither a host name nor an IP address"),
+        ("", ()),
+        ("a b", ()),
+        ("a..b", ()),
+        ("-a", ()),
+        ("*.a", ()),
+        ("a/b", ()),
+        ("é", ()),
+        ("a\n", ()),
+        ("a" * 64, ()),
+        (".".join(["a"] * 128), ()),
+        ("a", ("",)),
+        ("a", ("b:5005",)),
+        ("a", ("a.*.b",)),
+        ("a", ("10.0.0.0/8",)),
     ],
 )
-def test_what_is_no_name_is_refused(name: str, hosts: tuple[str, ...], message: str) -> None:
-    with pytest.raises(JobFileError, match=message):
+def test_what_is_no_name_is_refused(name: str, hosts: tuple[str, ...]) -> None:
+    with refused(JobFileError):
         issue(AUTHORITY, name, hosts, days=1)
 
 
 @pytest.mark.parametrize(
-    ("authority", "message"),
+    "authority",
     [
-        (Authority(AUTHORITY.certificate_pem, SERVER.key_pem), "not that of its certificate"),
-        (Authority(AUTHORITY.certificate_pem, b"no key"), "cannot be read"),
-        (Authority(b"no certificate", AUTHORITY.key_pem), "cannot be read"),
-        (new_authority("old", days=0), "make a new authority"),
+        Authority(AUTHORITY.certificate_pem, SERVER.key_pem),
+        Authority(AUTHORITY.certificate_pem, b"no key"),
+        Authority(b"no certificate", AUTHORITY.key_pem),
+        new_authority("old", days=0),
     ],
 )
-def test_an_authority_that_cannot_sign_is_refused(authority: Authority, message: str) -> None:
-    with pytest.raises(JobFileError, match=message):
+def test_an_authority_that_cannot_sign_is_refused(authority: Authority) -> None:
+    with refused(JobFileError):
         issue(authority, "data-1", days=1)
 
 
 def test_what_is_no_certificate_has_no_end() -> None:
-    with pytest.raises(JobFileError, match="no certificate in PEM"):
+    with refused(JobFileError):
         expires(AUTHORITY.key_pem)
 
 
@@ -193,22 +194,22 @@ CALL_BY_NAME = "call it by a host of its certificate"
 
 
 @pytest.mark.parametrize(
-    ("options", "advice"),
+    "options",
     [
-        ({"tls_root_certs": AUTHORITY.certificate_pem}, GIVE_ONE),  # no certificate
-        (shown_by(STRANGER), GIVE_ONE),
-        (shown_by(ENDED), GIVE_ONE),
-        (shown_by(CLIENT, believes=new_authority("trial", days=1)), GIVE_CA),
-        (shown_by(CLIENT, override_hostname="data-2.example.com"), CALL_BY_NAME),
-        (shown_by(CLIENT, host="localhost"), CALL_BY_NAME),
-        ({}, GIVE_CA),
+        {"tls_root_certs": AUTHORITY.certificate_pem},  # no certificate
+        shown_by(STRANGER),
+        shown_by(ENDED),
+        shown_by(CLIENT, believes=new_authority("trial", days=1)),
+        shown_by(CLIENT, override_hostname="data-2.example.com"),
+        shown_by(CLIENT, host="localhost"),
+        {},
     ],
 )
 def test_neither_side_talks_to_one_that_it_does_not_believe(
-    port: int, options: dict[str, Any], advice: str
+    port: int, options: dict[str, Any]
 ) -> None:
     with (
-        pytest.raises(ServerUnavailableError, match=advice),
+        refused(ServerUnavailableError),
         from_flight(f"grpc+tls://127.0.0.1:{port}", "greet"),
     ):
         greeted(port, **options)
@@ -219,7 +220,7 @@ def test_a_server_whose_certificate_has_ended_is_not_believed() -> None:
         Greeter(
             "grpc+tls://127.0.0.1:0", tls_certificates=[(ENDED.certificate_pem, ENDED.key_pem)]
         ) as server,
-        pytest.raises(ServerUnavailableError, match="expired; its certificate must be renewed"),
+        refused(ServerUnavailableError),
         from_flight(f"grpc+tls://127.0.0.1:{server.port}", "greet"),
     ):
         greeted(server.port, **shown_by(CLIENT))

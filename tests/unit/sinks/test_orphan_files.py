@@ -10,6 +10,7 @@ import pytest
 from mrflight.errors import OutputError
 from mrflight.sinks.orphan_files import find_orphan_files
 from mrflight.storage import locate
+from tests.support.suite.messages import refused
 
 
 @pytest.mark.parametrize(
@@ -20,5 +21,5 @@ def test_a_log_with_invalid_lines_is_refused(tmp_path: Path, line: str) -> None:
     log.mkdir()
     (log / f"{0:020}.json").write_text(f"{line}\n")
     (tmp_path / "part-00000-0-20200101T000000-abcdefabcdef.parquet").write_bytes(b"mine")
-    with pytest.raises(OutputError, match=r"cannot be read completely .*; nothing was removed"):
+    with refused(OutputError):
         find_orphan_files(locate(".", tmp_path), datetime.now(UTC))

@@ -17,6 +17,7 @@ from mrflight.storage.ducklake.interpreter import VARIABLE, find_interpreter
 from mrflight.storage.ducklake.lake import bucket_secret
 from mrflight.storage.ducklake.table import TableName, parse_table_name
 from mrflight.storage.ducklake.types import LakeColumn, arrow_schema, sql_type, stored_type
+from tests.support.suite.messages import refused
 
 BASE = Path("/jobs")
 
@@ -61,7 +62,7 @@ def test_passwords_may_be_references_and_are_hidden(
     monkeypatch.setenv("LAKE", "postgresql://ann:s3cret@db/lake")
     assert parse_address("env:LAKE", BASE, "output.catalog").password == "s3cret"
     monkeypatch.delenv("LAKE")
-    with pytest.raises(JobFileError, match=r"output\.catalog: .* no variable LAKE"):
+    with refused(JobFileError, "output.catalog"):
         parse_address("env:LAKE", BASE, "output.catalog")
 
 
@@ -89,7 +90,7 @@ def test_names_of_tables() -> None:
     assert parse_table_name("sales.orders", "key") == TableName("sales", "orders")
     assert TableName("a", 'b"c').sql == 'lake."a"."b""c"'
     for text in ("", "a.b.c", ".b", "a.", "out/orders"):
-        with pytest.raises(JobFileError, match="is not the name of a DuckLake table"):
+        with refused(JobFileError):
             parse_table_name(text, "key")
 
 
@@ -97,7 +98,7 @@ def test_the_python_is_the_named_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(VARIABLE, sys.executable)
     assert find_interpreter() == sys.executable
     monkeypatch.setenv(VARIABLE, str(tmp_path / "python"))
-    with pytest.raises(JobFileError, match="which is not a program"):
+    with refused(JobFileError):
         find_interpreter()
 
 
@@ -113,10 +114,9 @@ def test_the_python_is_this_one_if_it_has_the_extension(
     monkeypatch.setattr(interpreter.metadata, "version", lambda name: "1.5.5")
     assert find_interpreter() == sys.executable
     monkeypatch.setattr(interpreter.metadata, "version", lambda name: "2.0.0")
-    with pytest.raises(JobFileError) as refused:
+    with refused(JobFileError) as caught:
         find_interpreter()
-    assert "does not have for its DuckDB 2.0.0" in str(refused.value)
-    assert len([line for line in str(refused.value).splitlines() if line.startswith("  ")]) == 2
+    assert len([line for line in str(caught.value).splitlines() if line.startswith("  ")]) == 2
 
 
 def test_credentials_of_a_bucket() -> None:

@@ -9,6 +9,7 @@ import pytest
 from mrflight.errors import CommitError, JobError
 from mrflight.storage import locate
 from mrflight.storage.delta import delta_errors, is_table
+from tests.support.suite.messages import refused
 
 BUCKET = {
     "aws_region": "r",
@@ -41,9 +42,7 @@ def test_the_error_names_the_option_that_the_client_refuses(
 
 def test_the_error_names_one_of_several_refused_options(tmp_path: Path) -> None:
     options = {**BUCKET, "timeout": "SECRET", "allow_http": "SECRET"}
-    with pytest.raises(
-        JobError, match=r"^storage\.(allow_http|timeout) cannot be used for s3://bucket: "
-    ) as caught:
+    with refused(JobError, "storage.timeout") as caught:
         locate("s3://bucket/x", tmp_path, options).read_bytes()
     assert "SECRET" not in str(caught.value)
 

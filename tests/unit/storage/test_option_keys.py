@@ -14,6 +14,7 @@ from mrflight.storage import hopsfs, s3
 from mrflight.storage.option_checks import OBJECT_STORE, check_options, prepare_storage
 from mrflight.storage.option_names import DELTALAKE_ONLY
 from tests.support.jobs.job_files import MINIMAL, Load
+from tests.support.suite.messages import refused
 
 PAGE = "docs/reference/storage-options.md"
 DOCS = Path(__file__).parents[3] / PAGE
@@ -93,13 +94,13 @@ def test_all_keys_are_in_the_docs() -> None:
 
 def test_a_jobs_error_shows_the_key_and_not_its_value(load: Load, tmp_path: Path) -> None:
     spec = load(f"{TO_BUCKET}\n[storage]\naws_secret_acces_key = 'HUSH'")
-    with pytest.raises(JobFileError, match=r"^storage\.aws_secret_acces_key: unknown k") as caught:
+    with refused(JobFileError, "storage.aws_secret_acces_key") as caught:
         prepare_storage(spec, tmp_path)
     assert "HUSH" not in str(caught.value)
     prepare_storage(structs.replace(spec, output=NO_OUTPUT), tmp_path)  # the input is on a disk
 
 
 def test_read_table_checks_the_keys() -> None:
-    with pytest.raises(JobFileError, match=r"^storage\.regoin: unknown key; did you me") as caught:
+    with refused(JobFileError, "storage.regoin") as caught:
         mrflight.read_table(BUCKET, options={"regoin": "HUSH"})
     assert "HUSH" not in str(caught.value)

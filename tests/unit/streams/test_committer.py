@@ -18,6 +18,7 @@ from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.topic_positions import TopicPositions
+from tests.support.suite.messages import refused
 
 SETTINGS = StreamSettings(
     "events", "events", 0.1, 100, 1 << 20, True, "skip", None, 1.0, False, 30.0, False
@@ -108,7 +109,7 @@ def test_a_batch_that_does_not_begin_where_the_last_ended_is_not_committed(start
         it.begin({ZERO: 5}, {("t", 0): 5})
         it.submit(written(first))
         it.submit(written(wrong))
-        with pytest.raises(StreamMovedError, match=f"has come to offset 9 .* begins at {start};"):
+        with refused(StreamMovedError):
             it.wait()
     assert (wrong.committed, wrong.aborted) == ([], [True])
 

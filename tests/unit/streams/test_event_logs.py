@@ -23,6 +23,7 @@ from mrflight.streams.log_positions import LogPositions
 from mrflight.streams.tail_servers import OwnServers
 from tests.support.streams.memory_table import MemorySink, MemoryTable
 from tests.support.streams.scripted_broker import Script
+from tests.support.suite.messages import refused
 
 KEY, NAME = ShuffleKey("rows", "abc"), "log/rows/abc/0"
 PLACE = ("rows", 0)
@@ -82,7 +83,7 @@ def test_a_log_is_read_from_its_start_or_from_what_is_recorded(
 
 
 def test_a_log_that_was_made_anew_is_refused() -> None:
-    with pytest.raises(InputError, match=r"inputs\.rows\.log: rows was dropped and made anew"):
+    with refused(InputError, "inputs.rows.log"):
         PositionsInLog(Log(0, 1)).position({"log/rows/before/0": 4})
 
 

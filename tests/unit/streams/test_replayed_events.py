@@ -18,6 +18,7 @@ from tests.support.streams.scripted_broker import Value, as_bytes
 from tests.support.streams.scripted_job import ScriptedJob, delta_stream, job_of
 from tests.support.streams.scripted_stream import ScriptedStream
 from tests.support.streams.stream_cases import DEAD_LETTERS, SKIP
+from tests.support.suite.messages import refused
 
 LETTERS = {"stream": DEAD_LETTERS}
 
@@ -50,7 +51,7 @@ def test_columns_that_the_job_does_not_tell_are_those_of_the_table(tmp_path: Pat
 def test_columns_are_inferred_from_a_sample_before_there_is_a_table(tmp_path: Path) -> None:
     unknown = job(tmp_path, input={"types": None})
     assert EventDecoder.of(unknown, lambda: [messages({"k": 1})]).schema.names[0] == "k"
-    with pytest.raises(InputError, match=r"inputs\.events: there are no messages"):
+    with refused(InputError, "inputs.events"):
         EventDecoder.of(unknown)
 
 
@@ -122,7 +123,7 @@ def test_what_cannot_be_replayed(
 
 
 def test_without_tables_there_is_nothing_to_replay(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is nothing to replay"):
+    with refused(InputError):
         replay_rejected(job(tmp_path))
 
 

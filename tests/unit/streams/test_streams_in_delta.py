@@ -28,6 +28,7 @@ from tests.support.streams.stream_cases import (
     produce,
     shown,
 )
+from tests.support.suite.messages import refused
 
 EVOLVE = {"output": {"schema": "evolve"}, "input": {"types": None}}
 
@@ -95,7 +96,7 @@ def test_status_and_offsets_are_those_of_the_table(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_has_not_run_has_nothing_to_verify(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has recorded no offsets of stream 'events'"):
+    with refused(InputError):
         verify(job_of(delta_stream(tmp_path)))
 
 
@@ -171,7 +172,7 @@ def test_an_event_log_is_no_topic(tmp_path: Path) -> None:
     job = {"input": {"kafka": None, "topic": None, "format": None, "metadata": None,
                      "types": None, "log": "trips"}}  # fmt: skip
     stream = ScriptedStream(job, folder=tmp_path)
-    with pytest.raises(JobFileError, match=r"inputs\.events: this command is for topics"):
+    with refused(JobFileError, "inputs.events"):
         job_of(stream).check_is_topic()
 
 

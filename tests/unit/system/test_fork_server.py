@@ -21,6 +21,7 @@ from mrflight.system.fork_server.child import NUMBER_BYTES, ForkedProcess, Strea
 from mrflight.system.fork_server.client import ForkServer
 from tests.support.commands.threads import run_threads
 from tests.support.faults import faulty_run as faults
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import await_that, hang_s
 
 pytestmark = pytest.mark.usefixtures("cold_fork_servers")
@@ -128,7 +129,7 @@ def test_after_a_kill_children_are_ended_and_another_fork_server_forks_the_next(
     server.close()
     with server.start("test-too-late", "sys:exit", ["3"]) as late:
         assert late.wait(hang_s()) == -signal.SIGKILL
-        with pytest.raises(JobFailedError, match="test-too-late was not started: the fork server"):
+        with refused(JobFailedError):
             _ = late.pid
 
 

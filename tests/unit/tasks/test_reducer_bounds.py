@@ -29,6 +29,7 @@ from tests.support.queries.reductions import (
     reduce,
     table_of,
 )
+from tests.support.suite.messages import refused
 
 SEVERAL_DISTINCT = (*every(), Aggregate("texts", "count_distinct", "text"))
 
@@ -131,7 +132,7 @@ def test_partial_sums_may_be_wider_than_the_result(unit: str | None, folder: Pat
 def test_a_sum_that_does_not_fit_is_an_error_and_leaves_no_files(folder: Path) -> None:
     table = pa.table({"k": np.arange(6000) % 3000, "v": np.full(6000, 2**63 - 1)})
     specs = (Aggregate("x", "sum", "v"),)
-    with pytest.raises(JobError, match=r"^reduce\.aggregate\.x: sum of 'v' does not fit"):
+    with refused(JobError, "reduce.aggregate.x"):
         reduce(ReduceSpec(("k",), specs), table, LITTLE, folder)
 
 

@@ -17,6 +17,7 @@ from mrflight.errors import JobFileError, WorkerLostError
 from mrflight.runtime.ray import shared_paths as ray_paths
 from mrflight.runtime.ray.messages import Connected, Node
 from mrflight.runtime.ray.shared_paths import exclude_patterns, fingerprint_all, verify_shared_paths
+from tests.support.suite.messages import refused
 
 HERE = Node("a", "10.0.0.1", 2, 1 << 30)
 THERE = Node("b", "10.0.0.2", 2, 1 << 30)
@@ -74,11 +75,9 @@ def test_nodes_that_share_the_disk_are_accepted_and_no_probe_stays(
 
 def test_an_input_that_a_node_does_not_have_is_refused(job: Path, tmp_path: Path) -> None:
     elsewhere = NodesElsewhere(tmp_path / "b")
-    with pytest.raises(JobFileError) as raised:
+    with refused(JobFileError, "inputs.rows.path"):
         check(job, tmp_path, elsewhere)
-    assert str(raised.value).startswith(f"inputs.rows.path: {job}/in is on a disk of this machine")
-    assert "node 10.0.0.2 of Ray does not see (there it is nothing" in str(raised.value)
-    with pytest.raises(JobFileError, match=rf"^inputs\.rows\.path: {job}/in/a\.csv is on a disk"):
+    with refused(JobFileError, "inputs.rows.path"):
         check(job, tmp_path, elsewhere, path=["s3://bucket/a", "in/a.csv"])
 
 
@@ -107,9 +106,9 @@ def test_a_node_without_mrflight_or_without_a_scratch_folder_is_refused(
     job: Path, tmp_path: Path
 ) -> None:
     lost = NodesElsewhere(error=WorkerLostError("it could not be begun: no module"))
-    with pytest.raises(JobFileError, match=r"node 10\.0\.0\.2 of Ray: it could not be begun: no m"):
+    with refused(JobFileError, "cluster.ray_address"):
         check(job, tmp_path, lost)
-    with pytest.raises(JobFileError, match=r"^cluster\.spill_dir: node 10\.0\.0\.1 of Ray has no"):
+    with refused(JobFileError, "cluster.spill_dir"):
         check(job, tmp_path / "gone", NodesElsewhere())
     assert fingerprint_all((), str(tmp_path)) == ("",)
 
@@ -124,7 +123,7 @@ def test_modules_are_sent_and_data_is_not(job: Path, monkeypatch: pytest.MonkeyP
     assert {"/in", "/out/t", "/.git", "/big\\ \\[1\\].bin"} <= set(left)
     assert not {"/clicks.py", "/lib", "/lib/rates.csv"} & set(left)
     monkeypatch.setattr(ray_paths, "_MAX_FOLDER_BYTES", 15)
-    with pytest.raises(JobFileError, match=r"has 20 B besides inputs and output; put the job file"):
+    with refused(JobFileError):
         exclude_patterns(spec(), job)
 
 
@@ -139,7 +138,7 @@ def test_caches_and_environments_are_neither_sent_nor_counted(
         path.write_text("x" * 10)
     assert set(exclude_patterns(spec(), job)) == {"/in", "/kernel/target"}
     (job / "kernel" / "target" / told_by).unlink()
-    with pytest.raises(JobFileError, match="has 20 B besides inputs and output"):
+    with refused(JobFileError):
         exclude_patterns(spec(), job)
 
 

@@ -9,6 +9,7 @@ import pytest
 from mrflight.shuffle.client.partition_buffers import SlicedBuffers
 from tests.support.clusters.buffered_rows import integers, make, placed
 from tests.support.commands.own_process import in_own_process
+from tests.support.suite.messages import refused
 
 KIB = 2**10
 
@@ -91,5 +92,5 @@ def test_a_row_above_the_budget_is_sent_alone(form: str) -> None:
 
 @pytest.mark.parametrize("budget_bytes", [0, 2**30 + 1])
 def test_impossible_budgets_are_refused(form: str, budget_bytes: int) -> None:
-    with pytest.raises(ValueError, match="a budget must be 1 to"):
+    with refused(ValueError):
         make(form, integers(0).schema, 2, budget_bytes=budget_bytes)

@@ -19,6 +19,7 @@ from mrflight.shuffle.log.frame import Frame, decode_frame, decode_frames, joine
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.producers import REMEMBERED_BATCHES
 from tests.support.faults.full_disk import largest_file
+from tests.support.suite.messages import refused
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -83,7 +84,7 @@ def test_producers_are_remembered_although_their_segments_are_trimmed(tmp_path: 
             append(log, 3)
         low = log.trim(50)
         assert 0 < low <= 50
-        with pytest.raises(OffsetTrimmedError, match=f"the first that is kept is {low}"):
+        with refused(OffsetTrimmedError):
             rows(log, low - 1)
         assert rows(log, low) == list(range(low, 92))
     with DurableLog(tmp_path) as log:
@@ -161,7 +162,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
         size = log.size_bytes
         with (
             largest_file(size + 50),
-            pytest.raises(EventLogWriteError, match="make room on its disk"),
+            refused(EventLogWriteError),
         ):
             append(log, 10)
         assert (log.high, log.size_bytes) == (10, size)
@@ -192,9 +193,7 @@ def test_a_copy_has_all_frames(tmp_path: Path) -> None:
 def test_frames_that_do_not_follow_are_refused(tmp_path: Path) -> None:
     with DurableLog(tmp_path) as log:
         append(log, 3)
-        with pytest.raises(
-            EventLogDamagedError, match="rows 5 of an event log were sent to follow"
-        ):
+        with refused(EventLogDamagedError):
             log.append([Frame(5, 1, payload(5, 1))])
         assert rows(log) == [0, 1, 2]
 

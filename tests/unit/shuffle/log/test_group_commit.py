@@ -22,6 +22,7 @@ from mrflight.shuffle.log.frame import Frame, serialize
 from mrflight.shuffle.log.group_commit import Alone, Append, GroupCommit
 from mrflight.shuffle.log.log_totals import LogTotals
 from tests.support.faults.full_disk import largest_file
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -145,7 +146,7 @@ def test_a_batch_does_not_overtake_one_that_failed(log: Log) -> None:
 
 
 def test_another_schema_is_refused_with_the_difference(log: Log) -> None:
-    with pytest.raises(SchemaMismatchError, match="column 'n' is int32, not int64"):
+    with refused(SchemaMismatchError):
         log.commit.check_schema(pa.schema([("n", pa.int32())]))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mrflight.errors import NoDataServersError
 from mrflight.shuffle.metadata.placement import place_partitions
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 examples = settings(max_examples=some_of(200), derandomize=True)
 
@@ -86,8 +87,6 @@ def test_the_same_servers_give_the_same_placement(partitions: int, load: dict[st
 @pytest.mark.parametrize(("servers", "replicas"), [(0, 1), (1, 2), (2, 3)])
 def test_too_few_servers_are_refused(servers: int, replicas: int) -> None:
     load = {f"server {i}": 0 for i in range(servers)}
-    with pytest.raises(
-        NoDataServersError, match=f"^{servers} data servers are registered and {replicas} are"
-    ) as refused:
+    with refused(NoDataServersError) as caught:
         place_partitions(3, load, replicas)
-    assert refused.value.retryable
+    assert caught.value.retryable

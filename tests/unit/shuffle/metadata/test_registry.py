@@ -30,6 +30,7 @@ from tests.support.clusters.registries import (
     health,
 )
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 
 FIRST = MapAttempt(0, 0)
 LEASE_S = 8.0
@@ -103,7 +104,7 @@ def test_a_commit_with_another_schema_is_refused(
     registry: Registry,
 ) -> None:
     commit(registry, FIRST, [1, 1])
-    with pytest.raises(SchemaMismatchError, match="map 1 of shuffle 'clicks'"):
+    with refused(SchemaMismatchError):
         registry.commit_map(commit_message(MapAttempt(1, 0), [1, 1], schema=OTHER_SCHEMA))
     assert committed(registry) == [FIRST]
     assert commit(registry, MapAttempt(1, 1), [1, 1]) == MapAttempt(1, 1)
@@ -131,7 +132,7 @@ def test_attempts_out_of_bounds_are_refused(registry: Registry, source: tuple[in
 
 @pytest.mark.parametrize("version", [-1, 1, 10**30])
 def test_an_unknown_version_is_refused(registry: Registry, version: int) -> None:
-    with pytest.raises(ProtocolError, match=f"'clicks' has no version {version}"):
+    with refused(ProtocolError):
         commit(registry, FIRST, [1, 1], version)
     assert committed(registry) == []
 
@@ -196,7 +197,7 @@ def test_a_repeated_request_gets_the_present_placement(registry: Registry) -> No
     registry.put_shuffle("twice", 3, token="t")
     for name in ("a", "b", "c"):
         registry.unregister_server(name)
-    with pytest.raises(NoDataServersError, match="for 3 lost partitions of shuffle 'twice'"):
+    with refused(NoDataServersError):
         registry.put_shuffle("twice", 3, token="t")
     registry.register_server("d")
     assert registry.put_shuffle("twice", 3, token="t") == [("d",)] * 3

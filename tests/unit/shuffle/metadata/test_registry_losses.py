@@ -27,6 +27,7 @@ from tests.support.clusters.placed_shuffles import (
     rows,
 )
 from tests.support.clusters.registries import Clock, commit, health, knowledge, resumed
+from tests.support.suite.messages import refused
 
 # A server that is lost
 
@@ -47,7 +48,7 @@ def test_only_the_partitions_of_a_lost_server_are_missing(registry: Registry) ->
     for partition in (0, 2):
         assert counting(registry, partition) == [FIRST, OTHER]
     for only in (1, None):
-        with pytest.raises(MapOutputLostError, match=r"rows that 2 maps \(0, 1\) sent to part"):
+        with refused(MapOutputLostError):
             registry.partitions("clicks", only)
 
 
@@ -57,7 +58,7 @@ def test_a_second_commit_counts_for_the_lost_partitions(registry: Registry) -> N
     registry.unregister_server("b")
     assert commit(registry, SECOND, [1, 2, 3], version=1) == SECOND
     assert health(registry) == (1, [1])
-    with pytest.raises(MapOutputLostError, match=r"the rows that 1 map \(1\) sent"):
+    with refused(MapOutputLostError):
         registry.partitions("clicks", 1)
     again = OTHER._replace(attempt=1)
     assert commit(registry, again, [10, 20, 30], version=1) == again
@@ -172,9 +173,7 @@ def test_a_repeated_commit_request_is_not_a_second_commit(registry: Registry) ->
 def test_a_second_commit_with_other_rows_is_refused(registry: Registry) -> None:
     commit(registry, FIRST, [1, 2, 3])
     registry.unregister_server("b")
-    with pytest.raises(
-        InconsistentMapOutputError, match="map 0 of shuffle 'clicks' was run again"
-    ) as bad:
+    with refused(InconsistentMapOutputError) as bad:
         commit(registry, SECOND, [2, 2, 2], version=1)
     assert not bad.value.retryable
     assert registry.commits("clicks", 1) == []
@@ -189,7 +188,7 @@ def test_partitions_without_a_server_are_placed_when_one_joins(registry: Registr
     for name in "abc":
         registry.unregister_server(name)
     for ask in (registry.describe_shuffle, registry.partitions):
-        with pytest.raises(NoDataServersError, match="for 3 lost partitions of shuffle 'clicks'"):
+        with refused(NoDataServersError):
             ask("clicks")
     version, lost = health(registry)
     assert lost == [0]

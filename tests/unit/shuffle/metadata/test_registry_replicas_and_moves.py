@@ -17,6 +17,7 @@ from tests.support.clusters.placed_shuffles import (
     rows,
 )
 from tests.support.clusters.registries import TIMEOUT_S, Clock, commit, health
+from tests.support.suite.messages import refused
 
 # Replicas
 
@@ -168,7 +169,7 @@ def test_a_partition_is_not_moved_to_a_server_with_a_stale_replica() -> None:
     registry.drain_server("a")
     alone, targets = registry.moves.plan("clicks", "a")
     assert (alone, targets) == ([0], ["c"])
-    with pytest.raises(ProtocolError, match="partition 0 of shuffle 'clicks' cannot be moved"):
+    with refused(ProtocolError):
         registry.moves.record("clicks", {0: "b"}, "a", epoch=1, version=1)
     registry.moves.record("clicks", {0: "c"}, "a", epoch=1, version=1)
     assert rows(registry) == [1, 2, 3]

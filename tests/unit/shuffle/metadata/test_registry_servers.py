@@ -11,6 +11,7 @@ from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.cluster_status import ServerStatus
 from tests.support.clusters.placed_shuffles import placement
 from tests.support.clusters.registries import TIMEOUT_S, Clock, commit, health
+from tests.support.suite.messages import refused
 
 
 @pytest.fixture
@@ -118,10 +119,10 @@ def test_a_draining_server_keeps_its_partitions_and_gets_no_new_ones(registry: R
 def test_if_all_servers_drain_nothing_can_be_placed(registry: Registry) -> None:
     for name in ("a", "b", "c"):
         registry.drain_server(name)
-    with pytest.raises(NoDataServersError, match="0 data servers are registered and 1 are needed"):
+    with refused(NoDataServersError):
         registry.put_shuffle("late", 1)
     registry.unregister_server("a")
-    with pytest.raises(NoDataServersError, match="for 1 lost partition of shuffle 'clicks'"):
+    with refused(NoDataServersError):
         registry.describe_shuffle("clicks")
     registry.register_server("a", "second a")
     assert placement(registry) == [("a",), ("b",)]

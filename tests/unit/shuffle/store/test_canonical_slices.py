@@ -18,6 +18,7 @@ from mrflight.shuffle.store.canonical_slices import SLICE_BYTES, canonical_slice
 from mrflight.shuffle.store.decoded_size import row_bytes
 from tests.support.commands.own_process import in_own_process
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 WIDE = 100_000
 texts = pa.array(["x" * WIDE, "y", None])
@@ -129,13 +130,13 @@ def test_a_row_that_is_large_by_itself_is_accepted(monkeypatch: pytest.MonkeyPat
 
 def test_a_row_that_is_large_by_its_encoding_is_refused() -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 10_000], pa.int32()), encoded(texts, 10_000))
-    with pytest.raises(ProtocolError, match=r"318\.0 MiB once it is decoded, and at most 64\.0 "):
+    with refused(ProtocolError):
         list(canonical_slices(pa.record_batch({"a": column})))
 
 
 def test_runs_within_lists_are_refused_before_they_are_decoded() -> None:
     column = pa.ListArray.from_arrays(pa.array([0, 300], pa.int32()), runs(texts, 100))
-    with pytest.raises(ProtocolError, match="run-end encoded values within other values"):
+    with refused(ProtocolError):
         list(canonical_slices(pa.record_batch({"a": column})))
 
 
@@ -166,7 +167,7 @@ def test_a_row_of_columns_that_share_bytes_is_refused() -> None:
         pa.Array.from_buffers(pa.binary(), 1, [None, offsets, body.slice(i)]) for i in range(20)
     ]
     batch = pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(20)])
-    with pytest.raises(ProtocolError, match=r"a row has 80\.0 MiB once it is decoded"):
+    with refused(ProtocolError):
         list(canonical_slices(batch))
 
 
@@ -174,7 +175,7 @@ def test_undecoded_columns_that_share_bytes_are_refused() -> None:
     rows = SLICE_BYTES // 8
     children = overlapping(pa.int64(), rows, 20)
     union = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children)
-    with pytest.raises(ProtocolError, match=r"share bytes have 80\.5 MiB together"):
+    with refused(ProtocolError):
         list(canonical_slices(pa.record_batch({"a": union})))
     alone = pa.UnionArray.from_sparse(pa.array(bytes(rows), pa.int8()), children[:1])
     (piece,) = canonical_slices(pa.record_batch({"a": alone}))

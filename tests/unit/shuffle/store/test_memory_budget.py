@@ -10,6 +10,7 @@ from mrflight.errors import DeadlineExceededError, SpillError
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from tests.support.clusters.spilling import Peak
 from tests.support.commands.threads import await_thread
+from tests.support.suite.messages import refused
 
 
 class Waiting:
@@ -98,7 +99,7 @@ def test_spilling_starts_at_the_soft_mark_and_goes_down_to_the_low_one() -> None
 def test_no_wait_is_longer_than_its_deadline() -> None:
     waiting = Waiting()
     waiting.take(100)
-    with pytest.raises(DeadlineExceededError, match="found no memory for 0 s"):
+    with refused(DeadlineExceededError):
         waiting.take(1, timeout_s=0.01)
     waiting.give_back(100)
     waiting.take(1)

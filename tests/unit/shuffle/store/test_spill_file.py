@@ -12,6 +12,7 @@ from mrflight.errors import CorruptBlockError, SpillError
 from mrflight.shuffle.store.spill_file import SpillFile, append_blocks
 from mrflight.shuffle.wire.block import Block, decode_block
 from tests.support.faults.full_disk import largest_file
+from tests.support.suite.messages import refused
 
 
 def blocks(count: int, size: int = 100) -> list[Block]:
@@ -39,7 +40,7 @@ def test_a_changed_byte_comes_with_the_hash_of_what_was_written(tmp_path: Path) 
         first, changed, last = file.read(written)
     assert [first, last] == [blocks(3)[0], blocks(3)[2]]
     assert (changed.rows, changed.xxh3) == (1, blocks(3)[1].xxh3)
-    with pytest.raises(CorruptBlockError, match="a block of 100 bytes hashes to"):
+    with refused(CorruptBlockError):
         decode_block(changed)
 
 
@@ -48,7 +49,7 @@ def test_a_file_that_is_too_short_or_gone_is_found(tmp_path: Path) -> None:
     os.truncate(tmp_path / "f", 250)
     with (
         SpillFile(tmp_path / "f") as file,
-        pytest.raises(SpillError, match="ends at byte 250, 50 too early"),
+        refused(SpillError),
     ):
         file.read(written)
     (tmp_path / "f").unlink()

@@ -20,6 +20,7 @@ from mrflight.shuffle.store import tail_store
 from mrflight.shuffle.store.tail_partition import MAX_BEHIND
 from mrflight.shuffle.store.tail_store import TailRows, TailStore
 from mrflight.shuffle.wire.tail_protocol import OFFSET_COLUMN, OpenTail, TailRange, TailRead
+from tests.support.suite.messages import refused
 
 TAIL, PART = "events.1", "c/t/i/0"
 
@@ -102,13 +103,13 @@ def test_rows_without_offsets_are_only_cut_between_batches(store: TailStore) -> 
     put(store, 0, 4, knows_offsets=False)
     put(store, 4, 9, knows_offsets=False)
     assert numbers(read(store, 4)) == list(range(4, 9))
-    with pytest.raises(TailBehindError, match="are still read from Kafka"):
+    with refused(TailBehindError):
         read(store, 6)
     assert store.trim(TAIL, {PART: 6}) == {PART: 6}, "it is fed again from there on"
     with pytest.raises(TailBehindError):
         read(store, 6)
     assert put(store, 6, 8, knows_offsets=False) == 8
-    with pytest.raises(TailBehindError, match="offset 8 on are still read"):
+    with refused(TailBehindError):
         read(store, 6)
     put(store, 8, 9, knows_offsets=False)
     assert numbers(read(store, 6)) == [6, 7, 8]
@@ -178,7 +179,7 @@ def test_nothing_is_read_before_the_tail_is_where_an_earlier_one_was() -> None:
     store = TailStore(1 << 20)
     store.open(OpenTail(TAIL, 1, {PART: 5}, [PART], {PART: 8}))
     put(store, 5, 7)
-    with pytest.raises(TailBehindError, match="offset 7 on are still read from Kafka"):
+    with refused(TailBehindError):
         read(store, 5)
     put(store, 7, 9)
     assert numbers(read(store, 5)) == [5, 6, 7, 8]
@@ -195,14 +196,14 @@ def test_a_read_waits_for_an_offset(store: TailStore) -> None:
     put(waiting, 2, 4)
     reader.join()
     assert numbers(found[0])[:3] == [0, 1, 2]
-    with pytest.raises(TailBehindError, match="offset 0 is reached, and 3 was asked for"):
+    with refused(TailBehindError):
         store.read(TailRead(TAIL, at_least={PART: 3}))
 
 
 def test_a_new_feeder_goes_on_and_the_old_one_is_refused(store: TailStore) -> None:
     put(store, 0, 4)
     assert store.open(OpenTail(TAIL, 2, {PART: 0})) == {PART: 4}
-    with pytest.raises(ProtocolError, match="epoch 1 was replaced by one of epoch 2"):
+    with refused(ProtocolError):
         put(store, 4, 9)
     assert put(store, 4, 9, epoch=2) == 9
     with pytest.raises(ProtocolError, match="has no partition"):
@@ -231,7 +232,7 @@ def test_rows_that_the_table_has_make_room(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_other_columns_are_taken_once_the_table_has_those_before(store: TailStore) -> None:
     put(store, 0, 4)
-    with pytest.raises(SchemaMismatchError, match="it is taken once the table has the others"):
+    with refused(SchemaMismatchError):
         put(store, 4, 5, knows_offsets=False)
     store.trim(TAIL, {PART: 4})
     assert put(store, 4, 5, knows_offsets=False) == 5

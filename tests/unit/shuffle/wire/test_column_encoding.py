@@ -19,6 +19,7 @@ from mrflight.errors import CorruptBlockError, SchemaMismatchError
 from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
 from mrflight.shuffle.wire.encoder import WireEncoder
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 PLAIN = ipc_options("none")
 KIND = pa.decimal128(18, 3)
@@ -218,7 +219,7 @@ def test_encodings_change_after_what_they_encoded_was_sent() -> None:
 def test_a_batch_of_other_columns_is_refused() -> None:
     encoder = WireEncoder(map_id=3)
     encoder.check(pa.schema([("n", pa.int64())]))
-    with pytest.raises(SchemaMismatchError, match="map 3: a batch does not agree with those"):
+    with refused(SchemaMismatchError):
         encoder.check(pa.schema([("n", pa.string())]))
 
 
@@ -299,7 +300,7 @@ def test_an_encoded_block_may_have_no_rows() -> None:
 
 
 def test_a_long_type_name_is_shortened_in_the_error() -> None:
-    with pytest.raises(CorruptBlockError, match="not an encoding of xxx") as raised:
+    with refused(CorruptBlockError) as raised:
         decode_block(encoded_block(pa.array([1], pa.int8()), "x" * 2**20))
     assert len(str(raised.value)) < 300
 
@@ -362,7 +363,7 @@ def test_an_unknown_extension_type_keeps_its_name(celsius: Celsius) -> None:
 
 def test_no_extension_type_is_an_encoding(celsius: Celsius) -> None:
     column = pa.ExtensionArray.from_storage(celsius, pa.array([1]))
-    with pytest.raises(CorruptBlockError, match="not an encoding of int64"):
+    with refused(CorruptBlockError):
         decode_block(encoded_block(column, "int64"))
 
 

@@ -17,6 +17,7 @@ from pyarrow import flight
 from mrflight import errors
 from mrflight.errors import MrflightError, ProtocolError, ServerUnavailableError
 from mrflight.shuffle.wire.flight_errors import answer_errors, from_flight, to_flight
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 RAISED: dict[str, Exception] = {
@@ -64,7 +65,7 @@ def test_a_machine_that_answers_nothing_is_told_from_one_that_refuses(scheme: st
         soon = [("grpc.min_reconnect_backoff_ms", 300)]
         with (
             flight.FlightClient(location, generic_options=soon) as client,
-            pytest.raises(ServerUnavailableError, match="nothing answers there; is its machine up"),
+            refused(ServerUnavailableError),
             from_flight(location, "ask"),
         ):
             list(client.do_action(("ask", b"")))
@@ -140,5 +141,5 @@ def test_errors_keep_their_names_of_the_wire_contract(wire_name: str) -> None:
 def test_an_old_name_of_an_error_still_works_and_warns() -> None:
     with pytest.warns(DeprecationWarning, match="MapsMissingError is now MapOutputMissingError"):
         assert getattr(errors, "Maps" + "MissingError") is errors.MapOutputMissingError
-    with pytest.raises(AttributeError, match="no attribute 'NoError'"):
+    with refused(AttributeError):
         getattr(errors, "No" + "Error")

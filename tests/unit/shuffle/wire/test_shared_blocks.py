@@ -31,6 +31,7 @@ from mrflight.shuffle.wire.shared_blocks import (
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS
 from mrflight.system.segment_channel import SegmentChannel
 from mrflight.system.shared_memory import Segment
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is Linux's")
@@ -209,31 +210,31 @@ TEN = b"0123456789"
 
 
 @pytest.mark.parametrize(
-    ("tag", "says"),
+    "tag",
     [
-        (SharedTag(MAX_PARTITIONS, 1, 0, 0, 1), "is not a block"),
-        (SharedTag(0, MAX_ROWS + 1, 0, 0, 1), "is not a block"),
-        (SharedTag(0, 1, 0, 0, 0), "is not a block"),
-        (SharedTag(0, 1, 0, 10, 1), "ends behind its segment of 10 bytes"),
-        (SharedTag(0, 1, 0, 1, 10), "ends behind its segment"),
-        (SharedTag(0, 1, 0, 2**64 - 1, 1), "ends behind its segment"),  # -1 as it is signed
-        (SharedTag(0, 1, 0, 2**64 - 5, 10), "ends behind its segment"),  # 5, if it wrapped around
-        (SharedTag(0, 1, 0, 0, 2**64 - 1), "do not fit into 10 bytes"),
+        SharedTag(MAX_PARTITIONS, 1, 0, 0, 1),
+        SharedTag(0, MAX_ROWS + 1, 0, 0, 1),
+        SharedTag(0, 1, 0, 0, 0),
+        SharedTag(0, 1, 0, 10, 1),
+        SharedTag(0, 1, 0, 1, 10),
+        SharedTag(0, 1, 0, 2**64 - 1, 1),  # -1 as it is signed
+        SharedTag(0, 1, 0, 2**64 - 5, 10),  # 5, if it wrapped around
+        SharedTag(0, 1, 0, 0, 2**64 - 1),
     ],
     ids=str,
 )
-def test_a_tag_that_leaves_its_segment_is_refused(tag: SharedTag, says: str) -> None:
+def test_a_tag_that_leaves_its_segment_is_refused(tag: SharedTag) -> None:
     good = SharedTag(0, 1, 0, 0, 0 if tag.size > 9 else 1)
-    with pytest.raises(ProtocolError, match=says) as refused:
+    with refused(ProtocolError) as caught:
         received([tag], Segment.of([memoryview(TEN)]))
-    assert len(str(refused.value)) <= MAX_REFUSAL
+    assert len(str(caught.value)) <= MAX_REFUSAL
     with pytest.raises(ProtocolError):
         received([good, tag], Segment.of([memoryview(TEN)]))
 
 
 def test_more_bytes_than_a_segment_has_are_refused() -> None:
     """Or a message of 40 KiB could have a server hash a thousand times the memory."""
-    with pytest.raises(ProtocolError, match="blocks of 12 bytes do not fit into 10 bytes"):
+    with refused(ProtocolError):
         received(
             [SharedTag(0, 1, 0, 0, 6), SharedTag(0, 1, 0, 4, 6)], Segment.of([memoryview(TEN)])
         )
@@ -244,7 +245,7 @@ def test_a_message_without_its_segment_is_refused(
 ) -> None:
     left, right = ends
     message = Message(NO_ROWS, pa.py_buffer(ONE))
-    with pytest.raises(ProtocolError, match="a stream without a channel"):
+    with refused(ProtocolError):
         list(blocks_of(message, None))
     left._connection.send(b"s")
     with pytest.raises(ProtocolError, match="has no segment"):

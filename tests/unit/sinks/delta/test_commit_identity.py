@@ -32,6 +32,7 @@ from tests.support.streams.commits import (
     following,
     numbers,
 )
+from tests.support.suite.messages import refused
 from tests.support.suite.waiting import communicate
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.delta_outputs import entry, open_delta, versions
@@ -110,7 +111,7 @@ def test_an_unknown_outcome_keeps_the_files_and_is_found_by_the_next_ingester(
     sink = begin_stream(tmp_path)
     with monkeypatch.context() as patch:
         lose_the_answers(patch, delta_commit.MAX_LOG_READS + 1)
-        with pytest.raises(CommitError, match="whether the commit took effect is not known"):
+        with refused(CommitError):
             commit_batch(sink, 10, 15)
     assert rows_of(tmp_path) == list(range(15))
     late = open_delta(tmp_path, job_id="late")
@@ -135,7 +136,7 @@ def test_a_stale_batch_is_refused_and_leaves_no_file(
     commit_batch(open_delta(tmp_path, job_id="faster"), 10, 15)
     if is_reopened:
         zombie = open_delta(tmp_path, job_id="job1")
-    with pytest.raises(StreamMovedError, match="and the batch expects"):
+    with refused(StreamMovedError):
         commit_batch(zombie, *STALE[stale])
     assert rows_of(tmp_path) == list(range(15))
     assert versions(tmp_path) == part_files(tmp_path) == 2

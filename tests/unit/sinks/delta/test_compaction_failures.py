@@ -16,6 +16,7 @@ from mrflight.sinks.orphan_files import find_orphan_files
 from mrflight.sinks.parts.part_writer import FilePartWriter
 from mrflight.storage import locate
 from tests.support.commands.leftovers import tree
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import versions
 from tests.support.tables.maintained_table import append, compacted, maintain, read
 
@@ -25,7 +26,7 @@ def test_files_with_other_rows_than_their_log_says_are_left_alone(tmp_path: Path
     path = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
     path.write_text(path.read_text().replace(r"\"numRecords\":1", r"\"numRecords\":2"))
     before = tree(tmp_path)
-    with pytest.raises(CommitError, match="have 3 rows by the table's log were read as 2 rows"):
+    with refused(CommitError):
         maintain(tmp_path)
     assert tree(tmp_path) == before
 
@@ -55,7 +56,7 @@ def test_a_compaction_that_fails_removes_its_files(tmp_path: Path) -> None:
     for path in (tmp_path / "t" / "p=b").iterdir():
         path.write_bytes(path.read_bytes()[:-1])
     before = tree(tmp_path)
-    with pytest.raises(InputError, match=r"p=b/.* data files never change, so restore"):
+    with refused(InputError):
         maintain(tmp_path)
     assert tree(tmp_path) == before
 

@@ -17,6 +17,7 @@ from mrflight.sinks.delta import table as delta_table
 from mrflight.sinks.delta.commit_identity import CommitIdentity
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.delta_outputs import (
     ROWS,
@@ -53,7 +54,7 @@ def test_a_commit_fails_if_the_log_cannot_be_written(tmp_path: Path) -> None:
     sink = open_delta(tmp_path)
     parts = sink.part_writer.write(PartId(0, 0), ROWS.schema, ROWS.to_batches())
     (tmp_path / "t" / "_delta_log").write_text("in the way")
-    with pytest.raises(CommitError, match="did not take the commit") as caught:
+    with refused(CommitError) as caught:
         commit_and_cleanup(sink, Commit(tuple(parts), ROWS.schema))
     assert caught.value.retryable
     (tmp_path / "t" / "_delta_log").unlink()
@@ -115,7 +116,7 @@ def test_a_commit_whose_answer_was_lost_is_reported_if_the_log_cannot_be_read(
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, job_id="lost")
     lose_the_answer(monkeypatch, delta_commit.MAX_LOG_READS + 1)
-    with pytest.raises(CommitError, match="is not known, as the log cannot be read; look for lost"):
+    with refused(CommitError):
         finish(sink)
     assert versions(tmp_path) == 2
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 4

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from mrflight.errors import OutputError
 from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
 from tests.support.commands.leftovers import tree
+from tests.support.suite.messages import refused
 from tests.support.tables.maintained_table import append, maintain
 
 
@@ -54,16 +54,10 @@ def set_features(folder: Path, *features: str, **configuration: str) -> None:
 def test_a_table_with_an_unknown_feature_is_refused(tmp_path: Path) -> None:
     append(tmp_path, *(pa.table({"n": [n]}) for n in range(2)))
     set_features(tmp_path, "rowTracking")
-    with pytest.raises(OutputError) as raised:
+    with refused(OutputError):
         maintain(tmp_path)
-    assert str(raised.value) == (
-        f"the Delta table {tmp_path}/t needs writers that support rowTracking, which mrflight does "
-        "not; maintain it with the program that writes it"
-    )
 
 
 def test_a_folder_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        OutputError, match=r"t is not a Delta table; name the folder that is output\."
-    ):
+    with refused(OutputError):
         maintain(tmp_path)

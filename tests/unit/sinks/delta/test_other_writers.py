@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, transaction, wr
 
 from mrflight.errors import CommitError
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import ROWS, finish, open_delta, run, versions
 
 
@@ -57,7 +58,7 @@ def test_an_overwrite_conflicts_with_changes_of_other_writers(
     run(tmp_path, job_id="old")
     sink = open_delta(tmp_path, "overwrite", "slow", partition_by=partition_by)
     change(DeltaTable(tmp_path / "t"))
-    with pytest.raises(CommitError, match=f"faster .version 1, which {expected}") as caught:
+    with refused(CommitError) as caught:
         finish(sink)
     assert caught.value.retryable
     assert versions(tmp_path) == 2
@@ -80,7 +81,7 @@ def test_an_overwrite_conflicts_with_a_version_whose_log_entry_is_gone(tmp_path:
     run(tmp_path, job_id="meanwhile")
     DeltaTable(tmp_path / "t").create_checkpoint()
     (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
-    with pytest.raises(CommitError, match="version 1, whose log entry cannot be read"):
+    with refused(CommitError):
         finish(sink)
 
 
@@ -90,7 +91,7 @@ def test_an_overwrite_conflicts_with_a_table_that_was_created_again(tmp_path: Pa
     sink = open_delta(tmp_path, "overwrite", "slow")
     shutil.rmtree(tmp_path / "t")
     run(tmp_path, job_id="meanwhile")
-    with pytest.raises(CommitError, match="was created again, and is at version 0 now"):
+    with refused(CommitError):
         finish(sink)
 
 
@@ -153,7 +154,7 @@ def test_a_handle_cannot_commit_after_another_writer(tmp_path: Path) -> None:
     run(tmp_path)
     stale = DeltaTable(tmp_path / "t")
     run(tmp_path, job_id="next")
-    with pytest.raises(Exception, match="Failed to commit transaction: 0"):
+    with refused(Exception):
         stale.create_write_transaction(
             [],
             "append",

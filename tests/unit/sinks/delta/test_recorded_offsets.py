@@ -21,6 +21,7 @@ from tests.support.streams.commits import (
     following,
     numbers,
 )
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.delta_outputs import open_delta, versions
 
@@ -115,7 +116,7 @@ def test_an_undone_version_stops_a_stream(tmp_path: Path, is_reopened: bool) -> 
     before = versions(tmp_path)
     if is_reopened:
         sink = open_delta(tmp_path, job_id="job2")
-    with pytest.raises(StreamRestoredError, match="was restored to an earlier version"):
+    with refused(StreamRestoredError):
         sink.recorded_offsets(STREAM)
     with pytest.raises(StreamRestoredError):
         commit_batch(sink, 20, 30)

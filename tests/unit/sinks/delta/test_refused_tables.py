@@ -12,24 +12,25 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.schema import Field, PrimitiveType
 
 from mrflight.errors import OutputError
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import ROWS, finish, open_delta, run
 from tests.support.tables.outputs import Mode
 
 
 @pytest.mark.parametrize(
-    ("configuration", "mode", "message"),
+    ("configuration", "mode"),
     [
-        ({"delta.appendOnly": "true"}, "overwrite", "may only be appended to"),
-        ({"delta.constraints.positive": "n > 0"}, "append", r"delta\.constraints\.positive"),
+        ({"delta.appendOnly": "true"}, "overwrite"),
+        ({"delta.constraints.positive": "n > 0"}, "append"),
     ],
 )
 def test_a_table_with_rules_is_refused(
-    tmp_path: Path, configuration: dict[str, str | None], mode: Mode, message: str
+    tmp_path: Path, configuration: dict[str, str | None], mode: Mode
 ) -> None:
     DeltaTable.create(
         tmp_path / "t", ROWS.schema, configuration=configuration, raise_if_key_not_exists=False
     )
-    with pytest.raises(OutputError, match=message):
+    with refused(OutputError):
         open_delta(tmp_path, mode)
 
 
@@ -39,18 +40,18 @@ def test_an_append_only_table_takes_appends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "message"),
+    "metadata",
     [
-        ({"delta.invariants": '{"expression": {"expression": "n > 0"}}'}, "invariants of n"),
-        ({"delta.generationExpression": "k"}, "generationExpression of n"),
+        {"delta.invariants": '{"expression": {"expression": "n > 0"}}'},
+        {"delta.generationExpression": "k"},
     ],
 )
 def test_a_table_with_rules_for_a_column_is_refused(
-    tmp_path: Path, metadata: dict[str, Any], message: str
+    tmp_path: Path, metadata: dict[str, Any]
 ) -> None:
     schema = Schema([Field("n", PrimitiveType("long"), metadata=metadata)])
     DeltaTable.create(tmp_path / "t", schema)
-    with pytest.raises(OutputError, match=message):
+    with refused(OutputError):
         open_delta(tmp_path)
 
 
@@ -73,7 +74,7 @@ def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     edit_log(tmp_path, 0, field, field + ids)
     field, ids = field.replace("long", "string"), ids.replace("1", "2")
     edit_log(tmp_path, 0, field, field + ids)
-    with pytest.raises(OutputError, match="maps its columns to other names"):
+    with refused(OutputError):
         open_delta(tmp_path, job_id="next")
 
 
@@ -82,7 +83,7 @@ def test_a_table_with_an_unknown_feature_is_refused(tmp_path: Path) -> None:
     protocol = '{"minReaderVersion":1,"minWriterVersion":2}'
     newer = '{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["rowTracking"]}'
     edit_log(tmp_path, 0, '"protocol":' + protocol, '"protocol":' + newer)
-    with pytest.raises(OutputError, match="needs writers that support rowTracking"):
+    with refused(OutputError):
         open_delta(tmp_path, job_id="next")
 
 
@@ -90,7 +91,7 @@ def test_nulls_for_a_not_null_column_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.string())])
     write_deltalake(tmp_path / "t", ROWS.cast(schema))
     assert run(tmp_path) == 1
-    with pytest.raises(OutputError, match=r"'n' is NOT NULL .* fill them in the map"):
+    with refused(OutputError):
         run(tmp_path, pa.table({"n": [1, None], "k": ["a", "b"]}))
 
 
@@ -100,7 +101,7 @@ def test_a_column_that_became_not_null_meanwhile_is_refused(tmp_path: Path) -> N
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.string())])
     shutil.rmtree(tmp_path / "t" / "_delta_log")
     write_deltalake(tmp_path / "t", ROWS.cast(schema), mode="overwrite")
-    with pytest.raises(OutputError, match="became NOT NULL while the job ran"):
+    with refused(OutputError):
         finish(sink)
 
 

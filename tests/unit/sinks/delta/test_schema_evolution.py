@@ -17,6 +17,7 @@ from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage.part_name import PartId
 from tests.support.commands.threads import run_threads
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import entry, finish, versions
 
 OLD = pa.table({"n": [1, 2], "k": ["a", "b"]})
@@ -83,18 +84,18 @@ def test_a_timestamp_without_zone_adds_the_reader_feature(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    "rows",
     [
-        ({"n": ["a"], "x": [1]}, "its column 'n' is int64 and the result's is string; cast it"),
-        ({"n": [1], "K": ["a"]}, "column 'K' is called 'k' there, and Delta does not tell upper"),
-        ({"n": [1], "a b": [1]}, "a Delta table cannot have a column called 'a b'"),
-        ({"n": [1], "d": pa.array([1], pa.duration("s"))}, "column 'd' is duration"),
+        {"n": ["a"], "x": [1]},
+        {"n": [1], "K": ["a"]},
+        {"n": [1], "a b": [1]},
+        {"n": [1], "d": pa.array([1], pa.duration("s"))},
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_add_no_column(
-    folder: Path, rows: dict[str, Any], message: str
+    folder: Path, rows: dict[str, Any]
 ) -> None:
-    with pytest.raises(OutputError, match=message):
+    with refused(OutputError):
         finish(begin(folder), pa.table(rows))
     assert versions(folder) == 1
 
@@ -107,7 +108,7 @@ def test_an_int_is_not_widened(folder: Path) -> None:
         mode="overwrite",
         schema_mode="overwrite",
     )
-    with pytest.raises(OutputError, match="its column 'n' is int32 and the result's is int64"):
+    with refused(OutputError):
         finish(begin(folder), WIDER)
 
 
@@ -115,33 +116,33 @@ def test_a_not_null_column_cannot_be_left_out(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.string())])
     write_deltalake(tmp_path / "t", OLD.cast(schema))
     assert finish(begin(tmp_path), pa.table({"n": [3], "x": [1]})) == 2
-    with pytest.raises(OutputError, match=r"its column 'n' \(int64\) is not in the result"):
+    with refused(OutputError):
         finish(begin(tmp_path), pa.table({"k": ["c"]}))
 
 
 def test_a_partition_column_cannot_be_added(folder: Path) -> None:
-    with pytest.raises(OutputError, match=r"it is partitioned by \[\], not \['x'\]"):
+    with refused(OutputError):
         begin(folder, partition_by=["x"])
 
 
 def test_a_fixed_schema_gets_no_columns(folder: Path) -> None:
-    with pytest.raises(OutputError, match="it has no column 'x', which the result has"):
+    with refused(OutputError):
         finish(begin(folder, schema="fixed"), WIDER)
     assert versions(folder) == 1
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    "more",
     [
-        ({"format": "parquet"}, "a folder of parquet files has no schema that columns are added"),
-        ({"mode": "overwrite"}, "overwrite takes the schema of the result anyway; leave it out"),
-        ({"mode": "error"}, "the mode is error; leave it out"),
+        {"format": "parquet"},
+        {"mode": "overwrite"},
+        {"mode": "error"},
     ],
 )
 def test_schema_evolution_is_only_for_appends_to_delta_tables(
-    tmp_path: Path, more: dict[str, Any], message: str
+    tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    with pytest.raises(OutputError, match=message):
+    with refused(OutputError, "output.schema"):
         begin(tmp_path, **more)
 
 
@@ -150,7 +151,7 @@ def test_no_column_is_added_if_mrflight_writes_the_log(
 ) -> None:
     """This is so with hops-deltalake; rows would be committed without their new columns."""
     monkeypatch.setattr("mrflight.sinks.delta.commit.writes_own_entries", lambda *of: True)
-    with pytest.raises(OutputError, match="no column 'x', which the result has, and hops-delta"):
+    with refused(OutputError):
         finish(begin(folder), WIDER)
     assert versions(folder) == 1
 
@@ -172,7 +173,7 @@ def test_if_two_jobs_add_a_column_with_different_types_the_first_wins(folder: Pa
     late = begin(folder, "late")
     parts = late.part_writer.write(PartId(0, 0), WIDER.schema, WIDER.to_batches())
     assert finish(begin(folder, "early"), pa.table({"n": [4], "x": ["text"]})) == 2
-    with pytest.raises(OutputError, match="its column 'x' is string and the result's is double"):
+    with refused(OutputError):
         finish(late, WIDER)
     assert [row["n"] for row in read(folder)] == [1, 2, 4]
     assert not (folder / "t" / parts[0].path).exists()

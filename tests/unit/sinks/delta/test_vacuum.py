@@ -15,6 +15,7 @@ from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
 from mrflight.storage.disk import Disk
 from tests.support.commands.leftovers import tree
+from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import versions
 from tests.support.tables.maintained_table import maintain, read
 
@@ -92,7 +93,7 @@ def test_a_property_of_the_table_sets_the_retention(tmp_path: Path) -> None:
     for n in range(2):
         rows = pa.table({"n": [n]})
         write_deltalake(tmp_path / "t", rows, mode="overwrite", configuration=configuration)
-    with pytest.raises(OutputError, match=r"deletedFileRetentionDuration = 'interval 2 days'"):
+    with refused(OutputError):
         vacuum(tmp_path, timedelta(days=1))
     assert vacuum(tmp_path, None) == 0
     age_removals(tmp_path, timedelta(days=3))

@@ -37,6 +37,7 @@ from mrflight.storage.part_name import (
     part_name,
 )
 from tests.support.commands.own_process import in_own_process
+from tests.support.suite.messages import refused
 from tests.support.tables.outputs import FORMATS
 
 SCHEMA = pa.schema([("n", pa.int64()), ("k", pa.string())])
@@ -295,5 +296,5 @@ def test_parquet_is_compressed_with_the_requested_codec(
 @pytest.mark.parametrize("format", ["csv", "arrow"])
 def test_a_format_without_compression_refuses_it(tmp_path: Path, format: str) -> None:
     spec = OutputSection(table="out", format=format, compression="lz4")
-    with pytest.raises(OutputError, match=f"^output.compression: {format} files"):
+    with refused(OutputError, "output.compression"):
         open_sink(spec, tmp_path, {}, "job-1", None)

@@ -21,6 +21,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.parts.stored_schema import TableSchema
 from mrflight.sinks.parts.stored_type import UnstorableTypeError, delta_type, file_type
 from mrflight.storage.part_name import PartId
+from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
 
 TEXT = pa.string_view()
@@ -130,27 +131,27 @@ def to_utc(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"),
+    "kind",
     [
-        (pa.null(), "give it a type"),
-        (pa.time32("s"), "cast it to int64 or string"),
-        (pa.time64("us"), "cast it to int64 or string"),
-        (pa.duration("ms"), "cast it to int64 or string"),
-        (pa.month_day_nano_interval(), "cast it to another type"),
-        (pa.decimal256(39, 0), "a decimal of at most 38 digits"),
-        (pa.decimal128(5, -2), "a decimal of at most 38 digits"),
-        (pa.uuid(), "cast it to another type"),
-        (pa.list_view(pa.int64()), "make it a list"),
-        (pa.struct([("x", pa.list_(pa.duration("s")))]), "cast it to int64 or string"),
-        (pa.list_(pa.map_(pa.string(), pa.timestamp("s"))), "cast it to one with a zone"),
+        pa.null(),
+        pa.time32("s"),
+        pa.time64("us"),
+        pa.duration("ms"),
+        pa.month_day_nano_interval(),
+        pa.decimal256(39, 0),
+        pa.decimal128(5, -2),
+        pa.uuid(),
+        pa.list_view(pa.int64()),
+        pa.struct([("x", pa.list_(pa.duration("s")))]),
+        pa.list_(pa.map_(pa.string(), pa.timestamp("s"))),
     ],
     ids=str,
 )
-def test_a_type_that_delta_lacks_is_refused(tmp_path: Path, kind: pa.DataType, advice: str) -> None:
-    with pytest.raises(UnstorableTypeError, match=advice):
+def test_a_type_that_delta_lacks_is_refused(tmp_path: Path, kind: pa.DataType) -> None:
+    with refused(UnstorableTypeError):
         delta_type(kind)
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
-    with pytest.raises(OutputError, match=r"column 'c' is .*in the map") as caught:
+    with refused(OutputError) as caught:
         sink.part_writer.write(PartId(0, 0), pa.schema([("n", pa.int64()), ("c", kind)]), [])
     assert str(kind) in str(caught.value)
 
@@ -167,7 +168,7 @@ def test_a_type_that_delta_lacks_is_refused(tmp_path: Path, kind: pa.DataType, a
 def test_values_that_do_not_fit_are_refused(tmp_path: Path, values: pa.Array) -> None:
     if pa.types.is_date64(values.type):
         values = pa.array([2**62], pa.int64()).cast(pa.date64())
-    with pytest.raises(OutputError, match=r"column 'c' .*cannot hold it all.*cast it in the map"):
+    with refused(OutputError):
         write(tmp_path, "delta", column(values))
     assert list(tmp_path.rglob("*.parquet")) == []
 
@@ -175,13 +176,13 @@ def test_values_that_do_not_fit_are_refused(tmp_path: Path, values: pa.Array) ->
 @pytest.mark.parametrize("char", list(" ,;{}()\n\t="))
 def test_delta_refuses_names_that_other_readers_cannot_have(tmp_path: Path, char: str) -> None:
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
-    with pytest.raises(OutputError, match="rename it in the map or the aggregate"):
+    with refused(OutputError):
         sink.part_writer.write(PartId(0, 0), pa.schema([(f"a{char}b", pa.int64())]), [])
 
 
 def test_delta_refuses_names_that_differ_in_case_only(tmp_path: Path) -> None:
     sink = open_sink(OutputSection(table="t"), tmp_path, {}, "job", None)
-    with pytest.raises(OutputError, match="two columns are called 'Url'"):
+    with refused(OutputError):
         sink.part_writer.write(
             PartId(0, 0), pa.schema([("url", pa.int64()), ("Url", pa.int64())]), []
         )

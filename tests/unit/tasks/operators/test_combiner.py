@@ -23,6 +23,7 @@ from mrflight.tasks.operators.partial_aggregates import (
     infer_partials,
     plan_partials,
 )
+from tests.support.suite.messages import refused
 
 MIB = 2**20
 SUM = (Aggregate("total", "sum", "v"),)
@@ -201,7 +202,7 @@ def test_a_batch_with_different_columns_is_refused() -> None:
         pa.record_batch({"k": [1], "v": [1]}),
         pa.record_batch({"k": [1], "v": ["a"]}),
     ]
-    with pytest.raises(SchemaMismatchError, match="column 'v' is string, not int64"):
+    with refused(SchemaMismatchError):
         list(combine_groups(iter(batches), ["k"], SUM, MIB))
 
 

@@ -20,6 +20,7 @@ from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.queries.sorted_tables import in_batches, query_duckdb, table_of, tables
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 MUCH = 2**30
 DISTINCT = ReduceSpec(distinct=True, combines=True)
@@ -113,7 +114,7 @@ def test_distinct_rows_are_sorted_and_limited(tmp_path: Path) -> None:
 
 def test_columns_that_cannot_be_compared_are_refused() -> None:
     schema = pa.schema({"k": pa.int8(), "where": pa.struct({"x": pa.int8()})})
-    with pytest.raises(KeyTypeError, match=r"^reduce\.distinct: column 'where' is struct.*keep"):
+    with refused(KeyTypeError, "reduce.distinct"):
         DISTINCT.check(schema)
-    with pytest.raises(SchemaMismatchError, match=r"^reduce\.distinct: .* 2 columns 'k'"):
+    with refused(SchemaMismatchError, "reduce.distinct"):
         DISTINCT.check(pa.schema([("k", pa.int8()), ("k", pa.int8())]))

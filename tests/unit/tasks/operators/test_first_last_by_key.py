@@ -28,6 +28,7 @@ from tests.support.queries.sorted_tables import (
     tables,
 )
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 MUCH = 2**30
 
@@ -142,11 +143,11 @@ def test_a_reduce_that_keeps_one_row_of_each_key(tmp_path: Path) -> None:
 
 def test_missing_columns_and_columns_without_order_are_refused() -> None:
     schema = pa.schema({"k": pa.int8(), "l": pa.list_(pa.int8())})
-    with pytest.raises(ColumnNotFoundError, match=r"reduce\.keep: a row has no column 'x'"):
+    with refused(ColumnNotFoundError, "reduce.keep"):
         FirstLastByKey(("x",), "first").check(schema, "a row")
     with pytest.raises(KeyTypeError, match="'l'"):
         FirstLastByKey(("l",), "first").check(schema, "a row")
-    with pytest.raises(ColumnNotFoundError, match=r"reduce\.order_by: a row has no column 'x'"):
+    with refused(ColumnNotFoundError, "reduce.order_by"):
         FirstLastByKey(("k",), "first", ascending("x")).check(schema, "a row")
     with pytest.raises(KeyTypeError, match="'l' is list"):
         FirstLastByKey(("k",), "first", ascending("l")).check(schema, "a row")

@@ -21,6 +21,7 @@ from mrflight.tasks.operators.spill_partitions import GracePartitioner, SpillPar
 from tests.support.queries.duckdb_joins import by_duckdb, comparable_rows, joined, rows_of
 from tests.support.queries.join_tables import HOWS, has_no_common_type, joins
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 MUCH = 2**30
 
@@ -238,33 +239,30 @@ RIGHT = pa.schema(
 
 
 @pytest.mark.parametrize(
-    ("how", "left_on", "right_on", "kind", "reason"),
+    ("how", "left_on", "right_on", "kind"),
     [
         (
             "inner",
             "k",
             "k",
             JobFileError,
-            "the result would have 2 columns 'x'; rename or drop one in a",
         ),
-        ("inner", "q", "k", ColumnNotFoundError, "the left input has no column 'q'; it has 'k',"),
-        ("semi", "k", "q", ColumnNotFoundError, "the right input has no column 'q'; it has 'k',"),
-        ("inner", "k t", "k", JobFileError, "the left has 2 key columns and the right 1; give"),
-        ("inner", "", "", JobFileError, "the left has 0 key columns and the right 0; give"),
-        ("inner", "t", "ms", KeyTypeError, "'t' of the left is timestamp[us] and 'ms' of the"),
-        ("inner", "d", "e", KeyTypeError, "whose equal values have different hashes"),
-        ("inner", "k", "s", KeyTypeError, "cast one to the type of the other in a map or sql"),
-        ("full", "k", "k", KeyTypeError, "'k' is int64 in the left and uint64 in the right, and"),
+        ("inner", "q", "k", ColumnNotFoundError),
+        ("semi", "k", "q", ColumnNotFoundError),
+        ("inner", "k t", "k", JobFileError),
+        ("inner", "", "", JobFileError),
+        ("inner", "t", "ms", KeyTypeError),
+        ("inner", "d", "e", KeyTypeError),
+        ("inner", "k", "s", KeyTypeError),
+        ("full", "k", "k", KeyTypeError),
     ],
 )
 def test_invalid_joins_are_refused(
-    how: How, left_on: str, right_on: str, kind: type[JobError], reason: str
+    how: How, left_on: str, right_on: str, kind: type[JobError]
 ) -> None:
     join = Join(how, tuple(left_on.split()), tuple(right_on.split()))
-    with pytest.raises(kind) as refused:
+    with refused(kind, "reduce.join"):
         join.result_schema(LEFT, RIGHT)
-    assert str(refused.value).startswith("reduce.join: ")
-    assert reason in str(refused.value)
 
 
 def test_columns_of_the_result_and_their_types() -> None:

@@ -15,6 +15,7 @@ from mrflight.system.scratch import ScratchFolder
 from mrflight.tasks.operators.merge_dedup import MergeDedup
 from mrflight.tasks.reducer import ReduceSpec
 from mrflight.tasks.task_memory import TaskMemory
+from tests.support.suite.messages import refused
 
 
 def rows(**columns: list[Any]) -> pa.Table:
@@ -53,13 +54,9 @@ def test_equal_rows_become_one() -> None:
 def test_different_rows_that_tie_are_refused(other: dict[str, Any]) -> None:
     one = {"k": 1, "day": "mon", "at": 5, "v": "x", "s": [1]}
     table = pa.Table.from_pylist([one, {**one, "at": 4}, {**one, **other}, {**one, "k": 2}])
-    with pytest.raises(OutputError) as refused:
+    with refused(OutputError, "output.order_by") as caught:
         deduplicate(table, ["k", "day"], "at")
-    assert str(refused.value) == (
-        "output.order_by: different rows of the result have k = 1 and day = 'mon' and at = 5, so "
-        "none can be chosen; use a column in which they differ, or combine them in [reduce]"
-    )
-    assert not refused.value.retryable
+    assert not caught.value.retryable
 
 
 def test_ties_below_the_greatest_value_are_ignored() -> None:
@@ -69,7 +66,7 @@ def test_ties_below_the_greatest_value_are_ignored() -> None:
 
 def test_without_an_order_no_key_may_occur_twice() -> None:
     assert deduplicate(rows(k=[2, 1]), ["k"], None)["k"].to_pylist() == [2, 1]
-    with pytest.raises(OutputError, match=r"output.keys: several rows of the result have k = 1; "):
+    with refused(OutputError, "output.keys"):
         deduplicate(rows(k=[1, 2, 1]), ["k"], None)
 
 
@@ -80,7 +77,7 @@ def test_equal_floats_are_one_key(values: list[float]) -> None:
 
 
 def test_a_null_key_is_refused() -> None:
-    with pytest.raises(OutputError, match=r"output.keys: column 'b' is null in a row"):
+    with refused(OutputError, "output.keys"):
         deduplicate(rows(a=[1, 2], b=[1, None]), ["a", "b"], None)
 
 
@@ -106,9 +103,9 @@ def test_a_result_without_rows_has_a_schema(tmp_path: Path) -> None:
 
 def test_missing_columns_and_columns_without_order_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("l", pa.list_(pa.int64()))])
-    with pytest.raises(ColumnNotFoundError, match=r"output.keys: the rows has no column 'id'"):
+    with refused(ColumnNotFoundError, "output.keys"):
         MergeDedup(("id",)).check(schema, "the rows")
-    with pytest.raises(ColumnNotFoundError, match=r"output.order_by: the rows has no column 'at'"):
+    with refused(ColumnNotFoundError, "output.order_by"):
         MergeDedup(("k",), "at").check(schema, "the rows")
     with pytest.raises(KeyTypeError, match=r"'l'"):
         MergeDedup(("l",)).check(schema, "the rows")
@@ -121,6 +118,6 @@ def test_a_function_that_returns_keys_of_other_partitions_is_refused(tmp_path: P
     tables = iter([rows(k=[1, 2, 3], n=[1, 2, 3])])
     with (
         ScratchFolder("test", tmp_path) as scratch,
-        pytest.raises(OutputError, match=r"partition 0 returned a row with k = 1, "),
+        refused(OutputError, "reduce.function"),
     ):
         list(moved.results(0, tables, 1 << 20, scratch))

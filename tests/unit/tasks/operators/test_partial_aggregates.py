@@ -27,6 +27,7 @@ from mrflight.tasks.operators.partial_aggregates import (
 from mrflight.tasks.operators.partial_columns import Part, needed_columns
 from tests.support.queries.column_kinds import KINDS, Kind, admitted, aggregate, same, with_nulls
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 few_examples = settings(max_examples=some_of(16), derandomize=True)
 examples = settings(max_examples=some_of(60), derandomize=True)
@@ -254,7 +255,7 @@ def test_sums_that_do_not_fit_are_not_combined(kind: pa.DataType, most: Any) -> 
     assert combined.num_rows == 1
     both = concat_partial_rows([combined, rows.slice(2)])
     if kind == pa.uint64():
-        with pytest.raises(JobError, match=r"^reduce\.aggregate\.sum: sum of 'v' does not fit"):
+        with refused(JobError, "reduce.aggregate.sum"):
             plan.finish(both)
         return
     assert plan.finish(both)["sum"] == pa.chunked_array([values.slice(0, 1)])
@@ -284,7 +285,7 @@ def test_sums_of_77_digits_name_the_aggregate() -> None:
     plan = plan_partials(table.schema, ["k"], [Aggregate("total", "sum", "v")])
     assert plan is not None
     assert plan.combine(rows_of(plan, table)) is None
-    with pytest.raises(JobError, match=r"^reduce\.aggregate\.total: sum of 'v' does not fit"):
+    with refused(JobError, "reduce.aggregate.total"):
         plan.finish(rows_of(plan, table))
 
 

@@ -11,6 +11,7 @@ import pytest
 from mrflight.errors import JobFileError
 from mrflight.tasks.operators.sql_reduce import SqlReduce
 from tests.support.queries.sql_partitions import by_duckdb, of_partitions
+from tests.support.suite.messages import refused
 
 PARTITIONS = 4
 RANDOM = np.random.default_rng(11)
@@ -163,9 +164,9 @@ def test_accepted_queries_match_duckdb(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_queries_across_partitions_are_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(JobFileError) as refused:
+    with pytest.raises(JobFileError) as caught:
         SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
-    assert str(refused.value).startswith(REJECTED + REFUSED[text])
+    assert str(caught.value).startswith(REJECTED + REFUSED[text])
     assert of_partitions(text, TABLES, KEYS, PARTITIONS, tmp_path) != by_duckdb(text, TABLES)
     SqlReduce(text, "reduce.sql").check_keys(SCHEMAS)  # of one partition
 
@@ -176,7 +177,7 @@ def test_joins_must_use_all_key_columns_in_their_order() -> None:
     for right in ("a.id = b.id and a.v = b.w", "a.v = b.w and b.id = a.id and a.s = b.name"):
         SqlReduce(reduce.format(right), "reduce.sql", keys=keys).check_keys(SCHEMAS)
     for wrong in ("a.id = b.id", "a.id = b.w and a.v = b.id"):
-        with pytest.raises(JobFileError, match="which are not their keys"):
+        with refused(JobFileError, "reduce.sql"):
             SqlReduce(reduce.format(wrong), "reduce.sql", keys=keys).check_keys(SCHEMAS)
 
 
@@ -188,9 +189,7 @@ def test_quoted_names_and_joinable_types_are_accepted() -> None:
         SqlReduce(text.format(right), "reduce.sql", keys=keys).check_keys(schemas)
     for wrong in ("v", 'cast("My key" as date)', "date_trunc('day', \"My key\")"):
         reduce = SqlReduce(text.format(wrong), "reduce.sql", keys=keys)
-        with pytest.raises(
-            JobFileError, match=r"which is not the whole key; set inputs\.a-1\.key to"
-        ):
+        with refused(JobFileError, "reduce.sql"):
             reduce.check_keys(schemas)
 
 
@@ -215,7 +214,7 @@ def test_a_key_may_be_cast_without_loss(kind: pa.DataType) -> None:
         reduce.check_keys(schemas)
     for how, each in [("cast", each) for each in wrong] + [("try_cast", right[0])]:
         reduce = SqlReduce(text.format(how, each), "reduce.sql", keys={"a": ("id",)})
-        with pytest.raises(JobFileError, match="which is not the whole key"):
+        with refused(JobFileError, "reduce.sql"):
             reduce.check_keys(schemas)
 
 

@@ -62,9 +62,9 @@ NOT_IN_ALL = {
 
 @pytest.mark.parametrize("text", NOT_IN_ALL)
 def test_not_in_is_refused_unless_nulls_are_excluded(text: str, tmp_path: Path) -> None:
-    with pytest.raises(JobFileError) as refused:
+    with pytest.raises(JobFileError) as caught:
         SqlReduce(text, "reduce.sql", keys=KEYS).check_keys(SCHEMAS)
-    assert NOT_IN in str(refused.value)
+    assert NOT_IN in str(caught.value)
     tables = tables_of(NOT_IN_ALL[text])
     assert of_partitions(text, tables, KEYS, 8, tmp_path) != by_duckdb(text, tables)
     assert of_partitions(text, tables, KEYS, 1, tmp_path) == by_duckdb(text, tables)

@@ -21,6 +21,7 @@ from mrflight.tasks.task_memory import TaskMemory
 from tests.support.commands.own_process import in_own_process
 from tests.support.queries.sorted_tables import answered, in_batches, orders, sql_of, tables
 from tests.support.suite.examples import some_of
+from tests.support.suite.messages import refused
 
 MUCH = 2**30
 
@@ -122,7 +123,7 @@ def test_a_row_that_precedes_by_its_second_key_is_kept(first: SortKey, tmp_path:
 
 def test_batches_with_different_columns_are_refused() -> None:
     batches = [pa.record_batch({"k": [1]}), pa.record_batch({"k": ["a"]})]
-    with pytest.raises(SchemaMismatchError, match=r"mapped batch 1 .*'k' is string, not int64"):
+    with refused(SchemaMismatchError):
         list(TopK(1, ascending("k")).combiner(MUCH)(batches))
 
 
@@ -139,5 +140,5 @@ def test_a_reduce_with_a_limit(sort_by: tuple[SortKey, ...], tmp_path: Path) -> 
     )
     assert schema == table.schema
     assert pa.Table.from_batches(batches)["v"].to_pylist() == ([5, 3] if sort_by else [1, 5])
-    with pytest.raises(ColumnNotFoundError, match=r"reduce\.sort_by: .* no column 'v'"):
+    with refused(ColumnNotFoundError, "reduce.sort_by"):
         ReduceSpec(("k",), sort_by=(SortKey("v"),)).check(table.schema)
