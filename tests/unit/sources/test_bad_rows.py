@@ -180,7 +180,7 @@ def test_a_bad_row_in_csv_is_reported(
 def test_the_line_number_is_right_in_any_split(
     tmp_path: Path, split_bytes: int, suffix: str
 ) -> None:
-    data = b"n,s\n" + b"1,x\n\n" * 100_000 + b"1.5,x\n" + b"1,x\n" * 1000
+    data = b"n,s\n" + b"1,x\n\n" * 250_000 + b"1.5,x\n" + b"1,x\n" * 1000
     pack = gzip.compress if suffix.endswith("gz") else bytes
     (tmp_path / f"a{suffix}").write_bytes(pack(data))
     source = open_source("visits", InputSpec(path=f"a{suffix}"), tmp_path, {}, split_bytes)
