@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # so that the names of tests do not depend on what is collected
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = {name for mark in metafunc.definition.iter_markers("parametrize") for name in names(mark)}
     if "format" in metafunc.fixturenames and "format" not in own:

@@ -81,7 +81,7 @@ def test_a_server_that_works_and_hangs_is_given_up(
     monkeypatch.setattr(waiting, "HANG_S", 0.3)
     with (
         server_process("busy", ["sh", "-c", "while :; do :; done"], tmp_path) as server,
-        refused(NotReadyError),
+        pytest.raises(NotReadyError, match=r"not ready after \d+ s; busy logged:"),
     ):
         wait_for(lambda: False, [server])
 
