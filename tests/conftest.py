@@ -41,11 +41,12 @@ CI = os.environ.get("CI") == "true"
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-# A failure prints what reproduces it. In CI the examples are the same in every run, so there a
-# quarter of Hypothesis's usual number has to do; `tests.support.suite.examples` has other numbers.
-# Forty times as many: pytest --hypothesis-profile thorough
+# A failure prints what reproduces it. A laptop has a tenth of Hypothesis's usual number of
+# examples, others in each run; CI a quarter, the same in every run. Tests that ask for another
+# number have `tests.support.suite.examples`.
+# As many as a soak has: pytest --hypothesis-profile thorough
 settings.register_profile(
-    "mrflight", max_examples=25, deadline=None, print_blob=True, derandomize=CI
+    "mrflight", max_examples=25 if CI else 10, deadline=None, print_blob=True, derandomize=CI
 )
 settings.register_profile("thorough", settings.get_profile("mrflight"), max_examples=1_000)
 settings.load_profile("mrflight")

@@ -34,6 +34,7 @@ def run(
     return finish(lake.open(mode, job_id, app_id, **section), rows, schema)
 
 
+@pytest.mark.slow_but("sqlite-over-flat")
 @pytest.mark.parametrize("partition_by", [[], ["k"]], ids=["flat", "partitioned"])
 @pytest.mark.parametrize(
     ("mode", "expected"), [("append", [*OLD, *NEW]), ("overwrite", NEW)], ids=["append", "over"]
@@ -109,6 +110,7 @@ def test_an_overwrite_does_not_remove_what_it_has_not_seen(lake: Lake) -> None:
     assert lake.files() == lake.named_files()
 
 
+@pytest.mark.slow_but("sqlite-True-1")
 @pytest.mark.parametrize(
     ("lands", "failures"), [(True, 1), (False, 1), (False, MAX_UNANSWERED + 1)]
 )

@@ -113,6 +113,7 @@ def test_every_version_of_a_table_is_there(tmp_path: Path) -> None:
         mrflight.read_table(tmp_path, version=0)
 
 
+@pytest.mark.slow_but("parquet")
 @pytest.mark.parametrize(
     "format",
     ["csv", "parquet", *(pytest.param(f, marks=pytest.mark.slow) for f in ("delta", "arrow"))],

@@ -53,6 +53,7 @@ def ask(*workers: subprocess.Popen[str]) -> None:
         worker.stdin.flush()
 
 
+@pytest.mark.slow_but("killed")
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_a_server_of_all_workers_ends_with_their_run(processes: ExitStack, how: str) -> None:
     controller = processes.enter_context(program(CONTROLLER))

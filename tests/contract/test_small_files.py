@@ -176,6 +176,9 @@ BAD_LINES = {
 }
 
 
+@pytest.mark.slow_but(
+    "an open quote-disk", "too few fields-disk", "no json-disk", "a wrong type-disk"
+)
 @pytest.mark.parametrize("is_slow", [False, True], ids=["disk", "store"])
 @pytest.mark.parametrize(("format", "line", "message"), BAD_LINES.values(), ids=BAD_LINES)
 def test_a_bad_line_is_told_with_its_file_and_its_number_there(

@@ -215,6 +215,7 @@ def test_chosen_queries(files: Files, number: int, ways: WaysOf) -> None:
         assert files.by_stages(query, way) == expected, (text, way)
 
 
+@pytest.mark.slow_but("10-three", "9-three")
 @IN_WAYS
 @pytest.mark.parametrize("number", range(len(WITH_FUNCTIONS)))
 def test_queries_with_functions_of_the_user(files: Files, number: int, ways: WaysOf) -> None:

@@ -48,6 +48,7 @@ def assert_lost(done: DriverRun, code: int, message: str, table: Path) -> None:
     assert unnamed_files(table) == set()
 
 
+@pytest.mark.slow_but("new delta")
 @pytest.mark.parametrize(
     ("format", "existing"),
     [("delta", False), ("delta", True), ("parquet", True)],
@@ -154,6 +155,7 @@ def rearrange(table: Path) -> None:
     assert DeltaTable(table).optimize.compact()["numFilesRemoved"] > 1
 
 
+@pytest.mark.slow_but("overwrite-change_type-1-version 1")
 @pytest.mark.parametrize(
     ("mode", "change", "code", "message"),
     [

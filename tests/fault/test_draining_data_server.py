@@ -47,6 +47,7 @@ def drain(process: subprocess.Popen[str]) -> int:
     return await_end(process, "the data server")
 
 
+@pytest.mark.slow_but("1")
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_committed_rows_are_moved(replicas: int) -> None:
     with standing_cluster(3) as running, mrflight.connect(running.metadata) as client:
@@ -142,6 +143,7 @@ def stop_a_server(rows):
 """
 
 
+@pytest.mark.slow_but("map-local")
 @pytest.mark.also_on_ray("map")
 @pytest.mark.parametrize("stage", ["map", "reduce"])
 def test_a_job_goes_on(stage: str, tmp_path: Path) -> None:

@@ -233,6 +233,7 @@ def test_who_ignores_interrupts_is_not_interrupted(job: Path) -> None:
     assert process.returncode == 2
 
 
+@pytest.mark.slow
 def test_importing_changes_no_handler() -> None:
     modules = ("driver", "frontend.cli", "__main__", "servers.metadata", "servers.data")
     imports = "; ".join(f"import mrflight.{module}" for module in modules)

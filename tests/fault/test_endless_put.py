@@ -114,6 +114,7 @@ def test_one_that_ends_in_time_is_answered(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow_but("metadata")
 @pytest.mark.parametrize("server", ["data", "metadata"])
 def test_a_drain_timeout_that_is_no_time_is_refused(server: str) -> None:
     command = [sys.executable, "-m", f"mrflight.servers.{server}", "--drain-timeout", "soon"]

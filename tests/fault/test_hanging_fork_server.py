@@ -52,6 +52,7 @@ def test_a_worker_that_dies_meanwhile_is_started_again(tmp_path: Path) -> None:
         check(run, tmp_path, {"map failed": 1})
 
 
+@pytest.mark.slow_but("a server-is stopped")
 @pytest.mark.parametrize(
     ("dies", "how"),
     [

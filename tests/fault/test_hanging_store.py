@@ -77,6 +77,7 @@ def looking_at_the_end(
         yield driver, store
 
 
+@pytest.mark.slow_but("parquet")
 def test_an_interrupt_while_the_table_is_loaded_at_the_start(job: GatedJob) -> None:
     before = tree(job.table)
     with looking_at_the_start(job) as driver:
@@ -129,6 +130,7 @@ def test_the_timeout_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
     assert tree(job.table) == before
 
 
+@pytest.mark.slow_but("delta-True")
 @pytest.mark.parametrize(
     ("format", "goes_on"),
     [("delta", True), ("delta", False), ("parquet", False)],

@@ -79,6 +79,7 @@ def test_tags(target: Target, tag: bytes) -> None:
     target.check()
 
 
+@pytest.mark.slow
 def test_batches(target: Target) -> None:
     nulls = pa.record_batch({"n": pa.nulls(2**25)})
     wide = pa.DictionaryArray.from_arrays(pa.array([0] * 2**16, pa.int32()), ["x" * 2**12])

@@ -38,6 +38,7 @@ def stand_in_the_commit(driver: GatedDriver, store: HangingStore) -> None:
     store.await_reader(driver.process.pid)
 
 
+@pytest.mark.slow_but("parquet-SIGINT")
 @pytest.mark.parametrize("number", INTERRUPTS)
 def test_in_the_reduce(tmp_path: Path, format: OutputFormat, number: str) -> None:
     table = old_table(tmp_path, format)
@@ -63,6 +64,7 @@ def test_in_the_commit_which_is_ended(
     check_is_committed(tmp_path, format, Plan((Deed(step, number),)))
 
 
+@pytest.mark.slow_but("parquet-clean-up begins", "parquet-entry is there")
 @pytest.mark.parametrize("step", ["entry is there", "clean-up begins", "a file is removed"])
 def test_after_the_commit(tmp_path: Path, format: OutputFormat, step: str) -> None:
     check_is_committed(tmp_path, format, Plan((Deed(step, "SIGTERM"),)))

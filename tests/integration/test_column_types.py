@@ -124,6 +124,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow_but("repartition-a file with rows and one without")
 @pytest.mark.parametrize(
     "files",
     ["*", pytest.param("none", marks=pytest.mark.slow)],
@@ -214,6 +215,7 @@ def test_every_aggregate_takes_a_type_or_refuses_it_by_name(function: str) -> No
     assert taken == TAKEN.get(function, len(list(kinds())))
 
 
+@pytest.mark.slow_but("top-k", "sort")
 @pytest.mark.parametrize("reduce", REDUCES)
 def test_dictionaries_of_views_are_decoded(tmp_path: Path, reduce: str) -> None:
     schema = pa.schema([("k", pa.int64()), ("word", VIEWS)])

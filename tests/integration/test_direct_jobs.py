@@ -120,6 +120,7 @@ def result_of(folder: Path, out: str) -> pa.Table:
     return read_table(str(folder / out))
 
 
+@pytest.mark.slow_but("sorted")
 @pytest.mark.parametrize(
     "kind", [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.slow) for kind in SAME]
 )

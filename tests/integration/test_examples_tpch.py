@@ -62,6 +62,7 @@ def database(example: Path) -> Iterator[Any]:
         yield connection
 
 
+@pytest.mark.slow_but("q21")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES],
@@ -85,6 +86,7 @@ def test_each_query_has_a_job_and_a_line_in_the_readme() -> None:
     assert tuple(listed) == NAMES
 
 
+@pytest.mark.slow_but("q2-local")
 @pytest.mark.also_on_ray(*QUICK_SQL)
 @pytest.mark.parametrize(
     "name",

@@ -22,6 +22,7 @@ from tests.support.queries.oracle import grouped, rows
 pytestmark = pytest.mark.runs_on_ray
 
 
+@pytest.mark.slow_but("arrow-local")
 @pytest.mark.also_on_ray("csv")
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "json"])
 def test_the_clicks_job_equals_a_single_process_group_by(
@@ -44,6 +45,7 @@ def test_the_clicks_job_equals_a_single_process_group_by(
     assert len(table.file_uris()) == 7
 
 
+@pytest.mark.slow_but("shared-2-local")
 @pytest.mark.also_on_ray("flight-1", "shared-2")
 @pytest.mark.parametrize(("transport", "replicas"), [("shared", 1), ("flight", 1), ("shared", 2)])
 def test_the_result_is_the_same_over_each_transport(

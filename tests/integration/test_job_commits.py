@@ -31,6 +31,7 @@ def test_modes_append_and_overwrite_make_one_version_each(clicks: Path, tmp_path
     assert rows(table.to_pyarrow_table()) == rows(expected_clicks(as_read("csv")))
 
 
+@pytest.mark.slow_but("delta-0")
 @pytest.mark.parametrize(("format", "version"), [("delta", 0), ("parquet", None)])
 def test_a_rerun_of_the_same_run_id_is_a_no_op(
     clicks: Path, tmp_path: Path, format: str, version: int | None

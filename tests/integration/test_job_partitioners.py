@@ -43,6 +43,7 @@ def test_repartition_keeps_every_row_and_brings_equal_keys_together(tmp_path: Pa
     assert sum(map(len, keys)) == len(set().union(*keys)) == 998
 
 
+@pytest.mark.slow_but("4")
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_range_partitions_in_order_are_sorted(tmp_path: Path, partitions: int) -> None:
     write_visits(tmp_path / "visits", "parquet")

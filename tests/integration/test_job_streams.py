@@ -27,6 +27,7 @@ def test_progress_is_plain_lines_in_a_pipe(clicks: Path, tmp_path: Path) -> None
     assert lines[-1] == f"{tmp_path}/out/clicks, version 0"
 
 
+@pytest.mark.slow_but("-vv-debug-shown2")
 @pytest.mark.parametrize(
     ("option", "level", "shown"),
     [

@@ -227,6 +227,7 @@ SLOW = {
 assert {case.name for case in CASES} > SLOW
 
 
+@pytest.mark.slow_but("limit", "one row of no rows")
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=pytest.mark.slow if case.name in SLOW else ()) for case in CASES],

@@ -69,6 +69,7 @@ def text_of(html: str) -> str:
     return unescape(re.sub("<[^>]*>", "", html)).rstrip()
 
 
+@pytest.mark.slow_but("clicks-texts1")
 @pytest.mark.parametrize(
     ("cell", "texts"),
     [

@@ -122,6 +122,7 @@ SLOW = ("map", "sql", "union", "keyed", "total", "join", "range", "top")
 """Shapes that go the way of others."""
 
 
+@pytest.mark.slow_but("read", "no rows")
 @pytest.mark.parametrize(
     "shape",
     [pytest.param(shape, marks=pytest.mark.slow if shape in SLOW else ()) for shape in SHAPES],

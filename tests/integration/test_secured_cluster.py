@@ -290,6 +290,7 @@ def test_a_certificate_that_ends_soon_is_warned_of(tmp_path: Path) -> None:
     assert warned == {13: True, 20: False}
 
 
+@pytest.mark.slow
 def test_event_logs_have_roles_and_a_token(secured: Secured) -> None:
     with secured.connect("job") as client:
         key = str(client.create_log("secret", replicas=2).key)

@@ -214,6 +214,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_half_way_leaves_no_rows_and_no_memory(server: Spilling) -> None:
     shuffle = server.cluster.create_shuffle("half", partitions=4)
     files = open_files(server)

@@ -135,6 +135,7 @@ def test_a_standing_cluster_keeps_nothing_of_the_second_shuffle(
     assert result.rows_out == len(rows["key"].unique())
 
 
+@pytest.mark.slow_but("function")
 @pytest.mark.parametrize(
     "reduce",
     [

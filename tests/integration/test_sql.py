@@ -130,6 +130,7 @@ def mark_of(case: tuple[str, int, str]) -> Any:
     return pytest.mark.slow if case in SLOW else pytest.mark.soak
 
 
+@pytest.mark.slow_but("scalar-3-table", "distinct-3-visits.csv")
 @pytest.mark.parametrize(
     ("name", "partitions", "visits"),
     [pytest.param(*case, marks=mark_of(case)) for case in CASES],
@@ -149,6 +150,7 @@ def test_a_query_gives_what_duckdb_gives(
     assert same(rows_of(done.stdout), database.execute(query).fetchall())
 
 
+@pytest.mark.slow
 def test_rows_are_printed_in_every_format(folder: Path) -> None:
     query = "select country, page from 'visits.csv' order by seconds limit 45"
     of_json = rows_of(answer(folder, query, "--format", "json").stdout)

@@ -31,6 +31,7 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_job_is_tried_and_its_table_is_left_alone(
     job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

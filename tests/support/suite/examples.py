@@ -11,7 +11,7 @@ USUAL = 100
 def some_of(count: int) -> int:
     """Return the examples of a test of which ``count`` would be as thorough as `USUAL` of others.
 
-    The profiles of `tests/conftest.py` say how many of them a run has: `make test` a quarter, and
-    ``--hypothesis-profile thorough`` ten times as many.
+    The profiles of `tests/conftest.py` say how many of them a run has: `make test` a tenth, CI a
+    quarter, and ``--hypothesis-profile thorough`` ten times as many.
     """
     return max(1, count * settings.default.max_examples // USUAL)

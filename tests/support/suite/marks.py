@@ -4,7 +4,8 @@
 quick    every test without another mark: ``make test`` runs it, on what `make install` installs
 smoke    one short test of each foreign server, which ``make test`` runs as well
 services needs something that ``make services`` prepares; this mark follows from its fixtures
-slow     takes long, and breaks seldom where the quick tests pass
+slow     takes long, and breaks seldom where the quick tests pass; ``slow_but("a", "b-1")`` says so
+         of all parameters of a test but these
 ray      runs on Ray; this mark follows from its fixtures
 soak     finds more only with time: ``make soak`` runs it, and nothing else does
 timing   is about time itself: see `tests.support.suite.timing`
@@ -41,6 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(PROGRAM_TIMEOUT_S + 60))
+        but = item.get_closest_marker("slow_but")
+        if but is not None and item.callspec.id not in but.args:  # type: ignore[attr-defined]
+            item.add_marker("slow")
         if services_of([item]):
             item.add_marker("services")
         group = item.get_closest_marker("xdist_group")

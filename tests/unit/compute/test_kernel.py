@@ -60,6 +60,7 @@ def test_hashes_of_every_type(native: ModuleType) -> None:
     of_each_type(60, key_arrays.PLAIN_TYPES, check)
 
 
+@pytest.mark.slow_but("run_ends")
 @pytest.mark.parametrize("encode", [key_arrays.dictionaries, key_arrays.run_ends])
 def test_hashes_of_encoded_columns(native: ModuleType, encode: Encode) -> None:
     def check(type_: pa.DataType, data: st.DataObject) -> None:

@@ -74,6 +74,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow_but("rust")
 def test_hash_of_one_column() -> None:
     with cases() as case:
         for name, (type_, values) in KEYS.items():

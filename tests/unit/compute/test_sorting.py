@@ -79,6 +79,7 @@ def test_sorted_ranges_are_together_in_duckdbs_order(
     assert found == answered(f"select row from t order by {sql_of(keys)}, row", table)
 
 
+@pytest.mark.slow_but("text desc")
 @pytest.mark.parametrize("keys", ["wide desc", "text desc", "float nulls", "int and at"])
 def test_many_rows_are_sorted_through_files(keys: str, tmp_path: Path) -> None:
     order = {

@@ -86,6 +86,7 @@ def test_a_hint_that_is_not_clear() -> None:
         hinted_type(of_frames_without_imports, "the map f")
 
 
+@pytest.mark.slow_but("of_table")
 @pytest.mark.parametrize("function", [of_polars, of_pandas, of_table, of_batch])
 def test_types_do_not_depend_on_the_rows(function: Callable[..., Any]) -> None:
     """Polars has fewer types than Arrow, and none for decimals of 256 bits."""

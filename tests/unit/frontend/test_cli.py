@@ -155,6 +155,7 @@ def test_clean_ends_with_the_code_of_its_error(
     assert capsys.readouterr().err == f"mrflight: {error}\n"
 
 
+@pytest.mark.slow_but("clean")
 @pytest.mark.parametrize("command", ["explain", "clean", "maintain"])
 def test_an_answer_that_cannot_be_written_has_its_own_code(tmp_path: Path, command: str) -> None:
     write_deltalake(tmp_path / "out", pa.table({"n": [1]}))

@@ -87,6 +87,7 @@ def test_closing_before_a_killed_server_is_noticed_leaves_nothing(around: Cluste
     assert around.messages.empty()
 
 
+@pytest.mark.slow_but("is stopped")
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
 def test_closing_does_not_wait_for_a_fork_server_that_is_stopped_in_a_restart(
     how: str, around: ClusterHarness, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ def test_the_metadata_server_is_restarted_at_its_location(around: ClusterHarness
         assert len(around.servers()) == 3
 
 
+@pytest.mark.slow_but("data1-killed")
 @pytest.mark.parametrize(
     ("name", "number"),
     [

@@ -230,6 +230,7 @@ key = ["module"]
 """
 
 
+@pytest.mark.slow_but("without sql")
 @pytest.mark.parametrize("beside", ["", BESIDE], ids=["without sql", "with sql"])
 def test_a_worker_has_all_modules_before_its_first_map(beside: str, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("k\n1\n")

@@ -28,6 +28,7 @@ from tests.support.suite.waiting import await_that
 HASTY = Timeouts(call_s=1.0, reconnect_s=1.0)
 
 
+@pytest.mark.slow_but("9-ServerUnavailableError")
 @pytest.mark.parametrize(
     ("number", "error"),
     [(signal.SIGKILL, ServerUnavailableError), (signal.SIGSTOP, DeadlineExceededError)],

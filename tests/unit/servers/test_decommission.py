@@ -287,6 +287,7 @@ def test_copies_on_a_target_that_was_declared_lost_and_is_back_are_made_again(
         assert numbers(shuffle) == Counter(range(1_000))
 
 
+@pytest.mark.slow_but("remove_file")
 @pytest.mark.parametrize("damage", [corrupt, remove_file])
 def test_unreadable_partitions_are_reported_lost_and_the_others_move(
     damage: Callable[[BlockStore], None], tmp_path: Path

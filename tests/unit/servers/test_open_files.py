@@ -16,6 +16,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
+@pytest.mark.slow_but("64-300-300")
 @pytest.mark.parametrize(
     ("soft", "hard", "expected"), [(64, 300, 300), (300, 300, 300), (299, 4000, 4000)]
 )

@@ -58,6 +58,7 @@ def rows(count: int) -> pa.Table:
     return pa.table({"n": range(count), "s": words})
 
 
+@pytest.mark.slow_but(".csv")
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet", ".arrow", ""])
 def test_only_the_modules_of_a_format_are_imported(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"

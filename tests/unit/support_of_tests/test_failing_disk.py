@@ -186,6 +186,7 @@ def test_a_data_server_on_a_full_disk_refuses_blocks_and_recovers(
     assert spilling.total(shuffle) == sum(range(ROWS))
 
 
+@pytest.mark.slow_but("flip")
 @pytest.mark.parametrize(
     "damage",
     [lambda path: flip_byte(path, 1000), lambda path: truncate_file(path, 1000), os.unlink],

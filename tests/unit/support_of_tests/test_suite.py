@@ -74,6 +74,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow_but("file")
 @pytest.mark.parametrize(
     ("text", "says"),
     [(LEAVES_A_PROCESS, "has left processes"), (LEAVES_A_FILE, "has left files")],

@@ -232,6 +232,7 @@ def test_the_folders_of_a_driver_that_is_killed_during_a_request_are_removed(
     assert not folder.exists()
 
 
+@pytest.mark.slow_but("is stopped")
 @pytest.mark.parametrize("how", ["is stopped", "hangs"])
 def test_a_fork_server_that_hangs_is_ended_with_its_children_and_folders(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

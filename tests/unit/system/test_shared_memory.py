@@ -127,6 +127,7 @@ def test_a_received_segment_has_the_bytes_of_the_one_that_was_sent() -> None:
     assert received.buffer.to_pybytes() == b"some rows"
 
 
+@pytest.mark.slow
 def test_buffers_outlive_their_segment_and_nothing_outlives_them() -> None:
     files, mapped = segment_files(), mappings()
     segment = Segment.of([memoryview(b"0123456789")])

@@ -38,6 +38,9 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow_but(
+    "select.poll().poll(3_600_000)-signal.SIGALRM", "queue.SimpleQueue().get()-signal.SIGALRM"
+)
 @pytest.mark.parametrize("number", ["signal.SIGINT", "signal.SIGALRM"])
 @pytest.mark.parametrize(
     "wait",

@@ -136,6 +136,12 @@ def test_a_sum_that_does_not_fit_is_an_error_and_leaves_no_files(folder: Path) -
         reduce(ReduceSpec(("k",), specs), table, LITTLE, folder)
 
 
+@pytest.mark.slow_but(
+    "whole-5-1073741824",
+    "merged-5-1073741824",
+    "merged-1000000000-1073741824",
+    "whole-1000000000-1073741824",
+)
 @pytest.mark.parametrize("memory_bytes", [LITTLE, MUCH])
 @pytest.mark.parametrize("distinct", [5, 10**9])
 @pytest.mark.parametrize("aggregates", [COMBINABLE, SEVERAL_DISTINCT], ids=["merged", "whole"])
@@ -155,6 +161,7 @@ def test_rows_that_maps_have_combined(
     assert_same_groups(reduce(reduce_spec, shuffled, memory_bytes, folder), wanted)
 
 
+@pytest.mark.slow_but("1073741824-group_by2", "1073741824-group_by0", "1073741824-group_by1")
 @pytest.mark.parametrize("group_by", [("k",), ("k", "v"), ("v", "k", "row")])
 @pytest.mark.parametrize("memory_bytes", [LITTLE, MUCH])
 def test_groups_are_sorted_if_an_order_is_set(

@@ -41,6 +41,7 @@ class TestFailuresWhileSpilling:
         with pytest.raises(ConnectionResetError):
             reduce_spec.apply(0, table.schema, rows(), TaskMemory(LITTLE, folder))
 
+    @pytest.mark.slow
     def test_results_that_are_closed_early(self, reduce_spec: ReduceSpec, folder: Path) -> None:
         table = table_of(10**9)
         batches = iter(table.to_batches(max_chunksize=100))

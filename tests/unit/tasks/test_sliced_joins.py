@@ -34,6 +34,7 @@ def apply_cogroup(
     return rows_of([pa.Table.from_batches(batches, schema)])
 
 
+@pytest.mark.slow
 @settings(max_examples=some_of(60))
 @given(
     drawn=joins(),

@@ -72,6 +72,7 @@ def test_a_worker_keeps_freed_memory_until_it_runs_another_function() -> None:
     assert left - before < 0.5 * size
 
 
+@pytest.mark.slow_but("SIGSEGV")
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
@@ -170,6 +171,7 @@ def test_a_worker_that_is_killed_for_memory_is_reported_as_such(
         executor.submit(signal.raise_signal, signal.SIGKILL).result(hang_s())
 
 
+@pytest.mark.slow
 def test_a_call_that_is_stopped_as_it_ends_stops_no_other_call(
     executor: LocalExecutor,
 ) -> None:

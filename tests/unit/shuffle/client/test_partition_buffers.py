@@ -61,6 +61,7 @@ def columns_of(draw: st.DrawFn, types: list[pa.DataType], rows: int) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, names=[str(i) for i in range(len(types))])
 
 
+@pytest.mark.slow_but("scattered")
 @settings(max_examples=some_of(150))
 @given(data=st.data())
 def test_every_row_comes_out_of_its_partition_in_order(form: str, data: st.DataObject) -> None:

@@ -50,6 +50,7 @@ for thread in range(threads):
 """
 
 
+@pytest.mark.slow_but("2-4-10")
 @pytest.mark.parametrize(
     ("seed", "threads", "size"),
     [(1, 1, 10), (2, 4, 10), (3, 8, 5_000), pytest.param(4, 2, 10_000_000, marks=pytest.mark.slow)],

@@ -72,6 +72,7 @@ COLUMNS: dict[str, Callable[[], pa.Array]] = {
 }
 
 
+@pytest.mark.slow_but("runs", "lists of a fixed size of a dictionary")
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_batch_is_cut_by_its_decoded_size(name: str) -> None:
     column = COLUMNS[name]()

@@ -210,6 +210,7 @@ def test_other_writers_do_not_keep_a_batch_from_its_commit(tmp_path: Path) -> No
     assert rows_of(tmp_path) == list(range(-2, 15))
 
 
+@pytest.mark.slow_but("9")
 @pytest.mark.parametrize("foreign_at", [-1, 8, 9, 10, 19])
 def test_batches_go_on_over_checkpoints(tmp_path: Path, foreign_at: int) -> None:
     """deltalake commits every tenth version, from the handle that our own entries left behind."""

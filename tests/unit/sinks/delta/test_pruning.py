@@ -135,6 +135,7 @@ def numbers(found: pa.Table | pl.DataFrame) -> list[int]:
     return sorted(table.column("row").to_pylist())
 
 
+@pytest.mark.slow_but("float64", "float32")
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=4)
 @given(data=st.data())

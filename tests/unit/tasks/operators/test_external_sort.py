@@ -119,6 +119,7 @@ FEW_KEYS = {
 }
 
 
+@pytest.mark.slow_but("two", "three")
 @pytest.mark.parametrize(
     "keys",
     [
@@ -155,6 +156,7 @@ CUT_TWICE = [
 ]
 
 
+@pytest.mark.slow_but("backwards-30-2", "in their order-30-2")
 @pytest.mark.parametrize(("keys", "fraction", "levels"), [*CUT_ONCE, *CUT_TWICE])
 def test_many_keys_take_no_more_levels_than_needed(
     keys: str, fraction: int, levels: int, recorder: Recorder, tmp_path: Path

@@ -85,6 +85,9 @@ SKEWED = np.where(RANDOM.random(2000) < 0.1, 7, SPREAD)
 NULLS = pa.array(SPREAD, mask=RANDOM.random(2000) < 0.7)
 
 
+@pytest.mark.slow_but(
+    "an empty side-anti", "an empty side-semi", "an empty side-inner", "an empty side-right"
+)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(
     ("left", "right", "fraction", "levels", "largest"),
@@ -116,6 +119,7 @@ def test_joins_in_little_memory(
     assert max(table.nbytes for table in recorder.held) <= largest * rows_bytes + 40 * 17
 
 
+@pytest.mark.slow_but("semi", "anti")
 @pytest.mark.parametrize("how", HOWS)
 def test_a_key_that_is_too_large_on_both_sides(
     how: How, recorder: Recorder, tmp_path: Path
