@@ -98,7 +98,7 @@ def test_the_message_names_the_files_of_a_killed_job(output: Output) -> None:
 @of_files
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_the_message_counts_the_files_of_a_killed_first_job(output: Output, mode: Mode) -> None:
-    len(written(output.open("append", "died"), NEW))
+    written(output.open("append", "died"), NEW)
     with refused(OutputError, "output.table"):
         output.open(mode)
 
