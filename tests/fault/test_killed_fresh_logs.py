@@ -12,8 +12,9 @@ from mrflight.sources.fresh_rows import FreshRead, read_fresh
 from mrflight.sources.fresh_source import TailSplit
 from mrflight.storage import locate
 from tests.support.clusters.event_logs import Producers, check_rows, held, log_cluster, numbers
-from tests.support.streams.fresh_logs import PushedStream, await_reads, live_log, reading_log
+from tests.support.streams.fresh_logs import PushedStream, live_log, reading_log
 from tests.support.streams.ingest_job import ingest, ingesting
+from tests.support.streams.repeated_reads import await_reads
 from tests.support.suite.waiting import await_that
 
 VICTIMS = ("owner", "stream", "metadata", "replica")

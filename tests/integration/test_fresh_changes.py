@@ -29,7 +29,6 @@ from tests.support.streams.fresh_changes import (
     write_job,
 )
 from tests.support.streams.fresh_reads import (
-    await_reads,
     fresh,
     kill_tail_server,
     kill_workers,
@@ -37,6 +36,7 @@ from tests.support.streams.fresh_reads import (
     tail_file,
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
+from tests.support.streams.repeated_reads import await_reads
 from tests.support.streams.schema_registry import schema_registry
 from tests.support.suite.messages import refused
 from tests.support.suite.waiting import await_that

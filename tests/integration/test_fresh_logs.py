@@ -16,12 +16,12 @@ from mrflight.errors import InputError, TailBehindError, TailError
 from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
 from tests.support.streams.fresh_logs import (
     PushedStream,
-    await_reads,
     check_numbers,
     live_log,
     reading_log,
 )
 from tests.support.streams.ingest_job import ended, ingest, ingesting
+from tests.support.streams.repeated_reads import await_reads
 from tests.support.suite.waiting import await_that
 
 DOUBLE = """

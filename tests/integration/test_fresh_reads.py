@@ -18,7 +18,6 @@ from mrflight.errors import InputError, JobFileError, TailBehindError, TailError
 from tests.services.kafka import Kafka
 from tests.support.streams.fresh_reads import (
     Producers,
-    await_reads,
     check_prefixes,
     fresh,
     fresh_to,
@@ -29,6 +28,7 @@ from tests.support.streams.fresh_reads import (
     tail_file,
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
+from tests.support.streams.repeated_reads import await_reads
 from tests.support.suite.messages import refused
 from tests.support.suite.waiting import await_that
 

@@ -20,7 +20,6 @@ from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
 from tests.support.clusters.secured_cluster import Secured, secured_cluster
 from tests.support.streams.fresh_reads import (
     Producers,
-    await_reads,
     check_prefixes,
     fresh,
     fresh_to,
@@ -29,6 +28,7 @@ from tests.support.streams.fresh_reads import (
     tail_file,
 )
 from tests.support.streams.ingest_job import Stream, ingest, numbered
+from tests.support.streams.repeated_reads import await_reads
 from tests.support.suite.waiting import await_that
 
 NEVER = "1 h"

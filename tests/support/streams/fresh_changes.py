@@ -6,9 +6,8 @@ import json
 import random
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import mrflight
 from tests.support.streams.changed_rows import TYPES, Changes, Row
 from tests.support.streams.fresh_reads import fresh, tail_file
 from tests.support.streams.ingest_job import Stream, ingest, ingesting
+from tests.support.streams.repeated_reads import Read, Reader, reading_by
 from tests.support.suite.waiting import await_that
 
 JOB = """
@@ -172,45 +172,19 @@ def _difference(found: list[Row], expected: list[Row]) -> str:
     return f"{len(more)} rows too many, such as {more[:2]}, {len(less)} lack, such as {less[:2]}"
 
 
-@dataclass
-class Reader:
-    """Reads again and again in a thread, and checks each answer: also that none goes back."""
-
-    stream: Stream
-    changes: LoggedChanges
-    reads: int = 0
-    error: BaseException | None = None
-
-    def run(self, ending: threading.Event) -> None:
-        before: dict[int, int] = {}
-        try:
-            while not ending.is_set():
-                rows = fresh(self.stream, wait=60.0)
-                check_read(rows, self.changes)
-                offsets = offsets_of(rows)
-                assert all(offsets[each] >= before[each] for each in before), (before, offsets)
-                before = offsets
-                self.reads += 1
-        except BaseException as error:
-            self.error = error
+def reading_changes(stream: Stream, changes: LoggedChanges) -> AbstractContextManager[list[Reader]]:
+    """Two readers that check each answer, and that none goes back."""
+    return reading_by(_checked(stream, changes), _checked(stream, changes))
 
 
-@contextmanager
-def reading_changes(
-    stream: Stream, changes: LoggedChanges, readers: int = 2
-) -> Iterator[list[Reader]]:
-    """Readers that read until the block ends; raises what one of them has found."""
-    ending = threading.Event()
-    found = [Reader(stream, changes) for _ in range(readers)]
-    threads = [threading.Thread(target=each.run, args=[ending]) for each in found]
-    for thread in threads:
-        thread.start()
-    try:
-        yield found
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
-    for each in found:
-        if each.error is not None:
-            raise each.error
+def _checked(stream: Stream, changes: LoggedChanges) -> Read:
+    before: dict[int, int] = {}
+
+    def read() -> None:
+        rows = fresh(stream, wait=60.0)
+        check_read(rows, changes)
+        offsets = offsets_of(rows)
+        assert all(offsets[each] >= before[each] for each in before), (before, offsets)
+        before.update(offsets)
+
+    return read

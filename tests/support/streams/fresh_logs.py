@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import mrflight
 from tests.support.clusters.event_logs import LogCluster, numbers
 from tests.support.streams.ingest_job import ingest, ingesting
+from tests.support.streams.repeated_reads import Read, Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that
 
 JOB = """
@@ -109,65 +109,21 @@ def live_log(
             assert process.returncode == 0, stderr
 
 
-def check_numbers(rows: pa.Table, before: dict[int, int]) -> dict[int, int]:
-    """Check that each producer's numbers are there once from 0 on, and as many as before.
-
-    Returns how many there are.
-    """
-    found: dict[int, list[int]] = {}
-    for who, number in zip(rows["producer"].to_pylist(), rows["n"].to_pylist(), strict=True):
-        found.setdefault(who, []).append(number)
-    for who, mine in found.items():
-        assert sorted(mine) == list(range(len(mine))), f"producer {who} has a gap or a double"
-    counts = {who: len(mine) for who, mine in found.items()}
-    for who, count in before.items():
-        assert counts.get(who, 0) >= count, f"producer {who} went back from {count} to {counts}"
-    return counts
+def check_numbers(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
+    """Check that each producer's numbers are there once; see `check_counts`."""
+    pairs = zip(rows["producer"].to_pylist(), rows["n"].to_pylist(), strict=True)
+    return check_counts(pairs, before)
 
 
-@dataclass
-class LogReader:
-    """Reads again and again in a thread, and checks each answer."""
-
-    stream: PushedStream
-    reads: int = 0
-    counts: dict[int, int] = field(default_factory=dict)
-    error: BaseException | None = None
-
-    def run(self, ending: threading.Event) -> None:
-        try:
-            while not ending.is_set():
-                self.counts = check_numbers(self.stream.fresh(wait=60), self.counts)
-                self.reads += 1
-        except BaseException as error:
-            self.error = error
+def reading_log(stream: PushedStream) -> AbstractContextManager[list[Reader]]:
+    """Two readers that check that nothing lacks, is doubled or goes back."""
+    return reading_by(_checked(stream), _checked(stream))
 
 
-@contextmanager
-def reading_log(stream: PushedStream, count: int = 2) -> Iterator[list[LogReader]]:
-    """Readers that read until the block ends; raises what one of them has found."""
-    ending = threading.Event()
-    readers = [LogReader(stream) for _ in range(count)]
-    threads = [threading.Thread(target=each.run, args=[ending]) for each in readers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield readers
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
-    for each in readers:
-        if each.error is not None:
-            raise each.error
+def _checked(stream: PushedStream) -> Read:
+    counts: dict[int, int] = {}
 
+    def read() -> None:
+        counts.update(check_numbers(stream.fresh(wait=60), counts))
 
-def await_reads(readers: list[LogReader], more: int) -> None:
-    """Wait until each reader has read so many times more."""
-    goals = [each.reads + more for each in readers]
-    await_that(
-        lambda: all(
-            each.reads >= goal or each.error for each, goal in zip(readers, goals, strict=True)
-        ),
-        f"{more} more reads of each reader",
-    )
+    return read

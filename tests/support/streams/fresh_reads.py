@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 
 import mrflight
 from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
+from tests.support.streams.repeated_reads import Read, Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that
 
 
@@ -53,60 +52,26 @@ def live_stream(
 
 
 def check_prefixes(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
-    """Check that each producer's numbers are there once from 0 on, and as many as before.
-
-    Returns how many there are.
-    """
+    """Check that each offset and each producer's numbers are there once; see `check_counts`."""
     places = list(zip(rows["_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True))
     doubled = [place for place, count in Counter(places).items() if count > 1]
     assert not doubled, f"{len(doubled)} offsets are there twice, such as {min(doubled)}"
-    numbers: dict[int, list[int]] = {}
-    for who, number in zip(rows["producer"].to_pylist(), rows["number"].to_pylist(), strict=True):
-        numbers.setdefault(who, []).append(number)
-    for who, found in numbers.items():
-        assert sorted(found) == list(range(len(found))), f"producer {who} has a gap"
-    counts = {who: len(found) for who, found in numbers.items()}
-    for who, count in before.items():
-        assert counts.get(who, 0) >= count, f"producer {who} went back from {count} to {counts}"
-    return counts
+    pairs = zip(rows["producer"].to_pylist(), rows["number"].to_pylist(), strict=True)
+    return check_counts(pairs, before)
 
 
-@dataclass
-class Reader:
-    """Reads again and again in a thread, and checks each answer."""
-
-    stream: Stream
-    wait_s: float = 60.0
-    reads: int = 0
-    counts: dict[int, int] = field(default_factory=dict)
-    error: BaseException | None = None
-
-    def run(self, ending: threading.Event) -> None:
-        try:
-            while not ending.is_set():
-                self.counts = check_prefixes(fresh(self.stream, wait=self.wait_s), self.counts)
-                self.reads += 1
-        except BaseException as error:
-            self.error = error
+def reading(stream: Stream) -> AbstractContextManager[list[Reader]]:
+    """Two readers that check that nothing lacks, is doubled or goes back."""
+    return reading_by(_checked(stream), _checked(stream))
 
 
-@contextmanager
-def reading(stream: Stream, readers: int = 2) -> Iterator[list[Reader]]:
-    """Readers that read until the block ends; raises what one of them has found."""
-    ending = threading.Event()
-    found = [Reader(stream) for _ in range(readers)]
-    threads = [threading.Thread(target=each.run, args=[ending]) for each in found]
-    for thread in threads:
-        thread.start()
-    try:
-        yield found
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
-    for each in found:
-        if each.error is not None:
-            raise each.error
+def _checked(stream: Stream) -> Read:
+    counts: dict[int, int] = {}
+
+    def read() -> None:
+        counts.update(check_prefixes(fresh(stream, wait=60.0), counts))
+
+    return read
 
 
 def kill_workers(process: Any, stream: Stream) -> None:
@@ -159,14 +124,3 @@ class Producers:
         for who, count in self.sent.items():
             found[f"{self.stream.topic}/{who % 3}"] += count
         return dict(found)
-
-
-def await_reads(readers: list[Reader], more: int) -> None:
-    """Wait until each reader has read so many times more."""
-    goals = [each.reads + more for each in readers]
-    await_that(
-        lambda: all(
-            each.reads >= goal or each.error for each, goal in zip(readers, goals, strict=True)
-        ),
-        f"{more} more reads of each reader",
-    )

@@ -15,6 +15,7 @@ import deltalake
 import pyarrow as pa
 
 from tests.services.kafka import Kafka
+from tests.support.commands.driver import DriverRun
 from tests.support.commands.mrflight import Running, mrflight, started
 from tests.support.suite.waiting import await_that
 
@@ -45,18 +46,8 @@ memory = "1 GiB"
 
 
 @dataclass(frozen=True)
-class Ended:
+class Ended(DriverRun):
     """An ingest command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def result(self) -> dict[str, Any]:
-        """The object on the last line of stdout."""
-        parsed: dict[str, Any] = json.loads(self.stdout.strip().splitlines()[-1])
-        return parsed
 
     @property
     def message(self) -> str:
