@@ -167,26 +167,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
         yield files
 
 
-EACH, SLOW_EACH = 2, 6
-"""The ways of a query in `make test`, and in CI: with the next query come the next ways, so that
-each way has seven queries and more. A soak has them all."""
-
-
-def some_ways(number: int, begin: int, end: int) -> tuple[Way, ...]:
-    """Return some of the ways of a query, by its number."""
-    return tuple(WAYS[(EACH * number + each) % len(WAYS)] for each in range(begin, end))
+EACH = 2
+"""The ways of a query: with the next query come the next ways, so that each way has seven queries
+and more. A soak has them all."""
 
 
 def ways_of(number: int) -> tuple[Way, ...]:
-    return some_ways(number, 0, EACH)
-
-
-def more_ways_of(number: int) -> tuple[Way, ...]:
-    return some_ways(number, EACH, SLOW_EACH)
+    """Return the ways that a query takes, by its number."""
+    return tuple(WAYS[(EACH * number + each) % len(WAYS)] for each in range(EACH))
 
 
 def other_ways_of(number: int) -> tuple[Way, ...]:
-    return some_ways(number, SLOW_EACH, len(WAYS))
+    return tuple(way for way in WAYS if way not in ways_of(number))
 
 
 def test_each_way_has_seven_queries() -> None:
@@ -199,7 +191,6 @@ IN_WAYS = pytest.mark.parametrize(
     "ways",
     [
         pytest.param(ways_of, id="two"),
-        pytest.param(more_ways_of, marks=pytest.mark.slow, id="four more"),
         pytest.param(other_ways_of, marks=pytest.mark.soak, id="all others"),
     ],
 )

@@ -50,6 +50,7 @@ class TestPeers:
         python(*words)  # what has been measured is not measured again
         assert json.loads((tmp_path / "out" / "peers.json").read_text())["runs"] == kept
 
+    @pytest.mark.soak
     def test_tells_who_is_not_there_and_who_takes_too_long(self, tmp_path: Path) -> None:
         bare = tmp_path / "bare"
         venv.create(bare)

@@ -137,7 +137,6 @@ ON_RAY = (
     "kill-metadata-server-reduce",
     "stop-worker-shuffle-job.speculation=true",
     "stop-data-server-map-cluster.heartbeat_timeout=4-s",
-    "stop-metadata-server-map-cluster.heartbeat_timeout=4-s",
 )
 
 assert set(map(str, CELLS)) > {*QUICK, *ON_RAY}

@@ -87,7 +87,7 @@ def test_each_query_has_a_job_and_a_line_in_the_readme() -> None:
 
 
 @pytest.mark.slow_but("q2-local")
-@pytest.mark.also_on_ray(*QUICK_SQL)
+@pytest.mark.also_on_ray("q21")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK_SQL else pytest.mark.slow) for name in QUERIES],
