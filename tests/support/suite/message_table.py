@@ -44,6 +44,7 @@ _VARYING = [
     (re.compile(r"(?<=\.py, line )\d+|(?<=\.py\", line )\d+"), "LINE"),
     (re.compile(r"\b0x[0-9a-fA-F]{6,}"), "ADDRESS"),
     (re.compile(r"\b20\d{6}T\d{6}\b"), "STAMP"),
+    (re.compile(r"(?<=ended on )20\d\d-\d\d-\d\d"), "DATE"),
     (re.compile(r"\b\d+\.\d+(?= m?s\b)"), "TIME"),
 ]
 
