@@ -72,7 +72,8 @@ def test_closing_during_a_restart_ends_all_servers_and_starts_no_more(
     assert around.messages.qsize() <= 1  # and nothing more comes after the close
     while not around.messages.empty():
         message = around.messages.get()
-        assert message == "the data server data0 was killed by SIGKILL; data2 takes its place"
+        # A restart that is held up for longer than closing waits for it ends without another one.
+        assert message.startswith("the data server data0 was killed by SIGKILL; ")
     cluster.close()
 
 
