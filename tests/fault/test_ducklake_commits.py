@@ -80,11 +80,17 @@ CASES = [
     ("postgres", "before_commit"),
     ("postgres", "no_answer"),
 ]
-"""All in a catalog of DuckDB; in the others what the catalog does with a commit."""
+"""All in a catalog of DuckDB; in the others what the catalog does with a commit. A soak has all."""
+SOAKED = [
+    pytest.param(catalog, fault, marks=pytest.mark.soak)
+    for catalog in ("sqlite", "postgres")
+    for fault in FAULTS
+    if (catalog, fault) not in CASES
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ducklake", "fault"), CASES, indirect=["ducklake"])
+@pytest.mark.parametrize(("ducklake", "fault"), [*CASES, *SOAKED], indirect=["ducklake"])
 def test_a_commit_counts_once_whatever_ends(ducklake: DuckLake, fault: str) -> None:
     job = orders_job(ducklake)
     struck = drive(job, environment=faulty(ducklake, fault))

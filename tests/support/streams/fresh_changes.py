@@ -20,7 +20,7 @@ import mrflight
 from tests.support.streams.changed_rows import TYPES, Changes, Row
 from tests.support.streams.fresh_reads import fresh, tail_file
 from tests.support.streams.ingest_job import Stream, ingest, ingesting
-from tests.support.streams.repeated_reads import Read, Reader, reading_by
+from tests.support.streams.repeated_reads import Places, Reader, reading_by
 from tests.support.suite.waiting import await_that
 
 JOB = """
@@ -174,17 +174,12 @@ def _difference(found: list[Row], expected: list[Row]) -> str:
 
 def reading_changes(stream: Stream, changes: LoggedChanges) -> AbstractContextManager[list[Reader]]:
     """Two readers that check each answer, and that none goes back."""
-    return reading_by(_checked(stream, changes), _checked(stream, changes))
 
-
-def _checked(stream: Stream, changes: LoggedChanges) -> Read:
-    before: dict[int, int] = {}
-
-    def read() -> None:
+    def read(before: Places) -> Places:
         rows = fresh(stream, wait=60.0)
         check_read(rows, changes)
         offsets = offsets_of(rows)
         assert all(offsets[each] >= before[each] for each in before), (before, offsets)
-        before.update(offsets)
+        return offsets
 
-    return read
+    return reading_by(read)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import mrflight
 from tests.support.clusters.event_logs import LogCluster, numbers
 from tests.support.streams.ingest_job import ingest, ingesting
-from tests.support.streams.repeated_reads import Read, Reader, check_counts, reading_by
+from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that
 
 JOB = """
@@ -117,13 +117,4 @@ def check_numbers(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
 
 def reading_log(stream: PushedStream) -> AbstractContextManager[list[Reader]]:
     """Two readers that check that nothing lacks, is doubled or goes back."""
-    return reading_by(_checked(stream), _checked(stream))
-
-
-def _checked(stream: PushedStream) -> Read:
-    counts: dict[int, int] = {}
-
-    def read() -> None:
-        counts.update(check_numbers(stream.fresh(wait=60), counts))
-
-    return read
+    return reading_by(lambda before: check_numbers(stream.fresh(wait=60), before))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import mrflight
 from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
-from tests.support.streams.repeated_reads import Read, Reader, check_counts, reading_by
+from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that
 
 
@@ -62,16 +62,7 @@ def check_prefixes(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
 
 def reading(stream: Stream) -> AbstractContextManager[list[Reader]]:
     """Two readers that check that nothing lacks, is doubled or goes back."""
-    return reading_by(_checked(stream), _checked(stream))
-
-
-def _checked(stream: Stream) -> Read:
-    counts: dict[int, int] = {}
-
-    def read() -> None:
-        counts.update(check_prefixes(fresh(stream, wait=60.0), counts))
-
-    return read
+    return reading_by(lambda before: check_prefixes(fresh(stream, wait=60.0), before))
 
 
 def kill_workers(process: Any, stream: Stream) -> None:

@@ -9,32 +9,35 @@ from dataclasses import dataclass
 
 from tests.support.suite.waiting import await_that
 
-Read = Callable[[], object]
-"""Reads once, and raises if what it gets is wrong."""
+Places = Mapping[int, int]
+"""How far a read has come: a number of rows, or an offset, for each producer or partition."""
+Read = Callable[[Places], Places]
+"""Reads the table and raises if it is wrong, or behind the places of the read before."""
 
 
 @dataclass
 class Reader:
-    """Reads in a thread until it is told to end, or has found something wrong."""
+    """A thread that reads a table in a loop, and stops at the first wrong answer."""
 
     read: Read
     reads: int = 0
     error: BaseException | None = None
 
     def run(self, ending: threading.Event) -> None:
+        places: Places = {}
         try:
             while not ending.is_set():
-                self.read()
+                places = self.read(places)
                 self.reads += 1
         except BaseException as error:
             self.error = error
 
 
 @contextmanager
-def reading_by(*reads: Read) -> Iterator[list[Reader]]:
-    """Readers that read until the block ends; raises what one of them has found."""
+def reading_by(read: Read, count: int = 2) -> Iterator[list[Reader]]:
+    """Run so many readers until the block ends; raises what one of them has found."""
     ending = threading.Event()
-    readers = [Reader(read) for read in reads]
+    readers = [Reader(read) for _ in range(count)]
     threads = [threading.Thread(target=each.run, args=[ending]) for each in readers]
     for thread in threads:
         thread.start()
