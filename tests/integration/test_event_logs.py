@@ -14,6 +14,7 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.errors import (
+    DeadlineExceededError,
     EventLogExistsError,
     EventLogNotFoundError,
     EventLogWriteError,
@@ -22,6 +23,7 @@ from mrflight.errors import (
     ProtocolError,
     SchemaMismatchError,
 )
+from mrflight.shuffle.client.append_message import Message
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.clusters.event_logs import (
     LogCluster,
@@ -69,6 +71,29 @@ def test_64_producers_have_all_their_rows_in_order(
         producers.stop()
     assert not producers.errors
     check_rows(held(cluster, "many"), producers)
+
+
+def test_a_flush_waits_until_the_futures_are_set(
+    cluster: mrflight.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, released = threading.Event(), threading.Event()
+    succeed = Message.succeed
+
+    def late(message: Message, log: str, start: int) -> None:
+        reached.set()
+        assert released.wait(hang_s())
+        succeed(message, log, start)
+
+    monkeypatch.setattr(Message, "succeed", late)
+    cluster.create_log("flushed")
+    with cluster.appender("flushed") as out:
+        future = out.append(numbers(1, 2, 3))
+        assert reached.wait(hang_s())
+        with pytest.raises(DeadlineExceededError):
+            out.flush(0.01)
+        released.set()
+        out.flush(hang_s())
+        assert future.done()
 
 
 def test_batches_in_flight_are_stored_in_order(cluster: mrflight.Cluster) -> None:

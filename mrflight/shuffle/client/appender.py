@@ -65,6 +65,8 @@ class Appender(Closeable):
         self._failing_since = 0.0
         self._heard_at = 0.0
         """When the last receipt came, or what it is waited for was sent."""
+        self._settling = 0
+        """How many messages were taken from the queue, and have futures that are not set yet."""
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
         self._thread.start()
@@ -110,7 +112,7 @@ class Appender(Closeable):
         Raises DeadlineExceededError after ``timeout_s``. Errors are those of the futures.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._queue.is_empty, timeout_s):
+            if not self._changed.wait_for(self._is_settled, timeout_s):
                 raise DeadlineExceededError(
                     f"event log {self._key.id!r} has not stored {self._queue.size_bytes} bytes "
                     "in time"
@@ -148,7 +150,7 @@ class Appender(Closeable):
             error, self._error = self._error, None
         if error is not None:
             self._note(error)
-        return not (self._is_closing and self._queue.is_empty)
+        return not (self._is_closing and self._is_settled())
 
     def _wait(self, timeout_s: float) -> bool:
         """Return whether there is something to do; False after the timeout."""
@@ -157,7 +159,7 @@ class Appender(Closeable):
                 lambda: (
                     self._queue.may_send
                     or (bool(self._queue.sent) and self._stream is None)
-                    or (self._is_closing and self._queue.is_empty)
+                    or (self._is_closing and self._is_settled())
                 ),
                 timeout_s,
             )
@@ -234,8 +236,12 @@ class Appender(Closeable):
                     return
                 message = self._queue.take_received()
                 self._failing_since, self._heard_at = 0.0, time.monotonic()
+                self._settling += 1
                 self._changed.notify_all()
-            message.succeed(self._key.id, receipt.start)
+            try:
+                message.succeed(self._key.id, receipt.start)
+            finally:  # a future that its owner has cancelled cannot be set
+                self._settle()
             return
         error = receipt if isinstance(receipt, MrflightError) else receipt_error(receipt)
         with self._changed:
@@ -260,6 +266,20 @@ class Appender(Closeable):
                 self._is_closing = self._is_closing or self._is_named
             else:
                 waiting = self._queue.take_refused()
+            self._settling += 1
             self._changed.notify_all()
-        for part in waiting:
-            part.future.set_exception(error)
+        try:
+            for part in waiting:
+                part.future.set_exception(error)
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Note that the futures of what was taken from the queue are set."""
+        with self._changed:
+            self._settling -= 1
+            self._changed.notify_all()
+
+    def _is_settled(self) -> bool:
+        """Return whether nothing is queued, and all futures are set."""
+        return self._queue.is_empty and not self._settling
