@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
+from mrflight.streams.stream_signals import StopRequest
+
 
 class StreamClock:
     """Waits, unless the stream is to stop."""
 
-    def __init__(self, stopping: threading.Event) -> None:
+    def __init__(self, stopping: threading.Event | StopRequest) -> None:
         """``stopping`` is set when the stream is to stop after the batch that runs."""
         self._stopping = stopping
 
