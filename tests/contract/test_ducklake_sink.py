@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -165,15 +167,35 @@ def test_statistics_of_the_files_are_in_the_catalog(own_ducklake: DuckLake) -> N
     assert found == [[1, 0, "5", "7"], [2, 1, "b", "b"]]
 
 
+def test_the_first_writer_may_find_the_file_of_a_faster_one(
+    ducklake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = []
+    link = os.link
+
+    def link_after_another_has_committed(source: str, target: str) -> None:
+        monkeypatch.undo()
+        assert not Path(target).exists(), "nobody has seen a file without its header"
+        named.append(source)
+        ducklake.run([(1, "x")], job_id="faster")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_after_another_has_committed)
+    ducklake.run([(2, "x")], job_id="first")
+    assert ducklake.read("n") == [(1,), (2,)]
+    assert len(named) == 1
+    assert not Path(named[0]).exists()
+
+
 @pytest.mark.slow
-@pytest.mark.everywhere
+@pytest.mark.also_on("sqlite", "postgres")
 def test_appends_at_the_same_time_are_all_committed(ducklake: DuckLake) -> None:
     sinks = [ducklake.open(job_id=f"job{number}") for number in range(4)]
     run_threads([lambda n=n, s=s: finish(s, [(n, "x")]) for n, s in enumerate(sinks)])
     assert ducklake.read("n") == [(0,), (1,), (2,), (3,)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.also_on("sqlite", "postgres")
 def test_jobs_of_one_run_at_the_same_time_commit_once(ducklake: DuckLake) -> None:
     sinks = [ducklake.open(job_id=f"job{number}", app_id="run 1") for number in range(3)]
     run_threads([lambda s=s: finish(s, NEW) for s in sinks])
@@ -256,7 +278,7 @@ def test_offsets_are_compared_and_swapped(ducklake: DuckLake) -> None:
     assert ducklake.open().recorded_offsets("trips") == {A: 20, B: 5}
 
 
-@pytest.mark.everywhere
+@pytest.mark.also_on("sqlite", "postgres")
 def test_two_writers_of_a_batch_commit_it_once(ducklake: DuckLake) -> None:
     finish(ducklake.open(job_id="base"), OLD, offsets=StreamOffsets("trips", {}, {A: 3}))
     for before, after in (({A: 3}, {A: 7}), ({A: 7}, {A: 7, B: 2})):

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
@@ -145,6 +146,8 @@ class Lake:
         timeout_s = call_timeout_s(deadline)
         names = ["ducklake", self.address.extension]
         process.load(*(name for name in names if name is not None), timeout_s=timeout_s)
+        if create:
+            self._make_file(process, timeout_s)
         while True:
             try:
                 process.run(_DETACH, timeout_s)  # a try that failed halfway has left it attached
@@ -159,6 +162,29 @@ class Lake:
                 if not error.is_conflict or time.monotonic() > busy_until:
                     raise LakeError(self.address.hide(str(error)), error.kind) from None
                 time.sleep(random.uniform(0, _MAX_PAUSE_S))
+
+    def _make_file(self, process: LakeProcess, timeout_s: float) -> None:
+        """Make a new file of DuckDB at once, with its header.
+
+        DuckDB creates a file before it locks it. Whoever opens it in between calls the empty file
+        invalid, and if that takes the lock first, the file stays empty and is never valid.
+        """
+        file = self.address.file
+        if file is None or self.address.extension is not None or os.path.exists(file):
+            return
+        new = f"{file}.{uuid.uuid4().hex}.new"
+        try:
+            process.run(f"ATTACH {literal(new)} AS new", timeout_s)
+            process.run("DETACH new", timeout_s)
+            with suppress(OSError):  # another writer was faster; or without links DuckDB makes it
+                os.link(new, file)
+        except LakeProcessLostError:
+            raise
+        except LakeError:
+            return  # attaching fails for the same reason, and says so by the name of the catalog
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(new)
 
     def _attach_statement(self, process: LakeProcess, create: bool) -> str:
         settings = [f"CREATE_IF_NOT_EXISTS {str(create).lower()}"]
