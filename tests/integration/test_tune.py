@@ -11,14 +11,22 @@ from pathlib import Path
 import pytest
 
 from mrflight.frontend import cli
+from mrflight.frontend.tune import experiment
 from mrflight.frontend.tune.job_file_edit import edited
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.faults.gated_job import gated_job, old_table
 from tests.support.jobs.clicks_job import JOB, WEIGH, write_visits
+from tests.support.suite.waiting import hang_s
 
 TUNE = (sys.executable, "-m", "mrflight", "tune")
 QUICK = ("--budget", "1 s", "--sample", "1 GiB")
 """The two runs that are made in any case."""
+
+
+@pytest.fixture(autouse=True)
+def _only_a_hang_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a trial take its time, however little is left of the budget."""
+    monkeypatch.setattr(experiment, "_MIN_TIMEOUT_S", hang_s())
 
 
 @pytest.fixture
@@ -132,13 +140,13 @@ def test_an_interrupt_leaves_nothing(
 def test_what_is_recommended_is_written_into_the_job_file(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each of 500 partitions has a part file, although all rows fit into one.
+    """Each of 200 partitions has a part file, although all rows fit into one.
 
     On a machine that is busy with other work, nothing may be certain enough to be recommended.
     """
-    text = JOB.replace("partitions = 7", "# many\npartitions = 500  # too many")
+    text = JOB.replace("partitions = 7", "# many\npartitions = 200  # too many")
     job.write_text(text)
-    code = cli.main(["tune", str(job), "--budget", "1 min", "--write", "--json"])
+    code = cli.main(["tune", str(job), "--budget", "20 s", "--write", "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
     recommended = json.loads(out)["recommended"]

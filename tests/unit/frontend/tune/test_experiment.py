@@ -96,6 +96,9 @@ class Machine:
 PHASES = ("start", "map", "reduce", "commit")
 
 
+SLOW = StageSeconds(map=1000.0)
+
+
 def steady(trial: Trial) -> StageSeconds:
     """A job whose settings do not matter."""
     x = trial.amount.size_bytes / MIB
@@ -245,6 +248,15 @@ def test_the_budget_is_kept(folder: Path) -> None:
 def test_a_job_that_is_too_slow_for_the_budget_is_an_error(folder: Path) -> None:
     with pytest.raises(DeadlineExceededError, match="it took too long"):
         tune(folder, Machine(steady), budget_s=1.0)
+
+
+def test_a_repeat_that_is_too_slow_ends_the_trials(folder: Path) -> None:
+    """Nothing of what was measured before is lost."""
+    machine = Machine(lambda trial: steady(trial) if machine.trials[1:].count(trial) < 2 else SLOW)
+    job, outcome = tune(folder, machine)
+    assert machine.trials[-1] == Trial(outcome.recommendation.before, outcome.samples.full)
+    assert len(outcome.runs) == len(machine.trials) - 2  # without the first, and without the last
+    assert "Recommended: leave the settings as they are." in report.report(job, outcome)
 
 
 def test_other_settings_may_fail(folder: Path) -> None:
