@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,23 +18,32 @@ import pytest
 
 import mrflight
 from mrflight.errors import AttemptSupersededError, ShuffleNotFoundError
+from tests.support.faults import stopped_server
+from tests.support.faults.stopped_server import METADATA_STEPS
 from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 
 PARTITIONS = 4
 ROWS = 2_000
+EVENTS = {"a map is committed": 5, "the shuffle is dropped": 6}
+"""And which event of the cluster that is: two servers join it, and the shuffle has two maps."""
 
 
 class Server:
     """A server process that can be killed and started again with the same options."""
 
-    def __init__(self, module: str, *options: str) -> None:
+    def __init__(self, module: str, *options: str, kills_itself: Sequence[str] = ()) -> None:
+        """``kills_itself`` is the step, and which time, of a metadata server's first process."""
         self._command = [sys.executable, "-m", f"mrflight.servers.{module}", *options]
         self.location = ""
-        self.start()
+        first = [sys.executable, "-m", stopped_server.__name__, *kills_itself, *options]
+        self._start(first if kills_itself else self._command)
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        self._start(self._command)
+
+    def _start(self, command: Sequence[str]) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline().split()
         assert ready, "the server ended before it was ready"
@@ -43,6 +52,9 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
+        self.await_kill()
+
+    def await_kill(self) -> None:
         assert self.process.wait(hang_s()) == -9
         self._close()
 
@@ -58,11 +70,12 @@ class Server:
 
 
 @contextmanager
-def servers(*listening: str, journal: Path) -> Iterator[Server]:
+def servers(*listening: str, journal: Path, kills_itself: Sequence[str] = ()) -> Iterator[Server]:
     """A metadata server with a journal, and two data servers; all end by themselves."""
     started: list[Server] = []
     try:
-        started.append(Server("metadata", *listening, "--journal", str(journal)))
+        options = (*listening, "--journal", str(journal))
+        started.append(Server("metadata", *options, kills_itself=kills_itself))
         at = ("--metadata", started[0].location, "--spill-dir", str(journal.parent))
         started.extend(Server("data", *at) for _ in range(2))
         yield started[0]
@@ -181,6 +194,36 @@ def test_writers_and_readers_go_on_after_every_kill(metadata: Server) -> None:
         assert (state.maps, state.rows) == (maps, maps * ROWS)
         assert shuffle.health().lost_maps == []
     shuffle.drop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", METADATA_STEPS)
+@pytest.mark.parametrize(("what", "number"), EVENTS.items())
+def test_a_kill_at_a_step(what: str, number: int, step: str, tmp_path: Path) -> None:
+    """The client asks again, whether the server had kept the event or not."""
+    port, journal = str(fixed_port()), tmp_path / "journal"
+    with (
+        servers("--port", port, journal=journal, kills_itself=(step, str(number))) as metadata,
+        at_work(1) as threads,
+    ):
+        with mrflight.connect(metadata.location) as client:
+            shuffle = client.create_shuffle("clicks", PARTITIONS)
+        working = threads.submit(_use_shuffle, shuffle)
+        metadata.await_kill()
+        assert not working.done(), what
+        metadata.start()
+        assert working.result(hang_s()) == list(range(2 * ROWS))
+        with mrflight.connect(metadata.location) as client:
+            assert client.status().shuffles == []
+
+
+def _use_shuffle(shuffle: mrflight.Shuffle) -> list[int]:
+    """Write, read and drop it; return what was read."""
+    for map_id in range(2):
+        write(shuffle, map_id)
+    found = read_all(shuffle)
+    shuffle.drop()
+    return found
 
 
 @pytest.mark.slow

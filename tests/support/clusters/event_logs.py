@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import Server, server_process
+from tests.support.faults import stopped_server
 
 HEARTBEAT_TIMEOUT_S = 2
 
@@ -30,7 +31,9 @@ def numbers(producer: int, *values: int) -> pa.RecordBatch:
 class LogCluster:
     """A metadata server with a journal, and data servers with a log folder each."""
 
-    def __init__(self, folder: Path, stack: ExitStack, data_servers: int) -> None:
+    def __init__(
+        self, folder: Path, stack: ExitStack, data_servers: int, killed_at: Sequence[str]
+    ) -> None:
         self._folder = folder
         self._stack = stack
         self._metadata_options = (
@@ -43,7 +46,7 @@ class LogCluster:
         self.data: list[Server] = []
         self.locations: list[str] = []
         for number in range(data_servers):
-            process, location = self._data(number)
+            process, location = self._data(number, () if number else killed_at)
             self.data.append(process)
             self.locations.append(location)
 
@@ -51,9 +54,12 @@ class LogCluster:
         process, line = self._stack.enter_context(server_process(module, *options, is_warm=True))
         return process, line.split()[-1]
 
-    def _data(self, number: int) -> tuple[Server, str]:
-        options = ("--metadata", self.location, "--port", "0", "--drain-timeout", "5 s")
-        return self._started("data", *options, "--log-dir", str(self.log_dir(number)))
+    def _data(self, number: int, killed_at: Sequence[str] = ()) -> tuple[Server, str]:
+        at = ("--metadata", self.location, "--port", "0", "--log-dir", str(self.log_dir(number)))
+        options = (*at, "--drain-timeout", "5 s")
+        if killed_at:
+            return self._started(stopped_server.__name__, *killed_at, *options)
+        return self._started("data", *options)
 
     def log_dir(self, number: int) -> Path:
         """The folder of the event logs of a data server."""
@@ -98,10 +104,13 @@ class LogCluster:
 
 
 @contextmanager
-def log_cluster(folder: Path, data_servers: int = 1) -> Iterator[LogCluster]:
-    """Start the servers."""
+def log_cluster(
+    folder: Path, data_servers: int = 1, killed_at: Sequence[str] = ()
+) -> Iterator[LogCluster]:
+    """Start the servers. ``killed_at``: a step of `stopped_server` at which the first data server
+    kills itself, and which time."""
     with ExitStack() as stack:
-        yield LogCluster(folder, stack, data_servers)
+        yield LogCluster(folder, stack, data_servers, killed_at)
 
 
 def held(cluster: mrflight.Cluster, log: str) -> list[tuple[int, int, int]]:
@@ -162,3 +171,15 @@ def check_rows(rows: list[tuple[int, int, int]], producers: Producers) -> None:
         mine = [(offset, number) for offset, sender, number in rows if sender == producer]
         assert [number for _, number in mine] == list(range(len(acknowledged))), producer
         assert {number: offset for offset, number in mine} == acknowledged
+
+
+@contextmanager
+def producing(servers: LogCluster, cluster: mrflight.Cluster, log: str) -> Iterator[Producers]:
+    """Eight producers, which no fault of the block may keep from appending; see `check_rows`."""
+    producers = Producers(servers.location, log, 8)
+    try:
+        yield producers
+    finally:
+        producers.stop()
+    assert not producers.errors
+    check_rows(held(cluster, log), producers)

@@ -64,10 +64,10 @@ class AttemptLog:
         failed = sum(reasons[f"{kind} {FAILED}"] for kind in by_kind)
         return Attempts(by_kind["map"], by_kind["reduce"], failed)
 
-    def is_running(self, task: str) -> bool:
-        """Return whether an attempt of the task with this name was seen that runs."""
-        began = [e for e in self.events if isinstance(e, AttemptRunning) and e.name == task]
-        return bool(began)
+    def has_run(self, task: str) -> bool:
+        """Return whether an attempt of the task with this name was seen that ran, or has ended."""
+        seen = (e for e in self.events if isinstance(e, AttemptRunning | AttemptEnded))
+        return any(e.name == task for e in seen)
 
     def is_done(self, task: str) -> bool:
         """Return whether an attempt counts of the task whose name begins so."""

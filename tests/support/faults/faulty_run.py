@@ -112,8 +112,8 @@ class FaultyRun:
         await_that(lambda: self.attempts().is_done(task), f"the end of {task}", beside=self.driver)
 
     def await_running(self, task: str) -> None:
-        """Wait until the driver has seen an attempt of the task with this name run."""
-        await_that(lambda: self.attempts().is_running(task), task, beside=self.driver)
+        """Wait until the driver has seen an attempt of the task with this name run, or its end."""
+        await_that(lambda: self.attempts().has_run(task), task, beside=self.driver)
 
     def see(self) -> None:
         """Let a driver that is blind see what happens to its servers."""

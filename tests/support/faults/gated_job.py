@@ -201,7 +201,12 @@ def old_table(base: Path, format: OutputFormat, keys: range = OLD) -> Path:
 
 def until(condition: Callable[[], object], process: Awaited) -> None:
     """Wait for what a driver that runs is to bring about."""
-    await_that(condition, "what the driver brings about", beside=process)
+    try:
+        await_that(condition, "what the driver brings about", beside=process)
+    except AssertionError as error:
+        if isinstance(process, Running) and process.poll() is not None:
+            raise AssertionError(f"{error}: {process.communicate()[1]}") from None
+        raise
 
 
 def kill_at_file_size(driver: GatedDriver, limit_bytes: int) -> None:

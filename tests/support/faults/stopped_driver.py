@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import deltalake.transaction
 import msgspec
@@ -36,16 +36,9 @@ from mrflight.storage import Location
 from mrflight.system import signals
 from mrflight.system.deadlines import Deadline
 from mrflight.system.signals import SignalInterrupts
+from tests.support.faults.steps import Place, at_step
 
 MODULE = __name__ if __name__ != "__main__" else "tests.support.faults.stopped_driver"
-
-
-class Place(NamedTuple):
-    """Where a step is: before a function is called, or after that."""
-
-    owner: Any
-    name: str
-    is_after: bool = False
 
 
 STEPS: dict[str, tuple[Place, ...]] = {
@@ -151,27 +144,12 @@ class OwnSignals:
 
 
 def _do_at(place: Place, deed: Deed, own_signals: OwnSignals) -> None:
-    function: Callable[..., Any] = getattr(place.owner, place.name)
-    calls = 0
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls != deed.number:
-            return
+    def act() -> None:
         if deed.does == HANG:
             threading.Event().wait()
         own_signals.send(getattr(signal, deed.does))
 
-    def stopping(*args: Any, **more: Any) -> Any:
-        if not place.is_after:
-            count()
-        result = function(*args, **more)
-        if place.is_after:
-            count()
-        return result
-
-    setattr(place.owner, place.name, stopping)
+    at_step(place, deed.number, act)
 
 
 def _be_blind(file: Path) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -25,33 +23,31 @@ from mrflight.sinks.iceberg.snapshot import NewSnapshot
 from mrflight.streams.batch_job import BatchJobs, WrittenBatch
 from mrflight.streams.committer import Committer
 from mrflight.streams.dead_letters import DeadLetters
+from tests.support.faults.steps import Place, at_step
 
-Step = tuple[type, str, bool]
-"""A function, and whether the step is after it."""
-
-_COMMON: dict[str, Step] = {
-    "batch is cut": (BatchJobs, "write", False),
-    "part files are written": (BatchJobs, "write", True),
-    "commit begins": (Committer, "_commit", False),
-    "dead letters are committed": (DeadLetters, "commit", True),
-    "batch is committed": (WrittenBatch, "commit", True),
+_COMMON: dict[str, Place] = {
+    "batch is cut": Place(BatchJobs, "write"),
+    "part files are written": Place(BatchJobs, "write", True),
+    "commit begins": Place(Committer, "_commit"),
+    "dead letters are committed": Place(DeadLetters, "commit", True),
+    "batch is committed": Place(WrittenBatch, "commit", True),
 }
-OWN_STEPS: dict[str, dict[str, Step]] = {
+OWN_STEPS: dict[str, dict[str, Place]] = {
     "delta": {
-        "entry is written": (DeltaCommit, "_commit_to", False),
-        "entry is there": (DeltaCommit, "_commit_to", True),
-        "files are cleaned up": (DeltaSink, "cleanup", True),
+        "entry is written": Place(DeltaCommit, "_commit_to"),
+        "entry is there": Place(DeltaCommit, "_commit_to", True),
+        "files are cleaned up": Place(DeltaSink, "cleanup", True),
     },
     "iceberg": {
-        "manifests are written": (NewSnapshot, "commit", False),
-        "snapshot is there": (NewSnapshot, "commit", True),
-        "files are cleaned up": (IcebergSink, "cleanup", True),
+        "manifests are written": Place(NewSnapshot, "commit"),
+        "snapshot is there": Place(NewSnapshot, "commit", True),
+        "files are cleaned up": Place(IcebergSink, "cleanup", True),
     },
     "ducklake": {
-        "transaction begins": (LakeCommit, "_try", False),
-        "transaction is written": (LakeCommit, "_write", True),
-        "snapshot is there": (LakeCommit, "_try", True),
-        "files are cleaned up": (DuckLakeSink, "cleanup", True),
+        "transaction begins": Place(LakeCommit, "_try"),
+        "transaction is written": Place(LakeCommit, "_write", True),
+        "snapshot is there": Place(LakeCommit, "_try", True),
+        "files are cleaned up": Place(DuckLakeSink, "cleanup", True),
     },
 }
 """The steps of the commit to a table of each format. Those of Delta are called for dead letters,
@@ -62,32 +58,18 @@ STEPS = {format: {**_COMMON, **own} for format, own in OWN_STEPS.items()}
 LOCKED = "catalog is locked"
 """The step at which a transaction of an SQL catalog is to be committed, which locks a file of
 SQLite for all others. The first is that of the namespace, the second that of the new table."""
-_STEPS = {**STEPS, "iceberg": {**STEPS["iceberg"], LOCKED: (Session, "commit", False)}}
+_STEPS = {**STEPS, "iceberg": {**STEPS["iceberg"], LOCKED: Place(Session, "commit")}}
 
 
 def stop_at(format: str, step: str, number: int, signum: int) -> None:
     """Send this process the signal when the step is reached for the ``number``-th time."""
-    owner, name, is_after = _STEPS[format][step]
-    function: Callable[..., Any] = getattr(owner, name)
-    calls = 0
 
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            # To this thread: another one may take a signal of the process, and until it runs
-            # this one would go on, into the transaction of a catalog that locks all others out.
-            signal.pthread_kill(threading.get_ident(), signum)
+    def act() -> None:
+        # To this thread: another one may take a signal of the process, and until it runs this one
+        # would go on, into the transaction of a catalog that locks all others out.
+        signal.pthread_kill(threading.get_ident(), signum)
 
-    def stopping(*args: Any, **more: Any) -> Any:
-        if not is_after:
-            count()
-        result = function(*args, **more)
-        if is_after:
-            count()
-        return result
-
-    setattr(owner, name, stopping)
+    at_step(_STEPS[format][step], number, act)
 
 
 if __name__ == "__main__":
