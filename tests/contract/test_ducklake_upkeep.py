@@ -148,7 +148,7 @@ def test_the_offsets_of_a_stream_stay(ducklake: DuckLake) -> None:
     assert ducklake.read() == [(n, "s") for n in range(5)]
 
 
-@pytest.mark.everywhere
+@pytest.mark.also_on("sqlite", "postgres")
 def test_compactions_beside_writers_fail_neither(ducklake: DuckLake) -> None:
     """A job, DuckDB itself, and a compaction again and again.
 

@@ -123,7 +123,7 @@ def files(table: Location) -> int:
     return sum(info.base_name.startswith("part-") for info in table.walk())
 
 
-@pytest.mark.also_on_ray("s3", "hdfs")
+@pytest.mark.also_on_ray("s3")
 @pytest.mark.everywhere
 def test_files_become_a_table(place: Location, tmp_path: Path) -> None:
     """Two files of csv, and one of every other format that is read in splits. One row is bad."""

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.clusters.deployed import composed, pod_arguments
 from tests.support.commands.named_hosts import NamedHosts, needs_root
+from tests.support.suite.waiting import await_end
 
 DEPLOY_PAGE = Path(__file__).parents[2] / "docs/how-to/deploy.md"
 SERVICES = composed()
@@ -114,7 +115,7 @@ def check_job(hosts: NamedHosts, **settings: str) -> None:
 def stop(servers: list[tuple[subprocess.Popen[str], str]]) -> None:
     for process, _ in reversed(servers):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert await_end(process, "the server") == 0
 
 
 def test_the_cluster_of_compose_runs_a_job(compose: NamedHosts) -> None:

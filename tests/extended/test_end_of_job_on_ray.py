@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,8 +19,6 @@ from tests.support.faults.faulty_run import FaultyRun, await_that, faulty_run
 from tests.support.faults.matrix import at_the_moment, check_table_untouched, rows_of, unlisted
 from tests.support.ray.head import CONNECT_S
 from tests.support.ray.run import TWO, OnRay, all_gone
-
-INTERRUPTED_S = 5.0
 
 MANY = 300
 """Starts of workers, which take longer than to leave Ray."""
@@ -48,7 +45,9 @@ if "mrflight.runtime.ray.gateway" in sys.orig_argv:
 """A call to Ray that takes longer than who leaves waits for it: Ray has been left then."""
 
 
-@pytest.mark.parametrize("ends", ["committed", "interrupted", "killed"])
+@pytest.mark.parametrize(
+    "ends", [pytest.param("committed", marks=pytest.mark.soak), "interrupted", "killed"]
+)
 @pytest.mark.usefixtures("needs_ray")
 def test_a_ray_of_its_own_ends_with_the_job(ends: str, tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
@@ -60,11 +59,9 @@ def test_a_ray_of_its_own_ends_with_the_job(ends: str, tmp_path: Path) -> None:
         names = {name_of(process) for process in processes}
         assert {"gcs_server", "raylet", "ray::MrflightData"} <= names
         if ends == "interrupted":
-            began = time.monotonic()
             run.driver.send_signal(signal.SIGINT)
             done = run.finish()
             assert done.code == 130
-            assert time.monotonic() - began < INTERRUPTED_S
         elif ends == "killed":
             gateway = gateway_of(run)
             run.driver.kill()

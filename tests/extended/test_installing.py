@@ -24,26 +24,49 @@ SOURCES = ("mrflight", "servers", "kernel", "pyproject.toml", "setup.py", "MANIF
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """The numbers of processors in the headers of ELF."""
 COMPILED = ROOT / "kernel/target"
+UNOPTIMISED = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0", "CARGO_PROFILE_RELEASE_LTO": "off"}
+"""The tests check which files a package has and that it starts, so the kernel is compiled without
+optimisation, which is faster."""
 OLD_KERNEL = b"what an earlier build has left"
 
 NEEDS_CARGO = pytest.mark.skipif(
     shutil.which("cargo") is None, reason="install cargo: https://rustup.rs"
 )
 pytestmark = pytest.mark.timeout(1800)
-"""pip downloads Arrow, if it is not in its cache, and two kernels are compiled beside other tests,
-which takes 150 s of a processor."""
+"""pip downloads Arrow, if it is not in its cache, and two kernels are compiled beside other tests:
+100 s of a processor in all."""
+
+
+def new_environment(folder: Path) -> Path:
+    """Make an environment; the pip of these tests installs into it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder
 
 
 def python(environment: Path, *arguments: str, has_cargo: bool = False) -> str:
-    """Return what Python prints; without cargo nothing but the environment is on the path.
+    """Return what Python prints; without cargo nothing but the environment is on the path."""
+    return _output(environment, [environment / "bin" / "python", *arguments], has_cargo=has_cargo)
 
-    Cargo finds what `make install` has compiled of the kernel's dependencies.
-    """
+
+def pip(environment: Path, *arguments: str | Path, has_cargo: bool = False) -> str:
+    into = ["--python", environment / "bin" / "python"]
+    return _output(
+        environment, [sys.executable, "-m", "pip", *into, *arguments], has_cargo=has_cargo
+    )
+
+
+def install(environment: Path, *arguments: str | Path) -> None:
+    """Install packages, of which only what is imported is compiled."""
+    pip(environment, "install", "--quiet", "--no-compile", *arguments)
+
+
+def _output(environment: Path, command: Sequence[str | Path], *, has_cargo: bool) -> str:
+    """Return what a command prints. Cargo compiles the kernel's dependencies once for all."""
     path = os.environ["PATH"] if has_cargo else str(environment / "bin")
     own = {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "CARGO_TARGET_DIR": str(COMPILED)}
     done = subprocess.run(
-        [environment / "bin" / "python", *arguments],
-        env={**os.environ, **own},
+        command,
+        env={**os.environ, **own, **UNOPTIMISED},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -53,16 +76,11 @@ def python(environment: Path, *arguments: str, has_cargo: bool = False) -> str:
     return done.stdout
 
 
-def pip(environment: Path, *arguments: str | Path, has_cargo: bool = False) -> str:
-    return python(environment, "-m", "pip", *map(str, arguments), has_cargo=has_cargo)
-
-
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment that builds the package without cargo, and without downloading."""
-    environment = tmp_path_factory.mktemp("builder")
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip(environment, "install", "--quiet", "--upgrade", "setuptools>=77", "setuptools-rust>=1.11")
+    environment = new_environment(tmp_path_factory.mktemp("builder"))
+    install(environment, "setuptools>=77", "setuptools-rust>=1.11", "wheel")
     return environment
 
 
@@ -180,9 +198,9 @@ def test_an_editable_install_without_cargo_removes_the_kernel_of_an_earlier_buil
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with all that is published, as `make wheels` builds it."""
-    environment, folder = tmp_path_factory.mktemp("zig"), tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip(environment, "install", "--quiet", "-r", ROOT / "deploy/wheels.txt")
+    environment = new_environment(tmp_path_factory.mktemp("zig"))
+    folder = tmp_path_factory.mktemp("dist")
+    install(environment, "-r", ROOT / "deploy/wheels.txt")
     script = str(ROOT / "deploy/wheels.py")
     python(environment, script, "--into", str(folder), has_cargo=True)
     return folder
@@ -210,9 +228,8 @@ def test_the_readme_does_what_it_says_on_a_plain_install(
 ) -> None:
     """Without extras, and without the checkout. The sdist is built without cargo here."""
     (package,) = published.glob(pattern)
-    environment, folder = tmp_path / "environment", tmp_path / "empty"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip(environment, "install", "--quiet", package)
+    environment, folder = new_environment(tmp_path / "environment"), tmp_path / "empty"
+    install(environment, package)
     folder.mkdir()
     printed = [each.printed for each in follow(ROOT / "README.md", folder, environment / "bin")]
     assert "5 rows in, 3 rows out" in "".join(printed)

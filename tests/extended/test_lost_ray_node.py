@@ -22,6 +22,7 @@ from tests.support.commands.open_ports import SERVICE, call, tcp_ports
 from tests.support.faults.faulty_run import await_that
 from tests.support.ray.head import RayHead, a_head
 from tests.support.ray.run import EMPTY_MIB, TITLES, all_gone
+from tests.support.suite.slack import slack
 from tests.support.suite.waiting import hang_s
 
 FILES, ROWS = 6, 5_000
@@ -156,7 +157,7 @@ def check_certificates(head: RayHead, node: psutil.Process) -> None:
     for place in (head, replace(head, process=node)):
         for address, port in sorted(tcp_ports(place.workers("ray::Mrflight"))):
             try:
-                shown = ssl.get_server_certificate((address, port), timeout=5)
+                shown = ssl.get_server_certificate((address, port), timeout=5 * slack())
             except OSError:
                 continue  # a port of Ray's own
             assert call(f"{address}:{port}", f"/{SERVICE}/ListActions", "unary_stream") is (

@@ -19,6 +19,7 @@ from mrflight.storage.ducklake.process_pool import borrowed_process, end_idle_pr
 from tests.services.postgres import running_postgres
 from tests.support.commands.clean_command import run_clean
 from tests.support.commands.driver import drive
+from tests.support.commands.mrflight import started
 from tests.support.commands.running_command import running_command
 from tests.support.suite.messages import refused
 from tests.support.tables import faulty_catalog
@@ -123,12 +124,11 @@ def _absolute(lake: DuckLake) -> str:
 @pytest.mark.parametrize("run", ["", RUN_ID], ids=["two_jobs", "one_run"])
 def test_two_jobs_that_commit_at_the_same_time(ducklake: DuckLake, run: str) -> None:
     jobs = [orders_job(ducklake, name, run) for name in ("one", "two")]
-    command = [sys.executable, "-m", "mrflight.driver"]
     with (
-        running_command([*command, str(jobs[0])]) as first,
-        running_command([*command, str(jobs[1])]) as second,
+        started(jobs[0], module="mrflight.driver") as first,
+        started(jobs[1], module="mrflight.driver") as second,
     ):
-        ends = [process.communicate(timeout=100) for process in (first, second)]
+        ends = [process.communicate() for process in (first, second)]
         assert [first.returncode, second.returncode] == [0, 0], ends
     times = 1 if run else 2
     assert ducklake.read("n") == [(n,) for n in range(30) for _ in range(times)]

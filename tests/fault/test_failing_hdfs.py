@@ -144,17 +144,16 @@ def test_a_commit_whose_move_is_lost(
     check_run_again(table, format, [*before, 2])
 
 
-def test_a_commit_of_which_nothing_is_heard(
-    hdfs: Hdfs, table: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_of_which_nothing_is_heard(hdfs: Hdfs, table: Location) -> None:
     """It may land yet, so that its files stay. Only the wait for its outcome has a bound."""
-    monkeypatch.setattr(commit_guard, "MAX_WAIT_S", 0.5)
     needles = move_to(table, "delta", 0)
     with lossy_proxy(hdfs.port, needles, "request", "hangs") as proxy:
         sink = opened(behind(table, proxy), "delta", "new", "monday")
         commit = parts(sink, 2)
-        with pytest.raises(DeadlineExceededError, match="the store does not answer the commit"):
-            commit_and_cleanup(sink, commit)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commit_guard, "MAX_WAIT_S", 0.5)
+            with pytest.raises(DeadlineExceededError, match="the store does not answer the commit"):
+                commit_and_cleanup(sink, commit)
         sink.abort()
     (part,) = commit.parts
     assert part.path in left_of(table)

@@ -43,9 +43,9 @@ from tests.support.tables.outputs import NEW, written
 pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as a job does, but for less time."""
+    """Wait as a job does, but for less time, for a server that does not come back."""
     monkeypatch.setattr(s3, "_RETRY_TIMEOUT", timedelta(milliseconds=300))
 
 
@@ -102,6 +102,7 @@ def test_a_part_whose_upload_is_cut_is_whole_all_the_same(bucket: Bucket) -> Non
     assert rows_of(table) == list(range(LARGE_ROWS))
 
 
+@pytest.mark.usefixtures("short_retries")
 def test_a_server_that_is_killed_as_a_part_is_written(needs_minio: None) -> None:
     with running_minio() as minio, minio.bucket() as bucket:
         table = locate(f"{bucket.url}/table", Path("/"), bucket.options)
@@ -120,6 +121,7 @@ def test_a_server_that_is_killed_as_a_part_is_written(needs_minio: None) -> None
             assert rows_of(table) == [-1, 5]
 
 
+@pytest.mark.usefixtures("short_retries")
 @pytest.mark.parametrize(
     "keys",
     [
@@ -149,6 +151,7 @@ def test_a_server_that_is_killed_before_a_commit_is_an_outage(
         commit_and_cleanup(sink, Commit(parts, outputs.SCHEMA))
 
 
+@pytest.mark.usefixtures("short_retries")
 def test_a_server_that_is_killed_is_told_by_who_reads(needs_minio: None) -> None:
     with running_minio() as minio, minio.bucket() as bucket:
         inputs = put_formats(locate(f"{bucket.url}/in", Path("/"), bucket.options))
@@ -160,6 +163,7 @@ def test_a_server_that_is_killed_is_told_by_who_reads(needs_minio: None) -> None
         check_reads_tell(sources, inputs, "Connection refused", r"storage\.aws_endpoint_url")
 
 
+@pytest.mark.usefixtures("short_retries")
 def test_a_server_that_refuses_is_not_asked_again(bucket: Bucket) -> None:
     """It will say the same to the next attempt."""
     wrong = {**bucket.options, "aws_secret_access_key": "x" * 20}

@@ -168,7 +168,7 @@ NO_CLOCKS = {"job.speculation": False, "cluster.heartbeat_timeout": "10 min"}
 
 
 @pytest.mark.slow
-@pytest.mark.also_on_ray("sample-1", "reduce-2")
+@pytest.mark.also_on_ray("reduce-2")
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("stage", "again", "begun"), LOST, ids=[stage for stage, *_ in LOST])
 def test_a_server_is_lost_as_a_stage_begins(
@@ -241,7 +241,6 @@ def test_without_a_fault_every_task_has_one_attempt(
     assert watching.lines == []
 
 
-@pytest.mark.also_on_ray("reduce")
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["reduce", "map sums"])
 def test_maps_that_run_again_do_not_count_bad_rows_twice(

@@ -48,6 +48,8 @@ SINGLE = ("cluster.data_servers=1", *WATCHED)
 ENDED = "the data server data0 has not answered for 4 s and is ended"
 
 WATCHED_TWICE = (*TWICE, *WATCHED)
+SEEN_LATER = (*TWICE, "cluster.heartbeat_timeout=12 s")
+"""A reduce is to read from it before it is ended, or its end would lead to a replica at once."""
 
 
 def reduce_6_runs(run: FaultyRun) -> None:
@@ -88,7 +90,10 @@ CELLS = [
     over_flight(Cell("data server", "stop", "reduce", IN_THE_REDUCE, LATE, HASTY)),
     Cell("data server", "stop", "commit"),
     over_flight(Cell("data server", "stop", "map", IN_THE_MAP, ENDED, SINGLE)),
-    Cell("data server", "stop", "reduce", {"map again": 5, "reduce moved": 2}, ENDED, SINGLE),
+    Cell(
+        *("data server", "stop", "reduce", {"map again": 5, "reduce moved": 2}, ENDED, SINGLE),
+        first=driver_says("run again"),
+    ),
     over_flight(Cell("data server", "pause", "reduce")),
     Cell(
         *("data server", "kill", "map", {"map moved": 2}, "2 of 5 map tasks restart"),
@@ -103,7 +108,7 @@ CELLS = [
     over_flight(Cell("data server", "stop", "shuffle", {"map moved": 2}, "", WATCHED_TWICE)),
     over_flight(
         Cell(
-            *("data server", "stop", "reduce", {"reduce moved": 1}, "", WATCHED_TWICE),
+            *("data server", "stop", "reduce", {"reduce moved": 1}, "", SEEN_LATER),
             last=reduce_6_runs,
         )
     ),
@@ -133,9 +138,7 @@ QUICK = {
 ON_RAY = (
     "kill-worker-shuffle",
     "kill-data-server-reduce",
-    "kill-data-server-shuffle-shuffle.replicas=2-tasks-notice",
     "kill-metadata-server-reduce",
-    "stop-worker-shuffle-job.speculation=true",
     "stop-data-server-map-cluster.heartbeat_timeout=4-s",
 )
 

@@ -36,7 +36,6 @@ def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mrflight.Dataset:
     return mrflight.read("visits.parquet").with_settings(SMALL)
 
 
-@pytest.mark.also_on_ray
 def test_maps_groups_and_an_order_by_lambdas(visits: mrflight.Dataset) -> None:
     factor, least = 10, 4
 

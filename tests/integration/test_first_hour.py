@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.services.java import QUICK_START
 from tests.support.jobs import first_hour
 from tests.support.jobs.first_hour import Task, answer_of, comparable, tasks
 from tests.support.suite.waiting import hang_s
@@ -19,6 +20,12 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 IMPORTS = "import pandas as pd\nimport polars as pl\nimport pyarrow as pa\n"
 """What a program has imported that hands over its frames."""
+SMALL_SPARK = {
+    "JAVA_TOOL_OPTIONS": " ".join(QUICK_START),
+    "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false "
+    "--conf spark.sql.shuffle.partitions=1 pyspark-shell",
+}
+"""Spark runs each shuffle in one task. Its default are 200 tasks, which a few rows do not need."""
 
 
 def cases(*libraries: str) -> list[Any]:
@@ -59,6 +66,7 @@ def answers_of_spark(needs_spark: Path, tmp_path_factory: pytest.TempPathFactory
     first_hour.write_data(folder)
     program = [needs_spark, "-m", "tests.support.jobs.spark_answers", folder / "answers.json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(needs_spark)}
+    environment |= SMALL_SPARK
     subprocess.run(program, cwd=folder, env=environment, check=True, timeout=hang_s())
     answers: dict[str, Any] = json.loads((folder / "answers.json").read_text())
     return answers

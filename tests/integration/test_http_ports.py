@@ -21,7 +21,7 @@ from mrflight.security.hashed_tokens import access_entry
 from mrflight.security.principal import Role
 from tests.support.clusters.cluster import server_process
 from tests.support.clusters.numbered_rows import batch
-from tests.support.commands.browser import browser_page, figures, launched_browser, table
+from tests.support.commands.browser import browser_page, figures, kib, launched_browser, table
 from tests.support.commands.http import get, received, send
 from tests.support.commands.mrflight import mrflight as run
 from tests.support.suite.waiting import await_that
@@ -257,7 +257,7 @@ def test_a_page_shows_the_servers_and_shuffles_of_a_cluster(chromium: str, tmp_p
             size = port.value("mrflight_metadata_committed_bytes")
             shown = figures(browser)
             assert (shown["Data servers"], shown["Shuffles"]) == ("2", "1")
-            assert shown["Bytes held"] == f"{size / 1024:.{2 if size < 10 * 1024 else 1}f} KiB"
+            assert shown["Bytes held"] == kib(size)
             assert len(table(browser, "#processes")) == 2
             lost.terminate()  # and it gives its partitions to the other one
             expect(browser.locator(".figure b").nth(0)).to_have_text("1")

@@ -14,7 +14,7 @@ import mrflight
 from tests.services.kafka import Kafka
 from tests.support.commands.running_command import running_command
 from tests.support.streams.ingest_job import Stream, check_once, numbered
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 INTERRUPTED = """
 import sys, mrflight
@@ -58,7 +58,7 @@ def test_an_event_stops_a_stream_after_a_commit(stream: Stream) -> None:
         await_that(lambda: len(stream.rows()) == 10, "10 rows")
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(hang_s())
     assert [(each.state, each.rows_in) for each in found] == [("stopped", 10)]
     check_once(stream.rows(), {1: 10})
 

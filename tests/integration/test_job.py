@@ -23,7 +23,6 @@ pytestmark = pytest.mark.runs_on_ray
 
 
 @pytest.mark.slow_but("arrow-local")
-@pytest.mark.also_on_ray("csv")
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "json"])
 def test_the_clicks_job_equals_a_single_process_group_by(
     clicks: Path, tmp_path: Path, kind: str
@@ -46,7 +45,7 @@ def test_the_clicks_job_equals_a_single_process_group_by(
 
 
 @pytest.mark.slow_but("shared-2-local")
-@pytest.mark.also_on_ray("flight-1", "shared-2")
+@pytest.mark.also_on_ray("flight-1")
 @pytest.mark.parametrize(("transport", "replicas"), [("shared", 1), ("flight", 1), ("shared", 2)])
 def test_the_result_is_the_same_over_each_transport(
     clicks: Path, tmp_path: Path, transport: str, replicas: int

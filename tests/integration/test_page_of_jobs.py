@@ -19,7 +19,15 @@ from playwright.sync_api import Browser, expect
 from playwright.sync_api import Page as BrowserPage
 
 from mrflight.events.history import read_view
-from tests.support.commands.browser import browser_page, figures, launched_browser, table, texts
+from tests.support.commands.browser import (
+    browser_page,
+    figures,
+    fixed,
+    kib,
+    launched_browser,
+    table,
+    texts,
+)
 from tests.support.commands.driver import drive, write_job
 from tests.support.commands.http import get
 from tests.support.commands.mrflight import mrflight as run
@@ -85,12 +93,11 @@ def has_the_numbers_of(page: BrowserPage, result: dict[str, Any]) -> None:
     assert shown["Rows in"] == f"{result['rows_in']:,}" == f"{FILES * ROWS:,}"
     assert shown["Rows out"] == f"{result['rows_out']:,}"
     assert notes["Shuffled"] == f"{result['partitions']} partitions"
-    size = result["bytes_shuffled"] / 1024
-    assert shown["Shuffled"] == f"{size:.{2 if size < 10 else 1}f} KiB"
+    assert shown["Shuffled"] == kib(result["bytes_shuffled"])
     assert notes["Attempts"] == f"{attempts['map']} map, {attempts['reduce']} reduce"
     assert shown["Failed attempts"] == f"{attempts['failed']}"
-    assert shown["Memory"] == f"{result['peak_memory_bytes'] / 2**20:.1f} MiB"
-    assert f"map {result['seconds']['map']:.2f}" in notes["Time"]
+    assert shown["Memory"] == f"{fixed(result['peak_memory_bytes'] / 2**20, 1)} MiB"
+    assert f"map {fixed(result['seconds']['map'], 2)}" in notes["Time"]
     stages = table(page, "#stages")
     assert stages["map"][1:3] == [str(FILES), f"{result['rows_in']:,}"]
     assert stages["reduce"][2] == f"{result['rows_out']:,}"

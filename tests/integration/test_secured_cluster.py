@@ -231,7 +231,7 @@ def test_certificates_change_under_load(tmp_path: Path) -> None:
         threads = stack.enter_context(ThreadPoolExecutor(4))
         stack.callback(ended.set)
         running = [threads.submit(shuffle_again, number) for number in range(4)]
-        for _ in range(10):
+        for _ in range(5):
             renew("servers")
             renew("job")
             for each in servers:

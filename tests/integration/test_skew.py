@@ -259,7 +259,6 @@ table = "out"
 
 
 @pytest.mark.slow
-@pytest.mark.also_on_ray
 def test_a_skewed_key_of_a_stage_is_split_for_the_maps_that_read_it(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import confluent_kafka
 
 from tests.services.kafka import Kafka
+from tests.support.suite.waiting import hang_s
 
 _PAUSE_S = 0.02
 _EVENTS = 100
@@ -20,7 +21,6 @@ _EVENTS = 100
 that takes long, because its machine is busy, does not have many more events to read."""
 
 _MAX_PAUSE_S = 1.0
-_TIMEOUT_S = 60.0
 
 PLAIN, TRANSACTIONAL, POISONING = 1, 2, 3
 
@@ -112,7 +112,7 @@ def _send(client: Any, topic: str, value: bytes, sent: Sent) -> None:
 
 
 def _finish(client: Any, sent: Sent) -> None:
-    if left := client.flush(_TIMEOUT_S):
+    if left := client.flush(hang_s()):
         sent.failed(f"{left} events were not delivered")
 
 
@@ -122,7 +122,7 @@ def _produce_transactions(
     """Commit two transactions of three, and abort the others."""
     # What the broker has not heard the end of does not hold back readers for long.
     client = kafka.producer(transactional_id=f"numbers-{topic}", transaction_timeout_ms=10_000)
-    client.init_transactions(_TIMEOUT_S)
+    client.init_transactions(hang_s())
     number = 0
     while not stop.is_set():
         numbers = range(number, number + randomly.randint(1, 20))
@@ -156,10 +156,10 @@ def _aborted(client: Any) -> bool:
 
 def _until_done(end: Any) -> None:
     """End a transaction, also if the broker is away at first."""
-    give_up = time.monotonic() + _TIMEOUT_S
+    give_up = time.monotonic() + hang_s()
     while True:
         try:
-            end(_TIMEOUT_S)
+            end(hang_s())
             return
         except confluent_kafka.KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > give_up:

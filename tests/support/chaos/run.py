@@ -181,15 +181,19 @@ def _ends(stream: Stream, *, committed: bool) -> dict[int, int]:
     from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    until = time.monotonic() + 60
+    until = time.monotonic() + hang_s()
     while True:
         try:
             admin = stream.kafka.admin()
-            partitions = admin.list_topics(stream.topic, timeout=30).topics[stream.topic].partitions
+            partitions = (
+                admin.list_topics(stream.topic, timeout=hang_s()).topics[stream.topic].partitions
+            )
             level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
             asked = {TopicPartition(stream.topic, each): OffsetSpec.latest() for each in partitions}
             found: dict[Any, Any] = admin.list_offsets(asked, isolation_level=level)
-            return {each.partition: answer.result(30).offset for each, answer in found.items()}
+            return {
+                each.partition: answer.result(hang_s()).offset for each, answer in found.items()
+            }
         except KafkaException as error:
             # A new client may have met a broker that still had the epoch of before.
             is_fenced = error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH

@@ -48,7 +48,10 @@ def data_server(
 def server_process(
     module: str, *options: str, stderr: IO[bytes] | None = None, is_warm: bool = False
 ) -> Iterator[tuple[Server, str]]:
-    """A server and its ready line; it ends by itself with code 0, unless the test kills it."""
+    """A server and its ready line; it ends by itself with code 0, unless it is killed.
+
+    ``module`` is its name in `mrflight.servers`, or the whole name of another one.
+    """
     process = _started(module, *options, stderr=stderr, is_warm=is_warm)
     with process:
         assert process.stdout is not None
@@ -66,7 +69,7 @@ def _started(
     module: str, *options: str, stderr: IO[bytes] | None = None, is_warm: bool = False
 ) -> Server:
     """Start a server; with ``is_warm`` by a fork, unless the test has another environment."""
-    command = [f"mrflight.servers.{module}", *options]
+    command = [module if "." in module else f"mrflight.servers.{module}", *options]
     if is_warm and (warm := shared_warm_driver()).takes(os.environ):
         return warm.start_server(command, os.environ, 2 if stderr is None else stderr.fileno())
     command = [sys.executable, "-m", *command]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
@@ -76,3 +77,13 @@ def table(page: Page, selector: str) -> dict[str, list[str]]:
 def figures(page: Page, part: str = "b") -> dict[str, str]:
     """Return the figures by their names, or what is ``small`` below them."""
     return dict(zip(texts(page, ".figure span"), texts(page, f".figure {part}"), strict=True))
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return a number as ``toFixed`` of a page does: a half is rounded up, not to an even digit."""
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def kib(size: float) -> str:
+    """Return a size in bytes as a page shows it in KiB."""
+    return f"{fixed(size / 1024, 2 if size < 10 * 1024 else 1)} KiB"

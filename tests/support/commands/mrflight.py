@@ -26,7 +26,8 @@ _TABLES = ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "pyiceberg.table", "
 
 _LOADS = {
     "ingest": (
-        *("confluent_kafka", "mrflight.streams.stream_session", "mrflight.streams.stream_run"),
+        "confluent_kafka.admin",
+        *("mrflight.streams.stream_session", "mrflight.streams.stream_run"),
         *("mrflight.streams.delta_stream_table", "mrflight.streams.catalog_stream_tables"),
         *("mrflight.sources.kafka.kafka_source", "mrflight.sinks.iceberg.sink", *_TABLES),
     ),

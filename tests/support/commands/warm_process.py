@@ -25,13 +25,17 @@ from typing import NoReturn
 
 MODULES = [
     *("pyarrow", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv", "numpy", "deltalake"),
+    *("pyarrow.compute", "pyarrow.acero"),
     *("mrflight.scheduler.job", "mrflight.runtime.worker"),
-    *(
-        "mrflight.sinks.delta.sink",
-        "mrflight.sinks.folder.sink",
-        "mrflight.sinks.parts.part_writer",
-    ),
+    *("mrflight.planner.analyze", "mrflight.scheduler.stage_scheduler"),
+    *("mrflight.scheduler.direct_scheduler", "mrflight.scheduler.job_commit"),
+    *("mrflight.tasks.map_output", "mrflight.tasks.reduce_task", "mrflight.tasks.direct_task"),
+    *("mrflight.tasks.sample_task", "mrflight.tasks.partial_aggregate_task"),
+    *("mrflight.sinks.delta.sink", "mrflight.sinks.folder.sink"),
+    *("mrflight.sinks.commit.commit_lease", "mrflight.sinks.parts.part_writer"),
+    "mrflight.sinks.parts.parquet_encoder",
     *("mrflight.sources.csv_source", "mrflight.sources.parquet_source"),
+    *("mrflight.sources.discovery", "mrflight.sources.packed_reader"),
     *("mrflight.servers.metadata", "mrflight.servers.data"),
 ]
 """Modules that are loaded before a driver is forked. A driver imports what else it needs."""

@@ -37,11 +37,19 @@ UNHINDERED = {"RAY_worker_niceness": "0"}
 _HEAD = """
 import sys
 import ray
-ray.init(
-    address="local", num_cpus=int(sys.argv[2]), num_gpus=0, include_dashboard=False,
-    log_to_driver=False, logging_level="ERROR", object_store_memory=80 << 20,
-    _temp_dir=sys.argv[1],
-)
+
+for left in reversed(range(5)):
+    try:
+        ray.init(
+            address="local", num_cpus=int(sys.argv[2]), num_gpus=0, include_dashboard=False,
+            log_to_driver=False, logging_level="ERROR", object_store_memory=80 << 20,
+            _temp_dir=sys.argv[1],
+        )
+        break
+    except Exception as error:  # it gives itself 30 s, which no option changes
+        if not left or "timed out during startup" not in str(error):
+            raise
+        ray.shutdown()
 print("at", ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """

@@ -98,7 +98,7 @@ def losses(folder: str) -> dict[str, Any]:
 def datasets(folder: str) -> dict[str, Any]:
     """Through a shuffle from one dataset to another; some partitions are empty."""
     with on_ray.serving(data_servers=2, memory="64 MiB") as cluster:
-        shuffle = cluster.create_shuffle("datasets", 200)
+        shuffle = cluster.create_shuffle("datasets", 60)
         early = _raised(lambda: on_ray.to_dataset(shuffle))
         nothing = on_ray.to_dataset(shuffle, maps=0).count()
         source = ray.data.from_arrow([pa.table(rows_of(n)) for n in range(MAPS)])
@@ -115,7 +115,7 @@ def datasets(folder: str) -> dict[str, Any]:
             "twice": _written_twice(cluster),
             "early": [early.partition(";")[0], nothing],
             "missing": _raised(lambda: on_ray.to_dataset(shuffle, maps=1000)).partition(" of ")[2],
-            "wrong": _raised(lambda: on_ray.to_dataset(shuffle, [200])),
+            "wrong": _raised(lambda: on_ray.to_dataset(shuffle, [60])),
         }
 
 

@@ -27,6 +27,9 @@ EMPTY_MIB = 128
 
 TWO = ("cluster.data_servers=2",)
 
+PATIENT = ("cluster.reconnect_timeout=5 min",)
+"""Beside busy processes a server takes more than the usual 30 s until it is started again."""
+
 ALONE = ("job.speculation=false",)
 
 IN_OTHER_SIZES = {
@@ -61,7 +64,7 @@ class OnRay(ThisMachine):
     def __init__(self, head: RayHead) -> None:
         self.head = head
         # Servers take longer to start there, a second each.
-        self.options = (*head.options, *ThisMachine.options, *TWO)
+        self.options = (*head.options, *ThisMachine.options, *TWO, *PATIENT)
 
     def seen(self, run: FaultyRun) -> FaultyRun:
         return RayRun(run.job, run.driver, run.mark, run.temporary, run.standing, self)
