@@ -24,11 +24,9 @@ import deltalake.transaction
 import msgspec
 
 import mrflight.scheduler.shuffles
-import mrflight.sinks.commit.commit_guard
 from mrflight import driver
 from mrflight.scheduler.job_commit import JobCommit
 from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
-from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.sinks.folder.sink import FolderSink
@@ -45,7 +43,6 @@ STEPS: dict[str, tuple[Place, ...]] = {
     "part files are written": (Place(JobCommit, "setup"),),
     "commit begins": (Place(JobCommit, "run"),),
     "entry is written": (Place(DeltaCommit, "_commit_to"), Place(FolderSink, "_put")),
-    "outcome is awaited": (Place(CommitGuard, "commit_once"),),
     "deltalake commits": (Place(deltalake.transaction, "create_table_with_add_actions"),),
     "entry is there": (Place(DeltaCommit, "_commit_to", True), Place(FolderSink, "_put", True)),
     "clean-up begins": (Place(DeltaSink, "cleanup"), Place(FolderSink, "cleanup")),
@@ -59,6 +56,8 @@ STEPS: dict[str, tuple[Place, ...]] = {
 """The steps of a job from its last reduce to its end, in their order. An entry is one of a Delta
 log, or a manifest of a folder. Those of the clean-up and of the entry are not in the main thread.
 """
+
+_A_DAY_S = 86_400.0
 
 HANG = "hang"
 """The thread that is at the step stays there until the process ends."""
@@ -84,12 +83,13 @@ class Plan(msgspec.Struct, frozen=True):
     ends_once: str = ""
     """Once this file exists the time of the job ends, `ends_in_s` later."""
     ends_in_s: float = 0.0
+    later_once: str = ""
+    """Once this file exists it is a day later by the driver's clock: what it waits for any more, and
+    has a timeout, has taken too long."""
     commit_grace_s: float = 600.0
     """How long a commit may go on after an interrupt."""
     clean_up_s: float = 600.0
     """How long a clean-up may last after an interrupt."""
-    late_commit_s: float = 10.0
-    """How long a commit may go on after the end of the job's time."""
     lease_s: float = 60.0
     """The lease of the job's shuffles on a standing cluster."""
     dies_of_long_files: bool = False
@@ -104,7 +104,6 @@ def carry_out(plan: Plan) -> None:
     """Prepare this process, in its main thread, to do what the plan says."""
     signals._COMMIT_GRACE_S = plan.commit_grace_s
     signals.CLEAN_UP_LIMIT_S = plan.clean_up_s
-    mrflight.sinks.commit.commit_guard.GRACE_S = plan.late_commit_s
     mrflight.scheduler.shuffles.LEASE_S = plan.lease_s
     if plan.dies_of_long_files:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
@@ -113,6 +112,8 @@ def carry_out(plan: Plan) -> None:
         _be_blind(Path(plan.blind_while))
     if plan.ends_once:
         _end_once(Path(plan.ends_once), plan.ends_in_s)
+    if plan.later_once:
+        _be_later_once(Path(plan.later_once))
     own_signals = OwnSignals()
     for deed in plan.deeds:
         for place in STEPS[deed.step]:
@@ -173,6 +174,17 @@ def _end_once(file: Path, left_s: float) -> None:
 
     Deadline.left_s = left  # type: ignore[method-assign]
     Deadline.expired = lambda deadline: left(deadline) <= 0  # type: ignore[method-assign]
+
+
+def _be_later_once(file: Path) -> None:
+    monotonic, driver_pid = time.monotonic, os.getpid()
+
+    def later() -> float:
+        # Workers and servers are forked from this process, and it is no later for them.
+        is_later = os.getpid() == driver_pid and file.exists()
+        return monotonic() + (_A_DAY_S if is_later else 0.0)
+
+    time.monotonic = later
 
 
 if __name__ == "__main__":
