@@ -24,7 +24,9 @@ import deltalake.transaction
 import msgspec
 
 import mrflight.scheduler.shuffles
+import mrflight.shuffle.wire.calls
 from mrflight import driver
+from mrflight.runtime.supervised_cluster import SupervisedCluster
 from mrflight.scheduler.job_commit import JobCommit
 from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
 from mrflight.sinks.delta.commit import DeltaCommit
@@ -32,7 +34,7 @@ from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.sinks.folder.sink import FolderSink
 from mrflight.storage import Location
 from mrflight.system import signals
-from mrflight.system.deadlines import Deadline
+from mrflight.system.deadlines import Deadline, Timeouts
 from mrflight.system.signals import SignalInterrupts
 from tests.support.faults.steps import Place, at_step
 
@@ -40,6 +42,7 @@ MODULE = __name__ if __name__ != "__main__" else "tests.support.faults.stopped_d
 
 
 STEPS: dict[str, tuple[Place, ...]] = {
+    "servers are awaited": (Place(SupervisedCluster, "wait"),),
     "part files are written": (Place(JobCommit, "setup"),),
     "commit begins": (Place(JobCommit, "run"),),
     "entry is written": (Place(DeltaCommit, "_commit_to"), Place(FolderSink, "_put")),
@@ -53,7 +56,7 @@ STEPS: dict[str, tuple[Place, ...]] = {
     ),
     "result is printed": (Place(driver, "_print_json"),),
 }
-"""The steps of a job from its last reduce to its end, in their order. An entry is one of a Delta
+"""The steps of a job in their order: before its first task, and from its last reduce to its end. An entry is one of a Delta
 log, or a manifest of a folder. Those of the clean-up and of the entry are not in the main thread.
 """
 
@@ -90,6 +93,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How long a commit may go on after an interrupt."""
     clean_up_s: float = 600.0
     """How long a clean-up may last after an interrupt."""
+    notify_s: float = 2.0
+    """How long the driver waits for a server that it tells what can do without an answer."""
     lease_s: float = 60.0
     """The lease of the job's shuffles on a standing cluster."""
     dies_of_long_files: bool = False
@@ -105,6 +110,7 @@ def carry_out(plan: Plan) -> None:
     signals._COMMIT_GRACE_S = plan.commit_grace_s
     signals.CLEAN_UP_LIMIT_S = plan.clean_up_s
     mrflight.scheduler.shuffles.LEASE_S = plan.lease_s
+    mrflight.shuffle.wire.calls.NO_RETRY = Timeouts(call_s=plan.notify_s, reconnect_s=0.0)
     if plan.dies_of_long_files:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
