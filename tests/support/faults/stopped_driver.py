@@ -56,8 +56,9 @@ STEPS: dict[str, tuple[Place, ...]] = {
     ),
     "result is printed": (Place(driver, "_print_json"),),
 }
-"""The steps of a job in their order: before its first task, and from its last reduce to its end. An entry is one of a Delta
-log, or a manifest of a folder. Those of the clean-up and of the entry are not in the main thread.
+"""The steps of a job in their order: one before its first task, and those from its last reduce to
+its end. An entry is one of a Delta log, or a manifest of a folder. Those of the clean-up and of the
+entry are not in the main thread.
 """
 
 _A_DAY_S = 86_400.0
@@ -87,8 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Once this file exists the time of the job ends, `ends_in_s` later."""
     ends_in_s: float = 0.0
     later_once: str = ""
-    """Once this file exists it is a day later by the driver's clock: what it waits for any more, and
-    has a timeout, has taken too long."""
+    """Once this file exists it is a day later by the driver's clock: a wait that has a timeout has
+    taken too long."""
     commit_grace_s: float = 600.0
     """How long a commit may go on after an interrupt."""
     clean_up_s: float = 600.0
