@@ -199,7 +199,7 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
             still = servers.pop(target)
 
             first.membership.drain()
-            draining = Decommission(first.store, first.membership, metadata, copy_s=1.0)
+            draining = Decommission(first.store, first.membership, metadata, copy_s=2.0)
 
             def stop() -> None:
                 draining._copier._copy_s = COPY_S  # for the copies after this one
