@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -38,6 +38,9 @@ DEFAULT_CATALOG = "default"
 _SQLITE = "sqlite"
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 _REST = ("http", "https")
+
+_CATALOG_TABLES = 2
+"""The tables of an SQL catalog, which pyiceberg makes one after the other."""
 
 _SECRETS = ("password", "token", "credential", "secret")
 """Words in the names of the properties whose values must be references."""
@@ -264,10 +267,10 @@ def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> SqlCatalog:
     from sqlalchemy.exc import SQLAlchemyError
 
     given = {"pool_pre_ping": "true", **properties, "uri": uri}
-    try:
-        return SqlCatalog(name, **given)
-    except SQLAlchemyError:  # another job may have made the catalog's tables in this moment
-        return SqlCatalog(name, **given)
+    for _ in range(_CATALOG_TABLES):  # each of which another job may make in this moment
+        with suppress(SQLAlchemyError):
+            return SqlCatalog(name, **given)
+    return SqlCatalog(name, **given)
 
 
 def _name_locks(catalog: SqlCatalog, shown: str) -> None:

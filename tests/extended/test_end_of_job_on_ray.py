@@ -63,10 +63,9 @@ def test_a_ray_of_its_own_ends_with_the_job(ends: str, tmp_path: Path) -> None:
             done = run.finish()
             assert done.code == 130
         elif ends == "killed":
-            gateway = gateway_of(run)
             run.driver.kill()
             run.driver.wait()
-            await_that(lambda: not gateway.is_running(), "the end of the gateway")
+            await_that(lambda: not any(each.is_running() for each in processes), "the end of all")
         else:
             run.go_on()
             done = run.finish()

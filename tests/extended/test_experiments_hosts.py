@@ -25,6 +25,7 @@ from experiments.hosts.network import bridged_hosts, exclusive
 from experiments.hosts.wire import Cut, Impairment, Trigger, Wire
 from tests.support.commands.experiments import PROGRAM_TIMEOUT_S, ROOT
 from tests.support.faults.faulty_run import await_that
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.soak
 
@@ -200,7 +201,7 @@ def joined() -> Iterator[Joined]:
     ends = {A.network: descriptors[0], B.network: descriptors[1]}
     with outer_a, outer_b, inner_a, inner_b, Wire(ends, 1) as wire:
         for outer in (outer_a, outer_b):
-            outer.settimeout(10)
+            outer.settimeout(hang_s())
         yield Joined(wire, (outer_a, outer_b))
 
 
@@ -247,7 +248,7 @@ def test_an_armed_cut_comes_after_so_many_bytes_and_heals(joined: Joined) -> Non
     joined.send(1, 9)  # the other direction is not counted
     assert joined.received(0) == 9
     joined.send(0, 2)
-    until = time.monotonic() + 10
+    until = time.monotonic() + hang_s()
     while not joined.wire.counts.cut_off:
         assert time.monotonic() < until
     assert joined.is_quiet(1)

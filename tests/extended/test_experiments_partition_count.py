@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.commands.experiments import ROOT, python
 from tests.support.commands.scripts import running_script
+from tests.support.suite.waiting import hang_s
 
 pytestmark = pytest.mark.soak
 
@@ -55,6 +56,6 @@ class TestPartitionCount:
             if ending == "killed":
                 starter.process.kill()
             starter.close_input()
-            _, alive = psutil.wait_procs(servers, timeout=20)
+            _, alive = psutil.wait_procs(servers, timeout=hang_s())
         assert len(servers) == 3
         assert alive == []

@@ -50,6 +50,16 @@ class Ingester:
         assert await_end(self.process, "the ingester") in (1, 2)
         await_that(lambda: text in "".join(self.said), repr(text))
 
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        """Suspend all of its processes inside."""
+        processes = processes_of(self.mark)
+        for process in processes:
+            process.suspend()
+        yield
+        for process in processes:
+            process.resume()
+
     def stops(self) -> None:
         self.process.terminate()
         assert await_end(self.process, "the ingester") == 0, "".join(self.said)
@@ -135,16 +145,12 @@ def test_retention_passes_over_events_while_a_stream_sleeps(stream: Stream, then
     stream.produce(numbered(1, range(10)), partition=0)
     with running(stream, job) as ingester:
         await_rows(stream, 10)
-        asleep = list(processes_of(ingester.mark))  # a worker fetches ahead
-        for process in asleep:
-            process.suspend()
-        # More than the answer to a fetch that waits.
-        stream.produce(({**event, "text": LARGE} for event in numbered(1, range(10, 60))), 0)
-        place = TopicPartition(stream.topic, 0, 50)
-        admin = stream.kafka.admin()  # its calls end with it
-        admin.delete_records([place])[place].result(hang_s())
-        for process in asleep:
-            process.resume()
+        with ingester.asleep():  # a worker fetches ahead
+            # More than the answer to a fetch that waits.
+            stream.produce(({**event, "text": LARGE} for event in numbered(1, range(10, 60))), 0)
+            place = TopicPartition(stream.topic, 0, 50)
+            admin = stream.kafka.admin()  # its calls end with it
+            admin.delete_records([place])[place].result(hang_s())
         if then == "stop":
             ingester.fails_with("offsets were deleted by the topic's retention")
         else:
@@ -160,7 +166,8 @@ def test_a_full_disk_holds_a_stream_up_until_there_is_room(stream: Stream) -> No
     with running(stream, job) as ingester:
         await_rows(stream, 10)
         set_largest_file(ingester, 8 << 10)  # what it says fits
-        stream.produce(numbered(1, range(10, 5000)), partition=0)
+        with ingester.asleep():  # a batch of the first few events would fit as well
+            stream.produce(numbered(1, range(10, 5000)), partition=0)
         ingester.has_said("the stream tries again in")
         assert len(stream.rows()) == 10
         set_largest_file(ingester, resource.RLIM_INFINITY)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.runs_on_ray
 JOB = """
 [job]
 name = "clean"
+speculation = false  # a second attempt of a slow task would leave another file
 [inputs.rows]
 path = "in.csv"
 key = ["k"]

@@ -71,8 +71,8 @@ def test_an_attempt_that_wrote_to_it_is_made_again() -> None:
         write(shuffle, 0)
         writer = shuffle.writer(1, 0, key=["k"], buffer_bytes=1)
         writer.write(batch(1))  # goes to all servers at once
-        running.data_processes[0].send_signal(signal.SIGTERM)
         version = shuffle.health().version
+        running.data_processes[0].send_signal(signal.SIGTERM)
         await_that(
             lambda: shuffle.health().version > version,
             "its partitions to move",

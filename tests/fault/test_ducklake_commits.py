@@ -22,6 +22,7 @@ from tests.support.commands.driver import drive
 from tests.support.commands.mrflight import started
 from tests.support.commands.running_command import running_command
 from tests.support.suite.messages import refused
+from tests.support.suite.waiting import hang_s
 from tests.support.tables import faulty_catalog
 from tests.support.tables.ducklakes import DuckLake
 from tests.support.tables.faulty_catalog import FAULTS
@@ -162,7 +163,7 @@ def test_the_catalog_ends_with_its_parent(needs_ducklake: Path) -> None:
         descriptor = os.pidfd_open(child)
         parent.kill()
     try:
-        assert select.select([descriptor], [], [], 10.0)[0], "it lives"
+        assert select.select([descriptor], [], [], hang_s())[0], "it lives"
     finally:
         os.close(descriptor)
 

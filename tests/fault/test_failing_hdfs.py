@@ -45,11 +45,11 @@ from tests.support.faults.stepped_jobs import (
     rows_of,
     run,
 )
+from tests.support.suite.waiting import hang_s
 from tests.support.tables.commits import commit_and_cleanup
 
 pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
-GIVEN_UP_S = 60
 MOVE = "rename2"
 """The name node's operation that gives a log entry its name."""
 
@@ -267,7 +267,7 @@ def test_a_name_node_that_stands_still_is_given_up(hdfs: Hdfs, table: Location) 
 def unresponsive(pid: int) -> Iterator[None]:
     """It goes on by itself after a while, so that a test that cannot do anything fails."""
     os.kill(pid, signal.SIGSTOP)
-    guard = ["sh", "-c", f"sleep {GIVEN_UP_S}; kill -CONT {pid}"]
+    guard = ["sh", "-c", f"sleep {hang_s()}; kill -CONT {pid}"]
     with subprocess.Popen(guard, start_new_session=True) as process:
         try:
             yield

@@ -42,6 +42,9 @@ from tests.support.tables.outputs import NEW, written
 
 pytestmark = [pytest.mark.runs_on_ray, pytest.mark.slow]
 
+MANY = 100
+"""Attempts, more than there are while a server starts."""
+
 
 @pytest.fixture
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +193,10 @@ def test_a_server_that_comes_back_before_the_last_attempt(
 ) -> None:
     with running_minio() as minio, minio.bucket() as bucket:
         files = locate(f"{bucket.url}/in", tmp_path, bucket.options)
-        with reading_job(tmp_path, files, attempts=4) as job:
+        with reading_job(tmp_path, files, attempts=MANY) as job:
             minio.server.kill()
             job.go_on()
-            assert files.url in job.await_line("attempt 1 of 4 failed and is retried")
+            assert files.url in job.await_line(f"attempt 1 of {MANY} failed and is retried")
             with restarted(minio):
                 done = job.end()
         assert done.code == 0, done.stderr

@@ -141,11 +141,10 @@ def test_what_lands_after_the_interrupt_has_its_files(tmp_path: Path) -> None:
 
 
 def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path) -> None:
-    """It passes as soon as the job waits for what becomes of its commit."""
+    """It passes while the job waits for what becomes of its commit."""
     table, job = table_and_job(tmp_path)
     over = tmp_path / "over"
-    deeds = Deed("outcome is awaited", "SIGSTOP"), Deed("deltalake commits", "SIGSTOP")
-    plan = Plan(deeds, ends_once=str(over), late_commit_s=1.0)
+    plan = Plan((Deed("deltalake commits", "SIGSTOP"),), later_once=str(over))
     words = driver_command(job, "--set=job.timeout=1 h", command=plan.words())
     with (
         nothing_left_over(tmp_path / "tmp") as environment,
@@ -153,12 +152,11 @@ def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path)
         started(*words, environment=environment, module=MODULE) as driver,
     ):
         process = psutil.Process(driver.pid)
-        await_stop(process)
-        over.touch()
-        process.resume()
-        await_stop(process)
+        await_that(lambda: process.status() == psutil.STATUS_STOPPED, "the driver to stop itself")
         store.hang()
         process.resume()
+        store.await_reader(driver.pid)
+        over.touch()
         done = DriverRun(0, *driver.communicate())
     assert driver.returncode == 1
     assert "the store does not answer the commit, and the job's time has passed" in done.message
@@ -166,7 +164,3 @@ def test_the_jobs_timeout_ends_the_wait_and_leaves_what_may_land(tmp_path: Path)
     assert len(left) == 8  # of four partitions, with two values each
     assert clean(table, "--remove") == left
     assert Output(tmp_path, "delta").read() == OLD
-
-
-def await_stop(process: psutil.Process) -> None:
-    await_that(lambda: process.status() == psutil.STATUS_STOPPED, "the driver to stop itself")

@@ -59,10 +59,7 @@ def looking_at_the_start(job: GatedJob, plan: Plan | None = None) -> Iterator[Ga
 def looking_at_the_end(
     job: GatedJob, *options: str, plan: Plan = HASTY
 ) -> Iterator[tuple[GatedDriver, HangingStore]]:
-    """The job's driver, which stands where it looks at the table once its tasks have ended.
-
-    The file of its plan, with which the time of the job ends, is made just before that.
-    """
+    """The job's driver, which stands where it looks at the table once its tasks have ended."""
     with (
         nothing_left_over(job.folder / "tmp"),
         job.gated(*LONG, *options, plan=plan) as driver,
@@ -70,8 +67,6 @@ def looking_at_the_end(
     ):
         driver.wait_for_parts()
         store.hang()
-        if plan.ends_once:
-            Path(plan.ends_once).touch()
         driver.open_gate()
         store.await_reader(driver.process.pid)
         yield driver, store
@@ -90,11 +85,10 @@ def test_an_interrupt_while_the_table_is_loaded_at_the_start(job: GatedJob) -> N
 
 @pytest.mark.slow
 def test_the_timeout_while_the_table_is_loaded_at_the_start(job: GatedJob) -> None:
-    """It is counted from its first look at the clock, which is there."""
     before = tree(job.table)
     over = job.folder / "over"
-    over.touch()
-    with looking_at_the_start(job, Plan(ends_once=str(over), ends_in_s=1.0)) as driver:
+    with looking_at_the_start(job, Plan(later_once=str(over))) as driver:
+        over.touch()
         done = driver.end()
     assert done.code == 1, done.stderr
     assert "timeout passed while the inputs and the output were analyzed" in done.message
@@ -120,8 +114,10 @@ def test_an_interrupt_while_the_commit_looks_at_the_table(job: GatedJob) -> None
 @pytest.mark.slow
 def test_the_timeout_while_the_commit_looks_at_the_table(job: GatedJob) -> None:
     before = tree(job.table)
-    plan = Plan(ends_once=str(job.folder / "over"), ends_in_s=4.0, clean_up_s=0.5)
+    over = job.folder / "over"
+    plan = Plan(later_once=str(over), clean_up_s=0.5)
     with looking_at_the_end(job, plan=plan) as (driver, _):
+        over.touch()
         done = driver.end()
     assert done.code == 1
     assert re.search("timeout passed while .* with nothing committed; raise", done.message)

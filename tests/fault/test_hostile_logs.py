@@ -18,6 +18,7 @@ from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.log_protocol import REPLICA_SCHEMA
 from tests.support.clusters.event_logs import LogCluster, held, log_cluster, numbers
 from tests.support.suite.messages import refused
+from tests.support.suite.waiting import hang_s
 
 ROWS = numbers(0, 1, 2, 3)
 
@@ -54,7 +55,7 @@ class Target:
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     folder = tmp_path_factory.mktemp("logs")
-    with log_cluster(folder, data_servers=2) as servers, servers.connect(5.0) as cluster:
+    with log_cluster(folder, data_servers=2) as servers, servers.connect(hang_s()) as cluster:
         yield Target(servers, cluster)
 
 

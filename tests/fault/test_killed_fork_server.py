@@ -6,7 +6,6 @@ is found lost restarts without a failure.
 
 from __future__ import annotations
 
-import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.support.faults.faulty_run import (
     stop,
 )
 from tests.support.faults.matrix import rows_of, unlisted
+from tests.support.faults.stopped_driver import Deed, Plan
 
 SAID = (
     "the process that servers and workers are forked from was killed by SIGKILL, and they end with "
@@ -92,12 +92,14 @@ def test_killed_in_the_reduce_stage(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_while_the_job_starts(tmp_path: Path) -> None:
     job = faulty_job.write_faulty_job(tmp_path)
-    with faulty_run(job, ()) as run:
+    with faulty_run(job, (), plan=Plan((Deed("servers are awaited", "SIGSTOP"),))) as run:
+        driver = psutil.Process(run.driver.pid)
+        await_that(lambda: driver.status() == psutil.STATUS_STOPPED, "the driver to stop itself")
         # A child that it has just forked has its name for a moment.
-        fork_server = await_that(lambda: run.processes("forks"), "the fork server")[0]
-        fork_server.kill()
+        run.processes("forks")[0].kill()
+        driver.resume()
         attempts = check(run, tmp_path)
-    # The driver starts no task yet. It depends on what was forked whether a server is found lost.
+    # The driver has started no task. It depends on what was forked whether a server is found lost.
     assert MAPS <= attempts["map"] <= MAX_MAPS
     assert (attempts["reduce"], attempts["failed"]) == (REDUCES, 0)
 
@@ -122,8 +124,10 @@ def test_what_both_have_left_is_removed_by_the_next_job(tmp_path: Path) -> None:
     with faulty_run(job, IN_THE_MAP) as run:
         run.at(*IN_THE_MAP)
         (fork_server,) = run.processes("forks")
-        run.driver.send_signal(signal.SIGSTOP)  # or it would start another one
+        stop(psutil.Process(run.driver.pid))  # or it would start another one
+        forked = fork_server.children(recursive=True)
         fork_server.kill()
+        await_that(lambda: not any(map(lives, forked)), "the end of what was forked")
         run.driver.kill()
         run.driver.wait()
         left = {path.name.rpartition("-")[0] for path in run.temporary.iterdir()}

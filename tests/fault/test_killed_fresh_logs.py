@@ -15,7 +15,7 @@ from tests.support.clusters.event_logs import Producers, check_rows, held, log_c
 from tests.support.streams.fresh_logs import PushedStream, live_log, reading_log
 from tests.support.streams.ingest_job import ingest, ingesting
 from tests.support.streams.repeated_reads import await_reads
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 VICTIMS = ("owner", "stream", "metadata", "replica")
 FIRST = 10
@@ -53,7 +53,7 @@ def test_a_process_is_killed_while_rows_are_read(seed: int, tmp_path: Path) -> N
                         servers.restart_data(place)
                     _await_rows(producers, 100)
                     acknowledged = {who: len(rows) for who, rows in producers.acknowledged.items()}
-                    rows = stream.fresh(wait=60).to_pylist()
+                    rows = stream.fresh(wait=hang_s()).to_pylist()
                     for who, count in acknowledged.items():
                         mine = sum(row["producer"] == who for row in rows)
                         assert mine >= count, "what was acknowledged"
@@ -63,7 +63,7 @@ def test_a_process_is_killed_while_rows_are_read(seed: int, tmp_path: Path) -> N
             process.kill()
         assert not producers.errors
         check_rows(held(cluster, "events"), producers)
-        rows = stream.fresh(wait=60)
+        rows = stream.fresh(wait=hang_s())
         total = FIRST + producers.count()
         assert len(rows) == total
         assert ingest(stream.write_job(stream="live = true")).code == 0

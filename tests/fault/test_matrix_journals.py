@@ -18,6 +18,7 @@ from tests.support.faults.matrix import (
     check_goes_on,
     options_of,
 )
+from tests.support.faults.stopped_driver import Plan
 
 pytestmark = [
     pytest.mark.runs_on_ray,
@@ -38,8 +39,8 @@ REFUSED = (
 GONE = "cannot be reached"
 
 
-# For the starts of as many servers as take each other's place.
-PATIENT = ("cluster.reconnect_timeout=20 s",)
+# Until the last of the servers that take each other's place has ended.
+PATIENT = ("cluster.reconnect_timeout=1 h",)
 
 ALL_AGAIN = Attempts(10, 16, 1)
 IN_THE_REDUCE = Attempts(5, 8, 0)
@@ -89,8 +90,12 @@ def test_the_job_fails_and_leaves_the_table_alone(cell: Cell, tmp_path: Path) ->
 @pytest.mark.parametrize("cell", REFUSES, ids=str)
 def test_the_job_fails_when_no_server_starts_with_the_journal(cell: Cell, tmp_path: Path) -> None:
     """Its tasks stay where they are: or one of them could notice before the driver does."""
-    with at_the_moment(tmp_path, cell.when, *options_of(cell)) as (run, victims):
+    later = tmp_path / "later"
+    plan = Plan(later_once=str(later))
+    with at_the_moment(tmp_path, cell.when, *options_of(cell), plan=plan) as (run, victims):
         DO[cell.fault](run, victims[cell.who])
+        run.has_said("the limit of 8 restarts is reached")
+        later.touch()
         done = run.finish()
     assert re.search(REFUSED, done.stderr), done.stderr
     check_failed(cell, done, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -77,13 +78,15 @@ def test_it_is_ended_and_its_task_made_again(
 ) -> None:
     (tmp_path / "in.csv").write_text("k\n" + "\n".join(f"k{i}" for i in range(1_000)))
     (tmp_path / "standing.py").write_text(STANDING.replace("PLACE", place))
-    silence_s = 2 if partitions == 1 else 5  # with servers, which have to be in time themselves
+    silence_s = 2 if partitions == 1 else 8  # with servers, which have to be in time themselves
     job = write_job(tmp_path, JOB.replace("SILENCE", str(silence_s)))
     with nothing_left_over(tmp_path / "tmp") as environment:
         done = drive(job, "--set", f"shuffle.partitions={partitions}", environment=environment)
     assert done.code == 0, done.stderr
     assert (tmp_path / "stopped").exists()
-    assert f"it had been stopped, by SIGSTOP, for {silence_s} s, and was killed" in done.stderr
+    said = re.search(r"it had been stopped, by SIGSTOP, for (\d+) s, and was killed", done.stderr)
+    assert said is not None, done.stderr
+    assert int(said[1]) >= silence_s
     assert done.result["attempts"] == attempts
     parts = DeltaTable(tmp_path / "out").file_uris()
     assert len(parts) == partitions

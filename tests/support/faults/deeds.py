@@ -56,14 +56,15 @@ def corrupt_in_memory(run: FaultyRun, victim: psutil.Process) -> None:
 
 
 def damage_on_disk(victim: psutil.Process, damage: Callable[[Path, int], None]) -> None:
-    """Do it to a data server's file."""
-    wanted, hits = faulty_job.bytes_in(6), 0
-    for path in spilled_by(victim):
-        at = path.read_bytes().find(wanted)
-        if at >= 0:
-            damage(path, at)
-            hits += 1
-    assert hits == 1
+    """Do it to a data server's file, once the row has been spilled."""
+    wanted = faulty_job.bytes_in(6)
+
+    def found() -> list[tuple[Path, int]]:
+        files = ((path, path.read_bytes().find(wanted)) for path in spilled_by(victim))
+        return [(path, at) for path, at in files if at >= 0]
+
+    ((path, at),) = faults.await_that(found, "the row on the disk")
+    damage(path, at)
 
 
 def spilled_by(server: psutil.Process) -> list[Path]:

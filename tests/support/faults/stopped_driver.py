@@ -24,17 +24,17 @@ import deltalake.transaction
 import msgspec
 
 import mrflight.scheduler.shuffles
-import mrflight.sinks.commit.commit_guard
+import mrflight.shuffle.wire.calls
 from mrflight import driver
+from mrflight.runtime.supervised_cluster import SupervisedCluster
 from mrflight.scheduler.job_commit import JobCommit
 from mrflight.scheduler.shuffle_monitor import ShuffleMonitor
-from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.delta.commit import DeltaCommit
 from mrflight.sinks.delta.sink import DeltaSink
 from mrflight.sinks.folder.sink import FolderSink
 from mrflight.storage import Location
 from mrflight.system import signals
-from mrflight.system.deadlines import Deadline
+from mrflight.system.deadlines import Deadline, Timeouts
 from mrflight.system.signals import SignalInterrupts
 from tests.support.faults.steps import Place, at_step
 
@@ -42,10 +42,10 @@ MODULE = __name__ if __name__ != "__main__" else "tests.support.faults.stopped_d
 
 
 STEPS: dict[str, tuple[Place, ...]] = {
+    "servers are awaited": (Place(SupervisedCluster, "wait"),),
     "part files are written": (Place(JobCommit, "setup"),),
     "commit begins": (Place(JobCommit, "run"),),
     "entry is written": (Place(DeltaCommit, "_commit_to"), Place(FolderSink, "_put")),
-    "outcome is awaited": (Place(CommitGuard, "commit_once"),),
     "deltalake commits": (Place(deltalake.transaction, "create_table_with_add_actions"),),
     "entry is there": (Place(DeltaCommit, "_commit_to", True), Place(FolderSink, "_put", True)),
     "clean-up begins": (Place(DeltaSink, "cleanup"), Place(FolderSink, "cleanup")),
@@ -56,9 +56,12 @@ STEPS: dict[str, tuple[Place, ...]] = {
     ),
     "result is printed": (Place(driver, "_print_json"),),
 }
-"""The steps of a job from its last reduce to its end, in their order. An entry is one of a Delta
-log, or a manifest of a folder. Those of the clean-up and of the entry are not in the main thread.
+"""The steps of a job in their order: one before its first task, and those from its last reduce to
+its end. An entry is one of a Delta log, or a manifest of a folder. Those of the clean-up and of the
+entry are not in the main thread.
 """
+
+_A_DAY_S = 86_400.0
 
 HANG = "hang"
 """The thread that is at the step stays there until the process ends."""
@@ -84,12 +87,15 @@ class Plan(msgspec.Struct, frozen=True):
     ends_once: str = ""
     """Once this file exists the time of the job ends, `ends_in_s` later."""
     ends_in_s: float = 0.0
+    later_once: str = ""
+    """Once this file exists it is a day later by the driver's clock: a wait that has a timeout has
+    taken too long."""
     commit_grace_s: float = 600.0
     """How long a commit may go on after an interrupt."""
     clean_up_s: float = 600.0
     """How long a clean-up may last after an interrupt."""
-    late_commit_s: float = 10.0
-    """How long a commit may go on after the end of the job's time."""
+    notify_s: float = 2.0
+    """How long the driver waits for a server that it tells what can do without an answer."""
     lease_s: float = 60.0
     """The lease of the job's shuffles on a standing cluster."""
     dies_of_long_files: bool = False
@@ -104,8 +110,8 @@ def carry_out(plan: Plan) -> None:
     """Prepare this process, in its main thread, to do what the plan says."""
     signals._COMMIT_GRACE_S = plan.commit_grace_s
     signals.CLEAN_UP_LIMIT_S = plan.clean_up_s
-    mrflight.sinks.commit.commit_guard.GRACE_S = plan.late_commit_s
     mrflight.scheduler.shuffles.LEASE_S = plan.lease_s
+    mrflight.shuffle.wire.calls.NO_RETRY = Timeouts(call_s=plan.notify_s, reconnect_s=0.0)
     if plan.dies_of_long_files:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -113,6 +119,8 @@ def carry_out(plan: Plan) -> None:
         _be_blind(Path(plan.blind_while))
     if plan.ends_once:
         _end_once(Path(plan.ends_once), plan.ends_in_s)
+    if plan.later_once:
+        _be_later_once(Path(plan.later_once))
     own_signals = OwnSignals()
     for deed in plan.deeds:
         for place in STEPS[deed.step]:
@@ -173,6 +181,17 @@ def _end_once(file: Path, left_s: float) -> None:
 
     Deadline.left_s = left  # type: ignore[method-assign]
     Deadline.expired = lambda deadline: left(deadline) <= 0  # type: ignore[method-assign]
+
+
+def _be_later_once(file: Path) -> None:
+    monotonic, driver_pid = time.monotonic, os.getpid()
+
+    def later() -> float:
+        # Workers and servers are forked from this process, and it is no later for them.
+        is_later = os.getpid() == driver_pid and file.exists()
+        return monotonic() + (_A_DAY_S if is_later else 0.0)
+
+    time.monotonic = later
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ from mrflight.frontend.doctor.machine import (
     memory_of_job,
     scratch,
 )
+from mrflight.storage import s3
+from tests.support.suite.waiting import hang_s
 
 GIB = 2**30
 GOOD = Machine(16 * GIB, open_files=65536, shared_memory_error="", shm=8 * GIB, cores=8)
@@ -167,7 +169,7 @@ def test_the_clock_is_compared_with_that_of_a_web_server(
 ) -> None:
     theirs = datetime.now(UTC) - timedelta(hours=hours)
     with answering(format_datetime(theirs), status) as url:
-        finding = clock_by_http(url, 10)
+        finding = clock_by_http(url, hang_s())
     assert finding.state == state
     assert url in finding.what
 
@@ -175,9 +177,9 @@ def test_the_clock_is_compared_with_that_of_a_web_server(
 @pytest.mark.parametrize("date", [None, "yesterday"])
 def test_a_server_that_does_not_tell_its_time_is_no_problem(date: str | None) -> None:
     with answering(date, 200) as url:
-        finding = clock_by_http(url, 10)
+        finding = clock_by_http(url, hang_s())
     assert (finding.state, finding.what) == ("ok", f"not compared, as {url} did not tell its time")
-    assert "did not answer" in clock_by_http(url, 10).what
+    assert "did not answer" in clock_by_http(url, hang_s()).what
 
 
 def test_a_check_that_fails_or_hangs_is_a_problem() -> None:
@@ -190,7 +192,7 @@ def test_a_check_that_fails_or_hangs_is_a_problem() -> None:
         ends.wait()
         return []
 
-    assert checked("store", fails, 10) == [Finding("store", "problem", "the store is closed")]
+    assert checked("store", fails, hang_s()) == [Finding("store", "problem", "the store is closed")]
     late = Finding("store", "problem", "it does not answer within 0.01 s", "start it")
     assert checked("store", hangs, 0.01, "start it") == [late]
     ends.set()
@@ -268,12 +270,13 @@ def test_a_store_that_does_not_answer_is_a_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its secret is not shown, and the plan, which would wait for it again, is left out."""
+    monkeypatch.setattr(s3, "_RETRY_TIMEOUT", timedelta(milliseconds=200))
     monkeypatch.chdir(tmp_path)
     Path("job.toml").write_text(
         JOB.format(path="s3://bucket/visits/*.csv")
         + '[storage]\naws_endpoint_url = "http://127.0.0.1:9"\naws_allow_http = "true"\n'
         'aws_access_key_id = "key"\naws_secret_access_key = "planted"\n'
     )
-    code, problems = doctor(capsys, "job.toml", "--timeout", "0.2 s")
+    code, problems = doctor(capsys, "job.toml", "--timeout", "1 h")
     assert (code, list(problems)) == (1, ["s3://bucket/visits"])
     assert "planted" not in str(problems)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -119,9 +118,17 @@ def test_a_straggler_gets_a_speculative_attempt_and_is_stopped(
 def test_without_speculation_a_straggler_is_awaited(
     executor: LocalExecutor, report: RecordedProgress
 ) -> None:
-    stages = StageRunner(
-        executor, Recorder(report), Deadline(time.monotonic() + 3), speculates=False
-    )
+    looks = 0
+
+    class SomeLooksLater(Deadline):
+        """It passes some looks at the tasks after the others are done."""
+
+        def expired(self) -> bool:
+            nonlocal looks
+            looks += report.done == 2
+            return looks > 5
+
+    stages = StageRunner(executor, Recorder(report), SomeLooksLater(), speculates=False)
     scripts = [ScriptedTask(0, ()), ScriptedTask(1, ("hang",)), ScriptedTask(2, ())]
     spec = TaskSetSpec(scripts, lambda task, attempt: stages.submit(perform, task, attempt))
     with refused(DeadlineExceededError):

@@ -37,12 +37,12 @@ def test_a_lost_metadata_server_is_reported_without_another_wait(
     number: signal.Signals, error: type[MrflightError]
 ) -> None:
     with standing_cluster(1) as cluster, closing(ShuffleMonitor()) as monitor:
-        with mrflight.connect(cluster.metadata, HASTY) as client:
-            shuffle = client.create_shuffle("watched", partitions=2)
-        monitor.add(shuffle)
+        with mrflight.connect(cluster.metadata) as client:
+            shuffle = client.create_shuffle("watched", partitions=2).with_timeouts(HASTY)
         monitor.check()
         assert not monitor.has_changed(shuffle, 0)
         cluster.metadata_process.send_signal(number)
+        monitor.add(shuffle)
         try:
             await_that(lambda: monitor.has_changed(shuffle, 0), "the loss to be noticed")
             with pytest.raises(error, match=re.escape(cluster.metadata)) as raised:

@@ -65,9 +65,8 @@ def run(
     deadline: Deadline = NO_DEADLINE,
 ) -> list[int]:
     """Run a stage over futures of the test, without a second attempt."""
-    return StageRunner(NoExecutor(), Recorder(report), deadline, max_failures=1).run(
-        "map", TaskSetSpec(tasks(count), submit)
-    )
+    stages = StageRunner(NoExecutor(), Recorder(report), deadline, max_failures=1, speculates=False)
+    return stages.run("map", TaskSetSpec(tasks(count), submit))
 
 
 def test_results_are_in_task_order_whatever_ends_first(report: RecordedProgress) -> None:

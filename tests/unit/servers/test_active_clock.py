@@ -18,7 +18,7 @@ import sys, time
 from mrflight.servers.active_clock import ActiveClock
 clock = ActiveClock()
 for _ in sys.stdin:
-    print(clock(), time.monotonic(), flush=True)
+    print(time.monotonic(), clock(), time.monotonic(), flush=True)
 """
 
 STOPPED_S = 1.5
@@ -40,13 +40,13 @@ class Underlying:
 
 def test_the_clock_stops_while_its_process_is_suspended() -> None:
     with running_script(PRINT_AT_EACH_LINE) as script:
-        before, began_s = map(float, script.ask().split())
+        began_s, before, _ = map(float, script.ask().split())
         process = psutil.Process(script.process.pid)
         process.suspend()
         await_that(lambda: process.status() == psutil.STATUS_STOPPED, "it to stand still")
         time.sleep(STOPPED_S)  # what is measured
         script.process.send_signal(signal.SIGCONT)
-        after, ended_s = map(float, script.ask().split())
+        _, after, ended_s = map(float, script.ask().split())
     assert 0 < after - before <= ended_s - began_s - (STOPPED_S - MAX_TICK_S)
 
 

@@ -199,7 +199,7 @@ def test_a_target_that_is_suspended_during_a_copy_is_replaced(
             still = servers.pop(target)
 
             first.membership.drain()
-            draining = Decommission(first.store, first.membership, metadata, copy_s=1.0)
+            draining = Decommission(first.store, first.membership, metadata, copy_s=2.0)
 
             def stop() -> None:
                 draining._copier._copy_s = COPY_S  # for the copies after this one
@@ -308,7 +308,10 @@ def test_unreadable_partitions_are_reported_lost_and_the_others_move(
         assert numbers(shuffle) == Counter(range(1_000))
 
 
-def test_a_metadata_server_that_restarts_is_retried(tmp_path: Path) -> None:
+def test_a_metadata_server_that_restarts_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decommission, "_RETRY_FOR_S", hang_s())
     registry = registry_that_loses_nobody()
     with rows_on_the_first(registry, tmp_path) as (metadata, (first, *_), shuffle):
         with FlakyTransport(metadata) as between:

@@ -23,7 +23,7 @@ from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.threads import run_threads
 from tests.support.faults.transport import FlakyTransport
 from tests.support.suite.messages import refused
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 
 class StoreOfASlowDisk(BlockStore):
@@ -132,7 +132,7 @@ def test_a_drain_whose_report_was_lost_is_reported_again(
 def test_requests_wait_for_a_metadata_server_at_the_same_time(tmp_path: Path) -> None:
     """While one retries, the others give up after the same time, and do not retry after it."""
     nowhere = "grpc+tcp://127.0.0.1:1"
-    timeouts = Timeouts(call_s=1.0, reconnect_s=0.1)
+    timeouts = Timeouts(call_s=hang_s(), reconnect_s=0.1)
     with ScratchFolder("spill", tmp_path) as scratch, BlockStore(2**20, scratch) as store:
         membership = Membership(store, nowhere, ClientOptions(timeouts))
         raised = []

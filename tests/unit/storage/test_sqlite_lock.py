@@ -1,4 +1,4 @@
-"""What is said of a process that keeps the file of a catalog locked."""
+"""The file of a catalog, which other processes lock, or make at the same time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
 
 from mrflight.config.output_section import OutputSection
 from mrflight.errors import CatalogLockedError
@@ -66,6 +67,23 @@ def test_a_catalog_tells_which_process_was_stopped(
     assert await_end(stopped, "the process") == 0
     catalog.create_namespace("ns")
     assert catalog.list_namespaces() == [("ns",)]
+
+
+def test_a_catalog_whose_tables_others_make_meanwhile_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are two, and of each it was seen that it is not there."""
+    tables = iter(SqlCatalogBaseTable.metadata.sorted_tables)
+
+    def create_tables(catalog: SqlCatalog) -> None:
+        table = next(tables)
+        for _ in range(2):
+            table.create(catalog.engine, checkfirst=False)
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", create_tables)
+    catalog = opened(tmp_path).open()
+    assert list(tables) == []
+    assert catalog.list_namespaces() == []
 
 
 def test_the_writer_is_named_before_readers(tmp_path: Path) -> None:

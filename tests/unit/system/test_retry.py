@@ -9,7 +9,7 @@ import pytest
 
 from mrflight.system.retry import retry_with_backoff
 
-RETRY_FOR_S = 30.0
+RETRY_FOR_S = 86_400.0
 
 
 class Failing:

@@ -30,8 +30,8 @@ for number in (signal.SIGINT, signal.SIGALRM):
     signal.signal(number, interrupt)
 SignalRelay()
 for _ in range(2):
-    threading.Timer(0.3, take).start()
     try:
+        threading.Timer(0.3, take).start()
         WAIT
     except KeyboardInterrupt:
         print("interrupted", flush=True)

@@ -45,6 +45,12 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
 
 
+@pytest.fixture(autouse=True)
+def _ends_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a worker ended is told, however late that is known."""
+    monkeypatch.setattr(worker_process, "_END_TIMEOUT_S", hang_s())
+
+
 @pytest.fixture
 def gates(tmp_path: Path) -> Path:
     """Return a folder for `wait_at_the_gate`."""

@@ -11,6 +11,7 @@ from mrflight.shuffle.store.memory_budget import MemoryBudget
 from tests.support.clusters.spilling import Peak
 from tests.support.commands.threads import await_thread
 from tests.support.suite.messages import refused
+from tests.support.suite.waiting import hang_s
 
 
 class Waiting:
@@ -23,7 +24,7 @@ class Waiting:
         self.ended: dict[str, BaseException | None] = {}
         self._threads: list[threading.Thread] = []
 
-    def take(self, size: int, owner: str = "", timeout_s: float = 30.0) -> None:
+    def take(self, size: int, owner: str = "", timeout_s: float = 3600.0) -> None:
         with self.changed:
             self.budget.take(size, owner, timeout_s)
 
@@ -43,7 +44,7 @@ class Waiting:
         self._threads.append(threading.Thread(target=run))
         self._threads[-1].start()
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.budget._waits) == waits + 1, 10)
+            assert self.changed.wait_for(lambda: len(self.budget._waits) == waits + 1, hang_s())
 
     def give_back(self, size: int) -> None:
         with self.changed:
@@ -51,7 +52,7 @@ class Waiting:
 
     def until_ended(self, *owners: str) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: set(owners) == set(self.ended), 10)
+            assert self.changed.wait_for(lambda: set(owners) == set(self.ended), hang_s())
 
     def join(self) -> None:
         for thread in self._threads:

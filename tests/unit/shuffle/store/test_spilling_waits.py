@@ -19,6 +19,7 @@ from mrflight.ids import MapAttempt
 from mrflight.shuffle.store.block_store import BlockStore
 from tests.support.clusters.spilling import FIRST, KIB, NAME, SECOND, Spilling, block, rows
 from tests.support.commands.threads import await_thread
+from tests.support.suite.waiting import hang_s
 
 
 class Put:
@@ -38,7 +39,7 @@ class Put:
         self._thread = threading.Thread(target=run)
         self._thread.start()
         with store._changed:
-            assert store._changed.wait_for(lambda: len(waits) > before, 10)
+            assert store._changed.wait_for(lambda: len(waits) > before, hang_s())
 
     def join(self) -> MrflightError | None:
         await_thread(self._thread)

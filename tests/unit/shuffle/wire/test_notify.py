@@ -50,7 +50,12 @@ def test_silent_servers_are_waited_for_at_the_same_time(
     assert {type(error) for error in failed.values()} == {DeadlineExceededError}
 
 
-def test_only_a_server_that_gives_no_answer_at_all_is_silent(tmp_path: Path) -> None:
+def test_only_a_server_that_gives_no_answer_at_all_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(seconds: float) -> None:
+        monkeypatch.setattr(calls, "NO_RETRY", Timeouts(call_s=seconds, reconnect_s=0.0))
+
     def is_silent(location: str) -> bool:
         error = ServerUnavailableError("the connection broke")
         note_silence(error, location, ANONYMOUS)
@@ -61,8 +66,11 @@ def test_only_a_server_that_gives_no_answer_at_all_is_silent(tmp_path: Path) -> 
         (alive,) = stack.enter_context(near_data_servers(metadata, 1, tmp_path))
         listening = stack.enter_context(socket.create_server(("", 0)))
         location = f"grpc+tcp://127.0.0.1:{listening.getsockname()[1]}"
+        waits(hang_s())
         assert not is_silent(alive.location)
+        waits(0.2)
         assert is_silent(location)
+        waits(hang_s())
         listening.close()
         assert not is_silent(location)  # it is refused
 

@@ -67,7 +67,7 @@ def offer_of(listener: SegmentListener) -> SharedMemoryOffer:
 
 
 def connections(transport: Transport, timeouts: Timeouts | None = None) -> Connections:
-    return Connections(ClientOptions(timeouts or Timeouts(call_s=5.0), transport))
+    return Connections(ClientOptions(timeouts or Timeouts(call_s=hang_s()), transport))
 
 
 def opens(listener: SegmentListener, using: Connections, server: Server) -> bool:
@@ -192,7 +192,7 @@ def test_a_server_that_is_silent_is_left_to_flight_or_late() -> None:
     silent.bind("\0mrflight-silent")
     silent.listen()
     offer = SharedMemoryOffer("mrflight-silent", "00" * 32)
-    hasty = Timeouts(call_s=5.0, stream_s=0.2)
+    hasty = Timeouts(call_s=hang_s(), stream_s=0.2)
     with closing(silent), serving(offer) as server:
         with connections("auto", hasty) as using:
             assert channel_to(using, server.location) is None
