@@ -164,7 +164,7 @@ def test_what_one_client_alone_takes_does_not_keep_a_job_from_a_bucket(
 ) -> None:
     """obstore would refuse what is deltalake's."""
     options = {**bucket.options, "max_retries": "3", "aws_s3_locking_provider": "none"}
-    options |= {"AWS_CONDITIONAL_PUT": "etag", "connect_timeout": "5s", "aws_user_agent": "tests"}
+    options |= {"AWS_CONDITIONAL_PUT": "etag", "connect_timeout": "120s", "aws_user_agent": "tests"}
     place = locate(bucket.url, tmp_path, options)
     put_inputs(place.child("in"))
     job = job_file(tmp_path, place.child("in").url, place.child("table"))

@@ -10,6 +10,7 @@ import pytest
 from mrflight.frontend import cli
 from mrflight.storage import locate
 from tests.services.minio import Bucket
+from tests.support.suite.waiting import hang_s
 
 JOB = """
 [job]
@@ -34,7 +35,8 @@ def test_a_bucket_is_asked_with_the_keys_of_the_job(
     options = bucket.options if has_key else {**bucket.options, "aws_secret_access_key": "planted"}
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in options.items()]
     (tmp_path / "job.toml").write_text("".join([JOB.format(url=bucket.url), *lines]))
-    code = cli.main(["doctor", "--json", str(tmp_path / "job.toml")])
+    timeout = f"--timeout={hang_s():.0f} s"
+    code = cli.main(["doctor", "--json", timeout, str(tmp_path / "job.toml")])
     shown = capsys.readouterr().out
     states = {each["check"]: each["state"] for each in json.loads(shown)["findings"]}
     assert code == (0 if has_key else 1)

@@ -39,6 +39,7 @@ ODD_VALUES = ["a b", "ü", "x/y", "50%", "k=v", "q?#", "a+b", "plain"]
 JOB = """
 [job]
 name = "stores"
+speculation = false
 RUN
 [inputs.rows]
 path = "INPUT"

@@ -70,7 +70,6 @@ def test_offsets_that_were_compacted_are_passed(kafka: Kafka) -> None:
         "segment.ms": "100",
         "min.cleanable.dirty.ratio": "0.001",
         "max.compaction.lag.ms": "100",
-        "file.delete.delay.ms": "100",
     }
     topic = kafka.topic(config=config)
     producer = kafka.producer(linger_ms=0)
@@ -196,7 +195,7 @@ def test_all_goes_on_when_a_broker_that_was_killed_comes_back(own_kafka: Kafka) 
             return asking.offsets([(short, 0)])[short, 0].latest
         return None
 
-    assert end() == 100
+    await_that(lambda: end() == 100, "the end of the short topic")
     consumer_pool.close_idle()
     own_kafka.server.kill()
 

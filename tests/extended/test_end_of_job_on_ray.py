@@ -17,8 +17,8 @@ from tests.support.faults import faulty_job
 from tests.support.faults import faulty_run as faults
 from tests.support.faults.faulty_run import FaultyRun, await_that, faulty_run
 from tests.support.faults.matrix import at_the_moment, check_table_untouched, rows_of, unlisted
-from tests.support.ray.head import CONNECT_S
 from tests.support.ray.run import TWO, OnRay, all_gone
+from tests.support.suite.waiting import hang_s
 
 MANY = 300
 """Starts of workers, which take longer than to leave Ray."""
@@ -137,7 +137,7 @@ def link_to(on_ray: OnRay, folder: Path) -> Iterator[GatewayClient]:
     """A gateway that knows a job; what it prints goes into ``log`` in the folder."""
     here = str(folder)
     with GatewayClient(Connect(on_ray.head.address, 1, 0, here), folder / "log") as link:
-        home = link.wait(CONNECT_S).home
+        home = link.wait(hang_s()).home
         link.set_job(WorkerContext(home, here, False, ()))
         yield link
 

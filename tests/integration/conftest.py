@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import mrflight
+from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import StandingCluster, standing_cluster
 from tests.support.commands.driver import write_job
 from tests.support.jobs.clicks_job import JOB, WEIGH
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 
 @pytest.fixture
@@ -35,6 +36,13 @@ def cluster(running: StandingCluster) -> Iterator[mrflight.Cluster]:
         await_that(lambda: holds_nothing(client), "the cluster to hold nothing before the test")
         yield client
         await_that(lambda: holds_nothing(client), "the cluster to hold nothing after the test")
+
+
+@pytest.fixture
+def patient_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this process wait for a standing cluster that is slow to drop their shuffles."""
+    patient = Timeouts(call_s=hang_s(), reconnect_s=0.0)
+    monkeypatch.setattr("mrflight.scheduler.shuffles.NO_RETRY", patient)
 
 
 def holds_nothing(client: mrflight.Cluster) -> bool:

@@ -39,7 +39,6 @@ def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)  # the tutorial ends with a job that starts a Ray
 @pytest.mark.parametrize("page", COMMANDS)
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     printed, commands = "", 0

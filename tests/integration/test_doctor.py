@@ -11,6 +11,7 @@ import pytest
 from mrflight.frontend import cli
 from mrflight.security.authority import Authority, issue, new_authority
 from tests.support.clusters.cluster import data_server, server_process
+from tests.support.suite.waiting import hang_s
 
 JOB = """
 [job]
@@ -65,7 +66,7 @@ def metadata(folder: Path) -> Iterator[str]:
 
 def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, str]]:
     """Return the exit code, and the states of what is not ok, or is about the cluster."""
-    code = cli.main(["doctor", "--json", *arguments])
+    code = cli.main(["doctor", "--json", f"--timeout={hang_s():.0f} s", *arguments])
     found = json.loads(capsys.readouterr().out)["findings"]
     states = {each["check"]: each["state"] for each in found}
     return code, {k: v for k, v in states.items() if v != "ok" or "grpc" in k or k == "clock"}

@@ -26,6 +26,7 @@ from mrflight.errors import (
 from mrflight.shuffle.client.append_message import Message
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.clusters.event_logs import (
+    PATIENT,
     LogCluster,
     Producers,
     check_rows,
@@ -39,13 +40,15 @@ from tests.support.suite.waiting import await_that, hang_s
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
-    with log_cluster(tmp_path_factory.mktemp("logs"), data_servers=2) as started:
+    with log_cluster(
+        tmp_path_factory.mktemp("logs"), data_servers=2, heartbeat_timeout=PATIENT
+    ) as started:
         yield started
 
 
 @pytest.fixture
 def cluster(servers: LogCluster) -> Iterator[mrflight.Cluster]:
-    with servers.connect(reconnect_s=5.0) as client:
+    with servers.connect() as client:
         yield client
 
 
@@ -218,7 +221,10 @@ def test_servers_without_a_folder_take_no_logs() -> None:
 
 
 def test_a_server_that_is_killed_has_its_rows_when_it_is_back(tmp_path: Path) -> None:
-    with log_cluster(tmp_path) as servers, servers.connect() as cluster:
+    with (
+        log_cluster(tmp_path, heartbeat_timeout=PATIENT) as servers,
+        servers.connect() as cluster,
+    ):
         cluster.create_log("kept")
         for n in range(50):
             cluster.append("kept", numbers(0, n))
@@ -234,10 +240,14 @@ def test_a_server_that_is_killed_has_its_rows_when_it_is_back(tmp_path: Path) ->
 
 
 def test_a_full_disk_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:
-    with log_cluster(tmp_path) as servers, servers.connect(reconnect_s=1.0) as cluster:
+    with (
+        log_cluster(tmp_path, heartbeat_timeout=PATIENT) as servers,
+        servers.connect() as patient,
+        servers.connect(reconnect_s=1.0) as cluster,
+    ):
         cluster.create_log("full")
         block = pa.record_batch({"b": [b"x" * 1000] * 10})
-        assert cluster.append("full", block).stop == 10
+        assert patient.append("full", block).stop == 10
         limit, hard = 50_000, resource.RLIM_INFINITY
         resource.prlimit(servers.data[0].pid, resource.RLIMIT_FSIZE, (limit, hard))
         stored = 10
@@ -249,14 +259,17 @@ def test_a_full_disk_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:
         stored += sum(10 for future in futures if future.exception() is None)
         assert cluster.log_state("full").high == stored
         resource.prlimit(servers.data[0].pid, resource.RLIMIT_FSIZE, (hard, hard))
-        assert cluster.append("full", block).start == stored
+        assert patient.append("full", block).start == stored
         servers.kill_data(0)
         servers.restart_data(0)
-        assert sum(part.rows.num_rows for part in cluster.read_log("full")) == stored + 10
+        assert sum(part.rows.num_rows for part in patient.read_log("full")) == stored + 10
 
 
 def test_a_replica_with_a_full_disk_is_replaced(tmp_path: Path) -> None:
-    with log_cluster(tmp_path, data_servers=3) as servers, servers.connect() as cluster:
+    with (
+        log_cluster(tmp_path, data_servers=3, heartbeat_timeout=PATIENT) as servers,
+        servers.connect() as cluster,
+    ):
         cluster.create_log("full", replicas=2)
         block = pa.record_batch({"b": [b"x" * 1000] * 10})
         assert cluster.append("full", block).start == 0

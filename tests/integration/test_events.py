@@ -41,6 +41,7 @@ SECRET = "p1anted-s3cret"
 JOB = f"""
 [job]
 name = "{MARKUP}"
+speculation = false
 events = "history"
 [inputs.rows]
 path = "in/*.csv"

@@ -28,7 +28,6 @@ def test_the_client_in_python_counts_words(cluster: mrflight.Cluster) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # a first build downloads and compiles Arrow and gRPC
 def test_the_client_in_go_counts_words(cluster: mrflight.Cluster, tmp_path: Path) -> None:
     go = shutil.which("go")
     if go is None:

@@ -73,7 +73,6 @@ def answers_of_spark(needs_spark: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("library", "task"), cases("spark"))
 def test_a_task_gives_the_same_rows_as_spark(
     library: str, task: Task, answers_of_spark: dict[str, Any]

@@ -109,7 +109,7 @@ def test_no_change_is_lost_if_processes_are_killed(stream: Stream, seed: int) ->
             changes.change(20, IDS)
             changes.send(stream)
             await_reads(readers, chance.randrange(1, 4))
-        changed(stream, changes, wait=60)
+        changed(stream, changes)
         await_that(lambda: stored(stream) == changes.expected(), "the commit of all changes")
     assert by_id(fresh(stream)) == changes.expected()
 

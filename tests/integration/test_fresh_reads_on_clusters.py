@@ -16,7 +16,7 @@ from mrflight.shuffle.client.tail_client import TailClient
 from tests.services.kafka import Kafka
 from tests.services.reserved_port import reserved_port
 from tests.support.clusters.cluster import standing_cluster
-from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
+from tests.support.clusters.event_logs import PATIENT, LogCluster, log_cluster, numbers
 from tests.support.clusters.secured_cluster import Secured, secured_cluster
 from tests.support.streams.fresh_reads import (
     Producers,
@@ -43,7 +43,7 @@ def stream(kafka: Kafka, tmp_path: Path) -> Stream:
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[LogCluster]:
-    with log_cluster(tmp_path, data_servers=2) as started:
+    with log_cluster(tmp_path, data_servers=2, heartbeat_timeout=PATIENT) as started:
         yield started
 
 
@@ -60,9 +60,12 @@ def place(stream: Stream) -> dict[str, str]:
     return found
 
 
-def test_a_data_server_with_the_tail_is_killed(stream: Stream, servers: LogCluster) -> None:
-    rest = f'metadata = "{servers.location}"'
-    with live_stream(stream, rest=rest), reading(stream) as readers:
+def test_a_data_server_with_the_tail_is_killed(stream: Stream, tmp_path: Path) -> None:
+    with (
+        log_cluster(tmp_path, data_servers=2) as servers,
+        live_stream(stream, rest=f'metadata = "{servers.location}"'),
+        reading(stream) as readers,
+    ):
         sent = Producers(stream, 4)
         for _ in range(20):
             sent.send(20)
@@ -72,7 +75,7 @@ def test_a_data_server_with_the_tail_is_killed(stream: Stream, servers: LogClust
         assert "identity" not in held, "readers say themselves who they are"
         servers.kill_data(servers.locations.index(held["location"]))
         sent.send(20)
-        check_prefixes(fresh_to(sent, wait=60), sent.sent)
+        check_prefixes(fresh_to(sent), sent.sent)
         assert place(stream)["location"] != held["location"]
         await_reads(readers, 2)
         await_that(lambda: len(stream.rows()) == sum(sent.sent.values()), "the commit of all rows")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mrflight.streams import log_positions
-from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
+from tests.support.clusters.event_logs import PATIENT, LogCluster, log_cluster, numbers
 from tests.support.streams.ingest_job import ingest, ingesting
 from tests.support.suite.waiting import await_that
 
@@ -33,7 +33,9 @@ workers = 2
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
-    with log_cluster(tmp_path_factory.mktemp("logs"), data_servers=2) as started:
+    with log_cluster(
+        tmp_path_factory.mktemp("logs"), data_servers=2, heartbeat_timeout=PATIENT
+    ) as started:
         yield started
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from tests.services.kafka import Kafka
 from tests.support.streams.ingest_job import Ended, Stream, ended, ingest, numbered
+from tests.support.streams.kafka_topics import offsets
+from tests.support.suite.waiting import await_that, hang_s
 
 PARTITIONS = 3
 
@@ -36,6 +39,7 @@ def test_status_tells_how_far_the_table_and_the_topic_are(stream: Stream) -> Non
     before = answer(verb("status", job))
     assert (before["version"], before["lag"]) == (None, 10)
     assert ingest(job).code == 0
+    began_at = int(time.time())
     stream.produce(numbered(1, range(10, 15)), partition=0)
     stream.produce(numbered(2, range(2)), partition=2)
     found = answer(verb("status", job))
@@ -45,7 +49,7 @@ def test_status_tells_how_far_the_table_and_the_topic_are(stream: Stream) -> Non
         (0, 2, 2),
     ]
     assert (found["lag"], found["version"]) == (7, 0)
-    assert 0 <= found["oldest_s"] < 60
+    assert 0 <= found["oldest_s"] <= time.time() - began_at
     assert found["committed_at"] is not None
     text = ended("ingest", "status", job)
     assert f"{stream.topic}/0: next offset 10, end 15, 5 waiting" in text.stdout
@@ -191,12 +195,14 @@ def test_verify_says_what_it_cannot_prove(stream: Stream) -> None:
 
 def test_verify_takes_offsets_without_a_message_for_explained(stream: Stream) -> None:
     producer = stream.kafka.producer(**{"transactional.id": stream.topic})
-    producer.init_transactions(30)
+    producer.init_transactions(hang_s())
     for number in range(6):
         producer.begin_transaction()
         producer.produce(stream.topic, json.dumps(numbered(1, [number])[0]).encode(), partition=0)
-        producer.flush(30)
-        (producer.abort_transaction if number % 3 == 2 else producer.commit_transaction)(30)
+        producer.flush(hang_s())
+        (producer.abort_transaction if number % 3 == 2 else producer.commit_transaction)(hang_s())
+    # The broker may write the marker at the end of the last one after it has answered.
+    await_that(lambda: offsets(stream.kafka, stream.topic) == (0, 12), "the end of all of them")
     job = stream.write_job()
     assert ingest(job).code == 0
     rows = answer(verb("verify", job))["rows"]

@@ -13,13 +13,13 @@ from mrflight.config.identity import ClientOptions
 from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, EventLogNotFoundError, InputError, JobFileError
 from mrflight.sources.log_source import LogInput, open_log
-from tests.support.clusters.event_logs import LogCluster, log_cluster, numbers
+from tests.support.clusters.event_logs import PATIENT, LogCluster, log_cluster, numbers
 from tests.support.suite.messages import refused
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
-    with log_cluster(tmp_path_factory.mktemp("logs")) as started:
+    with log_cluster(tmp_path_factory.mktemp("logs"), heartbeat_timeout=PATIENT) as started:
         with started.connect() as cluster:
             cluster.create_log("clicks")
             with cluster.appender("clicks") as out:

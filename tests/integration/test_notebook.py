@@ -13,7 +13,8 @@ import pytest
 from tests.support.commands.leftovers import nothing_left_over, processes_of
 from tests.support.commands.notebook import Notebook, Shown, open_notebook
 
-SETTINGS = '{"cluster.workers": 2, "cluster.memory": "1 GiB"}'
+SETTINGS = '{"cluster.workers": 2, "cluster.memory": "1 GiB", "job.speculation": False}'
+"""A speculative attempt would be told, where some tests are told nothing."""
 
 FIRST_CELL = f"""
 import mrflight

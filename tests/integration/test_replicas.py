@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
@@ -10,10 +11,15 @@ import pytest
 import mrflight
 from mrflight.config.identity import ANONYMOUS
 from mrflight.errors import CorruptBlockError, ServerUnavailableError, ShuffleNotFoundError
+from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, ShuffleName
-from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from mrflight.system.deadlines import Timeouts
+from tests.support.clusters.cluster import StandingCluster, data_server, standing_cluster
+from tests.support.clusters.near_cluster import near_metadata
 from tests.support.clusters.numbered_rows import numbers
+from tests.support.clusters.registries import TIMEOUT_S, Clock
+from tests.support.suite.waiting import hang_s
 
 ROWS = 200_000
 PARTITIONS = 4
@@ -85,21 +91,25 @@ def test_a_damaged_block_that_is_reported_is_written_again_or_read_elsewhere(
     assert numbers(shuffle, PARTITIONS) == list(range(ROWS))
 
 
-def test_a_reported_server_is_lost_only_if_it_is_gone(
-    running: StandingCluster, cluster: mrflight.Cluster
-) -> None:
-    shuffle = cluster.create_shuffle("gone", PARTITIONS)
-    with shuffle.writer(0, key=["n"]) as out:
-        out.write(batch(0))
-    failure = ServerUnavailableError("cannot be reached")
-    failure.location = shuffle.placement()[0][0]
-    assert not shuffle.report(failure)
-    assert shuffle.health().lost_maps == []
-    for process in running.data_processes:
-        process.kill()
-        process.wait()
-    assert shuffle.report(failure)
-    shuffle.drop()
+def test_a_reported_server_is_lost_only_if_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata server asks it, and waits here for a slow one."""
+    monkeypatch.setattr("mrflight.servers.metadata._PROBE", Timeouts(call_s=hang_s()))
+    with ExitStack() as stack:
+        metadata = stack.enter_context(near_metadata(Registry(Clock(), TIMEOUT_S)))
+        servers = [stack.enter_context(data_server(metadata))[0] for _ in range(2)]
+        cluster = stack.enter_context(mrflight.connect(metadata))
+        shuffle = cluster.create_shuffle("gone", PARTITIONS)
+        with shuffle.writer(0, key=["n"]) as out:
+            out.write(batch(0))
+        failure = ServerUnavailableError("cannot be reached")
+        failure.location = shuffle.placement()[0][0]
+        assert not shuffle.report(failure)
+        assert shuffle.health().lost_maps == []
+        for process in servers:
+            process.kill()
+            process.wait()
+        assert shuffle.report(failure)
+        shuffle.drop()
 
 
 @pytest.mark.slow

@@ -35,14 +35,13 @@ from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.block import encode_block, ipc_options
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleName
-from mrflight.system.deadlines import NO_RETRY
+from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import server_process
 from tests.support.clusters.secured_cluster import Secured, secured_cluster
-from tests.support.commands.driver import drive
 from tests.support.commands.mrflight import mrflight as run
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
 from tests.support.jobs.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
 
@@ -66,6 +65,7 @@ def secured(
         yield started
 
 
+@pytest.mark.usefixtures("patient_drops")
 def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
     (tmp_path / "clicks.py").write_text(WEIGH)
     write_visits(tmp_path / "visits", "csv")
@@ -75,9 +75,7 @@ def test_a_job_runs_over_it(secured: Secured, tmp_path: Path) -> None:
     section |= {"token": caller.token} if caller.token else {}
     document = tomllib.loads(JOB) | {"cluster": section}
     (tmp_path / "job.toml").write_text(tomlkit.dumps(document))
-    done = drive(tmp_path / "job.toml")
-    assert done.code == 0, done.stderr
-    assert done.result["rows_in"] == VISITS.num_rows
+    assert mrflight.run(tmp_path / "job.toml", progress=False).rows_in == VISITS.num_rows
     found = DeltaTable(tmp_path / "out" / "clicks").to_pyarrow_table()
     expected = expected_clicks(as_read("csv"))
     assert found.select(expected.column_names).sort_by("url") == expected.sort_by("url")
@@ -159,17 +157,16 @@ def test_every_port_refuses_who_has_no_credentials(secured: Secured) -> None:
 
 
 def test_nobody_else_is_let_in(secured: Secured) -> None:
+    once = Timeouts(call_s=hang_s(), reconnect_s=0.0)
     for caller in ("nobody", "stranger"):
         with (
-            mrflight.connect(
-                secured.metadata, NO_RETRY, identity=secured.callers[caller]
-            ) as client,
+            mrflight.connect(secured.metadata, once, identity=secured.callers[caller]) as client,
             pytest.raises((AccessDeniedError, ServerUnavailableError)),
         ):
             client.status()
     plain = secured.metadata.replace("grpc+tls", "grpc+tcp")
     with (
-        mrflight.connect(plain, NO_RETRY) as client,
+        mrflight.connect(plain, once) as client,
         pytest.raises(ServerUnavailableError, match=r"grpc\+tls"),
     ):
         client.status()

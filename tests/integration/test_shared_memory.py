@@ -49,7 +49,7 @@ def server(running: Spilling) -> Iterator[Spilling]:
     yield running
     for shuffle in running.cluster.status().shuffles:  # of a test that failed
         running.cluster.open_shuffle(shuffle.id).drop()
-    await_that(lambda: running.segments() == [4096], "the segments to go, but for the proof")
+    running.await_only_the_proof()
 
 
 def over(shuffle: mrflight.Shuffle, transport: Transport) -> mrflight.Shuffle:
@@ -105,7 +105,7 @@ def test_a_partition_has_blocks_of_all_kinds_and_is_read_in_all_ways(
             assert pa.Table.from_batches(over(shuffle, transport).reader(0)) == expected
         assert plain_rows(server.cluster, "kinds", 0) == expected
         shuffle.drop()
-        assert server.segments() == [4096], "the proof"
+        server.await_only_the_proof()
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_a_reader_that_still_maps_a_dropped_partition_sees_the_same_bytes(tmp_pa
         held = [pa.Table.from_batches(shuffle.reader(p)) for p in range(2)]
         before = [digest(table) for table in held]
         shuffle.drop()
-        assert server.segments() == [4096]
+        server.await_only_the_proof()
         other = server.cluster.create_shuffle("other", partitions=2)
         write(other, 0, batch(2, 400_000), *(batch(3, 300) for _ in range(50)))
         assert [digest(table) for table in held] == before
@@ -220,7 +220,7 @@ def test_a_writer_that_is_killed_half_way_leaves_no_rows_and_no_memory(server: S
     files = open_files(server)
     with running_script(WRITER, pickle.dumps(shuffle).hex()) as script:
         assert script.read_line() == "half"
-        assert server.stats().blocks > 10
+        await_that(lambda: server.stats().blocks > 10, "blocks of the writer")
         script.process.send_signal(signal.SIGKILL)
         script.process.wait()
     await_files_of(server, files)
@@ -232,7 +232,7 @@ def test_a_writer_that_is_killed_half_way_leaves_no_rows_and_no_memory(server: S
     assert server.stats().blocks == 4
     assert sum(each.num_rows for p in range(4) for each in shuffle.reader(p)) == 1_000
     shuffle.drop()
-    assert server.segments() == [4096]
+    server.await_only_the_proof()
 
 
 READER = """
@@ -256,7 +256,7 @@ def test_a_reader_that_is_killed_leaves_nothing(server: Spilling) -> None:
         script.process.send_signal(signal.SIGKILL)
         script.process.wait()
     shuffle.drop()
-    await_that(lambda: server.segments() == [4096], "the segments of a reader that is gone")
+    server.await_only_the_proof()
     await_files_of(server, files)
     assert not any("mrflight" in name for name in os.listdir("/dev/shm"))
 
@@ -276,7 +276,7 @@ def test_a_server_with_few_open_files_keeps_blocks_in_memory_of_its_own(tmp_path
         for transport in TRANSPORTS:
             assert pa.Table.from_batches(over(shuffle, transport).reader(0)) == expected
         shuffle.drop()
-        assert server.segments() == [4096]
+        server.await_only_the_proof()
 
 
 HOLDER = """

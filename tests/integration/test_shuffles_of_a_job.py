@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,23 +13,27 @@ import pytest
 import mrflight
 from mrflight.config.identity import ClientOptions
 from mrflight.events.recorder import Recorder
+from mrflight.scheduler.shuffle_monitor import LEASE_S
 from mrflight.scheduler.shuffles import JobShuffles
+from mrflight.shuffle.client.shuffle import Shuffle
+from mrflight.shuffle.metadata.registry import Registry
+from mrflight.shuffle.wire.protocol import ShuffleHealth
 from mrflight.system.deadlines import NO_DEADLINE
-from tests.support.clusters.cluster import StandingCluster, standing_cluster
+from tests.support.clusters.cluster import StandingCluster, data_server, standing_cluster
+from tests.support.clusters.near_cluster import near_metadata
+from tests.support.clusters.registries import Clock
 from tests.support.commands.driver import write_job
 from tests.support.jobs import stages_job
 from tests.support.jobs.plans import job
+from tests.support.suite.waiting import await_that
 
 pytestmark = pytest.mark.runs_on_ray
 
-LEASE_S = 2.0
-
 JOB = """
 [job]
-name = "slow"
+name = "leased"
 [inputs.rows]
 path = "in.csv"
-map = "slow_to_load:keep"
 key = ["k"]
 [shuffle]
 partitions = 3
@@ -39,15 +44,16 @@ metadata = "METADATA"
 workers = 1
 """
 
-SLOW_TO_LOAD = f"""
-import time
 
-time.sleep({2 * LEASE_S})  # longer than the lease lasts without a renewal
+class RenewedRegistry(Registry):
+    """A registry that counts renewals of leases."""
 
+    renewals = 0
 
-def keep(batch):
-    return batch
-"""
+    def health(self, shuffle_id: str, token: str = "") -> ShuffleHealth:
+        found = super().health(shuffle_id, token)
+        self.renewals += 1
+        return found
 
 
 @pytest.fixture
@@ -56,20 +62,31 @@ def cluster() -> Iterator[StandingCluster]:
         yield cluster
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("patient_drops")
 def test_the_lease_is_renewed_before_the_maps_begin(
-    cluster: StandingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that is loaded, or a sample that is taken, may take longer than it."""
-    monkeypatch.setattr("mrflight.scheduler.shuffles.LEASE_S", LEASE_S)
-    (tmp_path / "slow_to_load.py").write_text(SLOW_TO_LOAD)
+    registry = RenewedRegistry(clock := Clock(), math.inf)
+    create = JobShuffles.create
+
+    def created(shuffles: JobShuffles, name: str, partitions: int) -> Shuffle:
+        shuffle = create(shuffles, name, partitions)
+        for _ in range(2):
+            clock.now_s += LEASE_S * 2 / 3
+            enough = registry.renewals + 2  # the first of them may have begun before
+            await_that(lambda enough=enough: registry.renewals >= enough, "renewals of the lease")
+        return shuffle
+
+    monkeypatch.setattr(JobShuffles, "create", created)
     pyarrow.csv.write_csv(pa.table({"k": range(100)}), tmp_path / "in.csv")
-    job = write_job(tmp_path, JOB.replace("METADATA", cluster.metadata))
-    assert mrflight.run(job).rows_out == 100
-    with mrflight.connect(cluster.metadata) as client:
-        assert client.status().shuffles == []
+    with near_metadata(registry) as metadata, data_server(metadata):
+        assert mrflight.run(write_job(tmp_path, JOB.replace("METADATA", metadata))).rows_out == 100
+        with mrflight.connect(metadata) as client:
+            assert client.status().shuffles == []
 
 
+@pytest.mark.usefixtures("patient_drops")
 def test_a_job_that_begins_anew_frees_all_that_it_made(cluster: StandingCluster) -> None:
     spec = job(job={"name": f"of \x1b[2J{200 * 'x'}"})
     with mrflight.connect(cluster.metadata) as client:

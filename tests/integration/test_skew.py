@@ -122,6 +122,7 @@ def test_groups_of_slices_are_aggregated_twice(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient_drops")
 def test_a_standing_cluster_keeps_nothing_of_the_second_shuffle(
     tmp_path: Path, rows: pa.Table, slices: list[ReduceTaskPlan]
 ) -> None:

@@ -26,7 +26,7 @@ from tests.services.built import (
 )
 from tests.services.hdfs import Hdfs, running_hdfs
 from tests.services.iceberg_rest import IcebergRest, running_iceberg_rest
-from tests.services.kafka import Kafka, running_kafka
+from tests.services.kafka import SOON_BACK, Kafka, running_kafka
 from tests.services.minio import Bucket, Minio, RecordedBucket, running_minio
 from tests.services.name_node_proxy import NameNodeProxy, name_node_proxy
 from tests.services.postgres import Postgres, running_postgres
@@ -155,7 +155,7 @@ def kafka(needs_kafka: None) -> Kafka:
 @pytest.fixture
 def own_kafka(needs_kafka: None) -> Iterator[Kafka]:
     """For one test, which may kill it and start it again."""
-    with running_kafka() as kafka:
+    with running_kafka(changes=SOON_BACK) as kafka:
         yield kafka
 
 

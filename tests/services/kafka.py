@@ -79,9 +79,18 @@ class Kafka:
         return True
 
 
+SOON_BACK = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+"""Of a broker that is killed: it may register again as soon as its session has ended, which is when
+it has started. A broker that is slow for so long has no topics meanwhile."""
+
+
 @contextmanager
-def running_kafka(port: int = 0, java_options: tuple[str, ...] = QUICK_START) -> Iterator[Kafka]:
-    """One that is ready; port 0 stands for any.
+def running_kafka(
+    port: int = 0,
+    java_options: tuple[str, ...] = QUICK_START,
+    changes: Mapping[str, object] | None = None,
+) -> Iterator[Kafka]:
+    """One that is ready; port 0 stands for any. ``changes`` are settings such as `SOON_BACK`.
 
     Raises NotBuiltError, PortTakenError, StartFailedError.
     """
@@ -91,7 +100,7 @@ def running_kafka(port: int = 0, java_options: tuple[str, ...] = QUICK_START) ->
         controller_port = stack.enter_context(reserved_port())
         folder = stack.enter_context(service_folder("kafka"))
         java = java_command(folder, java_options, jars)
-        settings = broker_settings(folder, port, controller_port)
+        settings = broker_settings(folder, port, controller_port) | dict(changes or {})
         format_log(java, folder, settings, secrets.token_urlsafe(16))
         command = [*java, "kafka.Kafka", str(folder / "server.properties")]
         server = stack.enter_context(server_process("kafka", command, folder))
@@ -130,9 +139,7 @@ def broker_settings(folder: Path, port: int, controller_port: int) -> dict[str, 
         "transaction.state.log.min.isr": 1,
         "transaction.state.log.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # One that was killed may register again as soon as its session has ended.
-        "broker.session.timeout.ms": 1000,
-        "broker.heartbeat.interval.ms": 250,
+        "broker.session.timeout.ms": 60_000,  # nobody takes its place if it is slow for a while
         "num.network.threads": 2,
         "num.io.threads": 2,
         "background.threads": 2,

@@ -75,6 +75,9 @@ def _of_three(number: int, controllers: list[int]) -> dict[str, object]:
         "node.id": number,
         "controller.quorum.voters": ",".join(voters),
         "min.insync.replicas": MIN_IN_SYNC,
+        # Others lead soon after one was killed, and it may register again.
+        "broker.session.timeout.ms": 1000,
+        "broker.heartbeat.interval.ms": 250,
         "offsets.topic.replication.factor": NODES,
         "transaction.state.log.replication.factor": NODES,
         "transaction.state.log.min.isr": MIN_IN_SYNC,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.services.iceberg_rest import IcebergRest, running_iceberg_rest
-from tests.services.kafka import Kafka, running_kafka
+from tests.services.kafka import SOON_BACK, Kafka, running_kafka
 from tests.services.minio import Minio, running_minio
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.server_process import ServerProcess
@@ -16,7 +17,7 @@ from tests.services.three_brokers import running_three_brokers
 from tests.support.chaos.plan import BROKER, BROKERS, CATALOG, STORE, ChaosPlan
 
 _STARTS = {
-    "broker": running_kafka,
+    "broker": partial(running_kafka, changes=SOON_BACK),
     "brokers": running_three_brokers,
     "minio": running_minio,
     "postgres": running_postgres,

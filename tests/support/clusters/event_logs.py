@@ -17,8 +17,13 @@ from mrflight.shuffle.client.log_client import LogClient
 from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import Server, server_process
 from tests.support.faults import stopped_server
+from tests.support.suite.waiting import hang_s
 
-HEARTBEAT_TIMEOUT_S = 2
+HEARTBEAT_TIMEOUT = "2 s"
+"""So soon a server that was killed is lost. So is one that is slow for so long: see `PATIENT`."""
+
+PATIENT = "10 min"
+"""Of a cluster whose servers are not killed."""
 
 SCHEMA = pa.schema([("producer", pa.int64()), ("n", pa.int64())])
 
@@ -32,13 +37,18 @@ class LogCluster:
     """A metadata server with a journal, and data servers with a log folder each."""
 
     def __init__(
-        self, folder: Path, stack: ExitStack, data_servers: int, killed_at: Sequence[str]
+        self,
+        folder: Path,
+        stack: ExitStack,
+        data_servers: int,
+        killed_at: Sequence[str],
+        heartbeat_timeout: str,
     ) -> None:
         self._folder = folder
         self._stack = stack
         self._metadata_options = (
             *("--journal", str(folder / "journal")),
-            *("--heartbeat-timeout", f"{HEARTBEAT_TIMEOUT_S} s"),
+            *("--heartbeat-timeout", heartbeat_timeout),
         )
         self.metadata, self.location = self._started(
             "metadata", "--port", "0", *self._metadata_options
@@ -81,9 +91,10 @@ class LogCluster:
         port = self.location.rpartition(":")[2]
         self.metadata, _ = self._started("metadata", "--port", port, *self._metadata_options)
 
-    def connect(self, reconnect_s: float = 30.0) -> mrflight.Cluster:
-        """Return a client."""
-        return mrflight.connect(self.location, timeouts=Timeouts(reconnect_s=reconnect_s))
+    def connect(self, reconnect_s: float | None = None) -> mrflight.Cluster:
+        """Return a client, which waits for servers as long as for what hangs by default."""
+        timeouts = Timeouts(reconnect_s=hang_s() if reconnect_s is None else reconnect_s)
+        return mrflight.connect(self.location, timeouts=timeouts)
 
     def owner(self, log: str) -> int:
         """The number of the data server that owns a log."""
@@ -105,12 +116,15 @@ class LogCluster:
 
 @contextmanager
 def log_cluster(
-    folder: Path, data_servers: int = 1, killed_at: Sequence[str] = ()
+    folder: Path,
+    data_servers: int = 1,
+    killed_at: Sequence[str] = (),
+    heartbeat_timeout: str = HEARTBEAT_TIMEOUT,
 ) -> Iterator[LogCluster]:
     """Start the servers. ``killed_at``: a step of `stopped_server` at which the first data server
     kills itself, and which time."""
     with ExitStack() as stack:
-        yield LogCluster(folder, stack, data_servers, killed_at)
+        yield LogCluster(folder, stack, data_servers, killed_at, heartbeat_timeout)
 
 
 def held(cluster: mrflight.Cluster, log: str) -> list[tuple[int, int, int]]:
@@ -137,7 +151,7 @@ class Producers:
             thread.start()
 
     def _run(self, producer: int) -> None:
-        timeouts = Timeouts(reconnect_s=60.0)
+        timeouts = Timeouts(reconnect_s=hang_s())
         with mrflight.connect(self._location, timeouts=timeouts) as cluster:
             number = 0
             while not self._stopping.is_set():

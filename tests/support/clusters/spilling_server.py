@@ -18,6 +18,7 @@ from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.protocol import DataAction, Done
 from tests.support.clusters.cluster import Server, data_server, standing_cluster
+from tests.support.suite.waiting import await_that
 
 
 @dataclass
@@ -40,6 +41,13 @@ class Spilling:
                 if os.readlink(file).startswith("/memfd:mrflight"):
                     found.append(file.stat().st_blocks * 512)
         return found
+
+    def await_only_the_proof(self) -> None:
+        """Wait until it has no segment but the one that proves that its memory is shared.
+
+        A thread of the server may hold what it has sent for a moment longer.
+        """
+        await_that(lambda: self.segments() == [4096], "the segments to go, but for the proof")
 
     def stats(self) -> ServerStats:
         connections = Connections()

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from tests.support.suite.waiting import hang_s
 
 REBOUND = "rebound.example"
 """A name of another site that leads to loopback."""
@@ -27,8 +29,10 @@ BROKEN_CONNECTION = [
 @contextmanager
 def launched_browser(program: str) -> Iterator[Browser]:
     """A browser for several tests; it takes a second to start."""
+    limit_ms = hang_s() * 1000
+    expect.set_options(timeout=limit_ms)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS, timeout=limit_ms)
         try:
             yield browser
         finally:
@@ -45,6 +49,7 @@ def browser_page(
     """
     found: list[str] = []
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 1000}, **options})
+    context.set_default_timeout(hang_s() * 1000)
     page = context.new_page()
     page.on("pageerror", lambda error: found.append(str(error)))
     page.on("dialog", lambda dialog: found.append(f"a dialog: {dialog.message}"))

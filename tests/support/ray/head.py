@@ -23,11 +23,9 @@ from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
 from mrflight.runtime.ray.messages import Connect, WorkerContext
 from tests.support.suite.run import keep, run_folder
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 ROOT = Path(__file__).parents[3]
-
-CONNECT_S = 60.0
 
 MAX_WORKERS = 5
 
@@ -172,7 +170,7 @@ def ray_executor(head: RayHead, workers: int, folder: Path) -> Iterator[RayExecu
     """An executor with a gateway of its own; both end with the block."""
     connect = Connect(head.address, workers, 0, str(folder))
     with GatewayClient(connect, folder / "ray.log") as link:
-        connected = link.wait(CONNECT_S)
+        connected = link.wait(hang_s())
         link.set_job(WorkerContext(connected.home, str(folder), False, ()))
         with RayExecutor(workers, link) as executor:
             yield executor

@@ -21,7 +21,7 @@ from tests.support.streams.changed_rows import TYPES, Changes, Row
 from tests.support.streams.fresh_reads import fresh, tail_file
 from tests.support.streams.ingest_job import Stream, ingest, ingesting
 from tests.support.streams.repeated_reads import Places, Reader, reading_by
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 JOB = """
 [job]
@@ -71,7 +71,7 @@ class LoggedChanges(Changes):
             to = crc32(key or b"") % self.partitions if partition is None else partition
             self.log.setdefault(to, []).append(self._effects.get(number))  # before it can be read
             producer.produce(stream.topic, value, key, partition=to)
-        assert producer.flush(30) == 0
+        assert producer.flush(hang_s()) == 0
         self.messages, self._effects = [], {}
 
     def ends(self, stream: Stream) -> dict[str, int]:
@@ -152,10 +152,10 @@ def check_read(rows: pa.Table, changes: LoggedChanges) -> None:
     assert found == expected, f"{_difference(found, expected)} at {mrflight.fresh_token(rows)}"
 
 
-def changed(stream: Stream, changes: LoggedChanges, wait: float = 20.0) -> list[Row]:
+def changed(stream: Stream, changes: LoggedChanges) -> list[Row]:
     """Send what was done, and return the rows of a fresh read that has all of it."""
     changes.send(stream)
-    rows = fresh(stream, at_least=changes.ends(stream), wait=wait)
+    rows = fresh(stream, at_least=changes.ends(stream))
     check_read(rows, changes)
     assert by_id(rows) == changes.expected()
     return by_id(rows)
@@ -176,7 +176,7 @@ def reading_changes(stream: Stream, changes: LoggedChanges) -> AbstractContextMa
     """Two readers that check each answer, and that none goes back."""
 
     def read(before: Places) -> Places:
-        rows = fresh(stream, wait=60.0)
+        rows = fresh(stream)
         check_read(rows, changes)
         offsets = offsets_of(rows)
         assert all(offsets[each] >= before[each] for each in before), (before, offsets)

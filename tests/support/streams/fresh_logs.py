@@ -15,7 +15,7 @@ import mrflight
 from tests.support.clusters.event_logs import LogCluster, numbers
 from tests.support.streams.ingest_job import ingest, ingesting
 from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 JOB = """
 [job]
@@ -79,8 +79,8 @@ class PushedStream:
         return path
 
     def fresh(self, **more: Any) -> pa.Table:
-        """Read the table with what is not committed yet."""
-        return mrflight.read_table(self.table, fresh=True, **more)
+        """Read the table with what is not committed yet; wait for it as long as for what hangs."""
+        return mrflight.read_table(self.table, fresh=True, **{"wait": hang_s(), **more})
 
 
 @contextmanager
@@ -117,4 +117,4 @@ def check_numbers(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
 
 def reading_log(stream: PushedStream) -> AbstractContextManager[list[Reader]]:
     """Two readers that check that nothing lacks, is doubled or goes back."""
-    return reading_by(lambda before: check_numbers(stream.fresh(wait=60), before))
+    return reading_by(lambda before: check_numbers(stream.fresh(), before))

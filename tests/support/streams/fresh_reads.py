@@ -16,12 +16,12 @@ import pyarrow as pa
 import mrflight
 from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
 from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
-from tests.support.suite.waiting import await_that
+from tests.support.suite.waiting import await_that, hang_s
 
 
 def fresh(stream: Stream, **more: Any) -> pa.Table:
-    """Read the table with what is not committed yet."""
-    return mrflight.read_table(stream.table, fresh=True, **more)
+    """Read the table with what is not committed yet; wait for it as long as for what hangs."""
+    return mrflight.read_table(stream.table, fresh=True, **{"wait": hang_s(), **more})
 
 
 def tail_file(stream: Stream) -> Path:
@@ -62,35 +62,48 @@ def check_prefixes(rows: pa.Table, before: Mapping[int, int]) -> dict[int, int]:
 
 def reading(stream: Stream) -> AbstractContextManager[list[Reader]]:
     """Two readers that check that nothing lacks, is doubled or goes back."""
-    return reading_by(lambda before: check_prefixes(fresh(stream, wait=60.0), before))
+    return reading_by(lambda before: check_prefixes(fresh(stream), before))
 
 
 def kill_workers(process: Any, stream: Stream) -> None:
-    """Kill the workers that read from Kafka, among them the one that feeds the tail."""
+    """Kill the workers that read from Kafka, among them the one that feeds the tail.
+
+    Those that were killed before may just be replaced.
+    """
     port = stream.kafka.port
-    killed = 0
-    for each in psutil.Process(process.pid).children(recursive=True):
-        with suppress(psutil.Error):
-            if any(link.raddr and link.raddr.port == port for link in each.net_connections("tcp")):
-                each.send_signal(signal.SIGKILL)
-                killed += 1
-    assert killed, "no worker reads from the broker"
+
+    def kill() -> int:
+        killed = 0
+        for each in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                links = each.net_connections("tcp")
+                if any(link.raddr and link.raddr.port == port for link in links):
+                    each.send_signal(signal.SIGKILL)
+                    killed += 1
+        return killed
+
+    await_that(kill, "a worker that reads from the broker")
 
 
 def kill_tail_server(process: Any, stream: Stream) -> None:
-    """Kill the data server that has the tail."""
-    socket = json.loads(tail_file(stream).read_text())["location"].removeprefix("grpc+unix://")
-    for each in psutil.Process(process.pid).children(recursive=True):
-        with suppress(psutil.Error):
-            if any(link.laddr == socket for link in each.net_connections("unix")):
-                each.send_signal(signal.SIGKILL)
-                return
-    raise AssertionError(f"nothing listens at {socket}")
+    """Kill the data server that has the tail; one that was killed before may just be replaced."""
+
+    def kill() -> bool:
+        place = json.loads(tail_file(stream).read_text())["location"]
+        socket = place.removeprefix("grpc+unix://")
+        for each in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if any(link.laddr == socket for link in each.net_connections("unix")):
+                    each.send_signal(signal.SIGKILL)
+                    return True
+        return False
+
+    await_that(kill, "a data server that has the tail")
 
 
-def fresh_to(sent: Producers, **more: Any) -> pa.Table:
+def fresh_to(sent: Producers) -> pa.Table:
     """Read the table with all that was sent."""
-    return fresh(sent.stream, at_least=sent.offsets, **more)
+    return fresh(sent.stream, at_least=sent.offsets)
 
 
 class Producers:

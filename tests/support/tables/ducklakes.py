@@ -18,6 +18,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.storage.ducklake import lake, process_pool
 from mrflight.storage.ducklake.address import parse_address
 from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.lake import bucket_secret
@@ -25,6 +26,7 @@ from mrflight.storage.ducklake.process_pool import end_idle_processes
 from mrflight.storage.ducklake.types import literal
 from tests.services.minio import Bucket
 from tests.services.postgres import Postgres
+from tests.support.suite.waiting import hang_s
 from tests.support.tables.cases import parametrize
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.duckdb_reader import DuckDBReader, end_readers
@@ -132,6 +134,8 @@ def ducklake_python(needs_ducklake: Path, _no_process_of_a_catalog_is_left: None
     """The Python whose DuckDB has the ducklake extension, as jobs find it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(needs_ducklake))
+        patch.setattr(lake, "BUSY_S", hang_s())
+        patch.setattr(process_pool, "_ANSWER_S", hang_s())
         yield needs_ducklake
 
 
