@@ -14,6 +14,7 @@ from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.wire.block import Block
 from mrflight.shuffle.wire.cluster_status import ServerStats
 from mrflight.system.scratch import ScratchFolder
+from tests.support.suite.waiting import hang_s
 
 KIB = 2**10
 BUDGET = 1_000 * KIB
@@ -71,7 +72,7 @@ class Spilling:
         store = self.store
         with store._changed:
             assert store._changed.wait_for(
-                lambda: store._spiller.idle and not store._budget.excess_bytes, 10
+                lambda: store._spiller.idle and not store._budget.excess_bytes, hang_s()
             )
 
     def stats(self) -> ServerStats:

@@ -128,6 +128,7 @@ def surroundings(spill: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clust
             monkeypatch.setattr(tempfile, "tempdir", str(temporary))
             # Who waits for an end that does not come is not to get away with it.
             monkeypatch.setattr(server_process, "_END_TIMEOUT_S", NEVER_S)
+            monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", NEVER_S)
             monkeypatch.setattr(liveness_probe, "PROBE_EVERY_S", 0.1)
             with (
                 SocketFolder() as folder,

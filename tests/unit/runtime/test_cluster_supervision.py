@@ -77,8 +77,8 @@ def test_a_server_that_is_killed_while_it_starts_is_replaced(
         cluster._limits = cluster._limits._replace(slow_s=NEVER_S)
         around.messages.put(line)
 
-    slow_s = 0.5 if number == signal.SIGSTOP else NEVER_S
-    monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", slow_s)
+    if number == signal.SIGSTOP:
+        monkeypatch.setattr("mrflight.runtime.local.cluster.SLOW_START_S", 0.5)
     around.hurt_at_fork(name, number, monkeypatch)
     cluster = around.cluster(notify=notify)
     with closing(cluster):
