@@ -60,6 +60,9 @@ _END_TIMEOUT_S = 1.0
 """For a call to Ray that does not return, and for workers that Ray ends. The driver waits for 2.5 s
 for the end of the gateway."""
 
+_STARTS = 3
+"""How often a Ray is started that is not ready in time."""
+
 _SERVER_CALLS = 3
 """How many calls a server's actor answers at the same time: start, stay and close."""
 
@@ -130,9 +133,7 @@ class Gateway:
             else:
                 leaving.join()
             return
-        this = psutil.Process()
-        while children := this.children(recursive=True):  # all of them belong to this job
-            _kill(children)
+        _kill_children()  # all of them belong to this job
 
     def _report(self) -> None:
         """Send reports in a thread, so that Ray's threads never wait for the driver."""
@@ -233,16 +234,7 @@ def _connect(request: Connect) -> Connected:
     """Connect to Ray, or start one."""
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if request.address is None:
-        ray.init(
-            address="local",
-            num_cpus=request.cpus,
-            num_gpus=0,
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _memory=request.memory_bytes,
-            _temp_dir=request.folder,
-            **common,
-        )
+        _start_ray(request, common)
         return _describe_ray()
     ray.init(address=request.address, **common)
     found = _describe_ray()
@@ -252,6 +244,36 @@ def _connect(request: Connect) -> Connected:
         ray.init(address=request.address, runtime_env=sent, **common)
         found = _describe_ray()
     return found
+
+
+def _start_ray(request: Connect, common: dict[str, Any]) -> None:
+    """Start a Ray, again if it was late: it gives itself 30 s, which no option changes."""
+    for left in reversed(range(_STARTS)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=request.cpus,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _memory=request.memory_bytes,
+                _temp_dir=request.folder,
+                **common,
+            )
+            return
+        except Exception as error:  # Ray has no class for it
+            if not left or "timed out during startup" not in str(error):
+                raise
+            log.info("Ray was not ready in time, and is started again: %s", error)
+            _kill_children()
+            ray.shutdown()
+
+
+def _kill_children() -> None:
+    """Kill all processes below this one, also those that start meanwhile."""
+    this = psutil.Process()
+    while children := this.children(recursive=True):
+        _kill(children)
 
 
 def _kill(processes: list[psutil.Process]) -> None:
