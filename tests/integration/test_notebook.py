@@ -14,7 +14,7 @@ from tests.support.commands.leftovers import nothing_left_over, processes_of
 from tests.support.commands.notebook import Notebook, Shown, open_notebook
 
 SETTINGS = '{"cluster.workers": 2, "cluster.memory": "1 GiB", "job.speculation": False}'
-"""A speculative attempt would be told, where some tests are told nothing."""
+"""Speculation is off, because a speculative attempt prints a line, and some tests expect none."""
 
 FIRST_CELL = f"""
 import mrflight

@@ -80,8 +80,8 @@ class Kafka:
 
 
 SOON_BACK = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
-"""Of a broker that is killed: it may register again as soon as its session has ended, which is when
-it has started. A broker that is slow for so long has no topics meanwhile."""
+"""Settings of a broker that a test kills. It can register again only once its session has timed
+out. A broker whose heartbeats are late by the session timeout is fenced."""
 
 
 @contextmanager

@@ -23,7 +23,7 @@ HEARTBEAT_TIMEOUT = "2 s"
 """So soon a server that was killed is lost. So is one that is slow for so long: see `PATIENT`."""
 
 PATIENT = "10 min"
-"""Of a cluster whose servers are not killed."""
+"""The heartbeat timeout of a cluster in which no server is killed."""
 
 SCHEMA = pa.schema([("producer", pa.int64()), ("n", pa.int64())])
 

@@ -1,4 +1,4 @@
-"""Python processes that a test talks to line by line."""
+"""Programs in a Python process of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.suite.waiting import hang_s
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,14 @@ def running_script(code: str, *words: object, folder: Path | None = None) -> Ite
             yield Script(process)
         finally:
             process.kill()
+
+
+def run_script(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python of its own, and return how it ended and what it printed."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        timeout=hang_s(),
+        check=False,
+    )

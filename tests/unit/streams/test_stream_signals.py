@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-from tests.support.suite.waiting import hang_s
+from tests.support.commands.scripts import run_script
 
 PROGRAM = """
 import os, signal, sys
@@ -41,12 +38,6 @@ print("stopped at each step, of which there are some:", number > 5)
 
 
 def test_a_stream_is_stopped_at_any_step_of_its_wait() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=hang_s(),
-        check=False,
-    )
+    done = run_script(PROGRAM)
     said = "stopped at each step, of which there are some: True\n"
     assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)

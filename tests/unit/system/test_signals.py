@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.commands.scripts import run_script
 from tests.support.suite.waiting import hang_s
 
 PROGRAM = """
@@ -50,13 +51,7 @@ def test_the_main_thread_wakes_for_a_signal_that_another_thread_received(
     wait: str, number: str
 ) -> None:
     program = PROGRAM.replace("WAIT", wait).replace("NUMBER", number)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=hang_s(),
-        check=False,
-    )
+    done = run_script(program)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 2, "", 0)
 
 

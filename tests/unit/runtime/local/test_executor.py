@@ -47,7 +47,7 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _ends_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How a worker ended is told, however late that is known."""
+    """Wait for the exit code of a worker, even on a slow machine."""
     monkeypatch.setattr(worker_process, "_END_TIMEOUT_S", hang_s())
 
 

@@ -1,22 +1,20 @@
-"""What is asked of a cluster whose only broker is fenced: it answers, and names no broker.
+"""The topics of a cluster are read while its only broker is fenced.
 
-A real broker is fenced for moments, after a start or when its heartbeats are late. This one is so
-whenever it is asked for no topics. It speaks as much of Kafka's protocol as that takes
-(https://kafka.apache.org/protocol).
+A real broker is fenced for a moment after its start, or when its heartbeats are late. The metadata
+that it then returns has no brokers. This one returns that to each request for no topics. It speaks
+as much of Kafka's protocol as that takes (https://kafka.apache.org/protocol).
 """
 
 from __future__ import annotations
 
 import socketserver
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.suite.waiting import hang_s
+from tests.support.commands.scripts import run_script
 
 METADATA, API_VERSIONS = 3, 18
 UNSUPPORTED_VERSION = 35
@@ -79,11 +77,5 @@ def fenced() -> Iterator[str]:
 
 
 def test_topics_of_a_fenced_broker_do_not_end_the_process(fenced: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, fenced],
-        capture_output=True,
-        text=True,
-        timeout=hang_s(),
-        check=False,
-    )
+    done = run_script(PROGRAM, fenced)
     assert (done.stdout, done.returncode) == ("fenced [('visits', (0,))]\n", 0), done.stderr
