@@ -240,6 +240,10 @@ class AccessDeniedError(ShuffleError):
     """A server does not know who calls, or that caller may not do what it asks for."""
 
 
+class UnencryptedServerError(ShuffleError):
+    """A client that encrypts was to call a server in the clear, and has sent it nothing."""
+
+
 class TooManyStreamsError(ShuffleError):
     """A caller has as many streams at one server as this allows at the same time."""
 

@@ -252,7 +252,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         IdleStreams(options.idle_timeout) as idle,
         _logs_of(options) as logs,
     ):
-        client = ClientOptions(identity=at.identity)
+        client = ClientOptions(identity=at.identity.at(options.metadata))
         membership = Membership(store, options.metadata, client, logs.store if logs else "")
         rules = StreamRules(idle, options.compressed_puts)
         tail_store = TailStore(options.memory // _TAIL_SHARE, store.count_other_bytes)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.config.identity import ClientOptions
-from mrflight.config.locations import is_location
+from mrflight.config.locations import is_encrypted, is_location
 from mrflight.config.server_options import METADATA
 from mrflight.errors import (
     JobFileError,
@@ -99,9 +99,10 @@ class MetadataServer(flight.FlightServerBase):
     def __init__(self, listening: Listening, registry: Registry) -> None:
         self._registry = registry
         self._guard = listening.guard
-        self._probe = ClientOptions(_PROBE, "flight", listening.identity)
         location = listening.location
+        self._probe = ClientOptions(_PROBE, "flight", listening.identity.at(location))
         self._is_local = location.startswith("grpc+unix:")
+        self._is_encrypted = is_encrypted(location)
         do = MetadataAction
         self._actions = Actions(
             {
@@ -231,10 +232,22 @@ class MetadataServer(flight.FlightServerBase):
     def _register_server(self, request: ServerLocation) -> Message:
         if not is_location(request.location):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
+        self._check_encrypted(request.location)
         if request.location.startswith("grpc+unix:"):
             self._check_socket(request.location)
         self._registry.register_server(request.location, request.incarnation, request.log_store)
         return Done()
+
+    def _check_encrypted(self, location: str) -> None:
+        """Refuse a server in the clear; a journal may have one from before this server encrypted.
+
+        Without heartbeats it is then declared lost.
+        """
+        if self._is_encrypted and not is_encrypted(location):
+            raise ProtocolError(
+                f"{location!r} does not encrypt, and this metadata server does; start that data "
+                "server with --tls-certificate and --tls-key, or correct its --advertise"
+            )
 
     def _check_socket(self, location: str) -> None:
         if not self._is_local:
@@ -255,6 +268,7 @@ class MetadataServer(flight.FlightServerBase):
         return Done()
 
     def _heartbeat(self, request: Heartbeat) -> Message:
+        self._check_encrypted(request.location)
         return HeartbeatResponse(
             *self._registry.heartbeat(
                 request.location,

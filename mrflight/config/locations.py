@@ -21,6 +21,11 @@ def is_encrypted(location: str) -> bool:
     return location.startswith("grpc+tls://")
 
 
+def is_plain_tcp(location: str) -> bool:
+    """Return whether what is sent to a location goes over a network in the clear."""
+    return not is_encrypted(location) and not location.startswith("grpc+unix:")
+
+
 def parse_location(text: str) -> str:
     """Return ``text``; ValueError with examples if it is not a location."""
     if not is_location(text):

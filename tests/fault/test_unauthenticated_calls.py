@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,26 @@ from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
+from msgspec.structs import replace
 from pyarrow import flight
 
-from mrflight.errors import TooManyStreamsError
+import mrflight
+from mrflight.config.identity import ANONYMOUS, ClientOptions, Endpoint, Identity
+from mrflight.errors import ProtocolError, TooManyStreamsError, UnencryptedServerError
 from mrflight.security.access import Access
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
 from mrflight.security.job_tokens import write_private
 from mrflight.security.principal import Role
+from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.wire.calls import notify
+from mrflight.shuffle.wire.cluster_status import Heartbeat
+from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.protocol import CommitMap, DataAction, Done
+from mrflight.system.deadlines import Timeouts
 from mrflight.system.scratch import ScratchFolder
 from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
@@ -181,3 +190,141 @@ def test_a_caller_without_a_certificate_gets_no_connection(tmp_path: Path) -> No
         assert reached == Counter({"list_actions": 1})
     finally:
         server.shutdown()
+
+
+# Servers in the clear
+
+
+class Heard(flight.ServerMiddlewareFactory):
+    """Notes every call, also of methods that the server does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def start_call(self, info: flight.CallInfo, headers: Any) -> None:
+        self.calls.append(f"{info.method} {headers.get('authorization')}")
+
+
+@pytest.fixture
+def plain() -> Iterator[tuple[str, Heard]]:
+    """A server that has no certificate, so that all that comes to it came in the clear."""
+    heard = Heard()
+    server = flight.FlightServerBase("grpc+tcp://127.0.0.1:0", middleware={"heard": heard})
+    yield f"grpc+tcp://127.0.0.1:{server.port}", heard
+    server.shutdown()
+
+
+class Encrypted:
+    """A metadata server that encrypts, and the identity of a job at it."""
+
+    def __init__(self, folder: Path, stack: ExitStack, registry: Registry) -> None:
+        authority = new_authority("test", 1)
+        issued = issue(authority, "server", ["127.0.0.1"], days=1)
+        (folder / "ca.pem").write_bytes(authority.certificate_pem)
+        token = new_bearer_token()
+        write_private(folder / "token", token)
+        write_private(folder / "access.toml", access_entry("all", [*Role], token))
+        certificates = {"tls_certificates": [(issued.certificate_pem, issued.key_pem)]}
+        at = Listening(
+            "grpc+tls://127.0.0.1:0",
+            Guard(Access(folder / "access.toml")),
+            certificates=certificates,
+        )
+        server = MetadataServer(at, registry)
+        stack.callback(server.shutdown)
+        self.location = f"grpc+tls://127.0.0.1:{server.port}"
+        self.token = Identity(token=f"file:{folder}/token")
+        self.job = replace(self.token, ca=f"{folder}/ca.pem")
+
+
+CALLS: dict[str, Callable[[mrflight.Cluster, mrflight.Shuffle, str, str], object]] = {
+    "write": lambda cluster, shuffle, at, log: write_rows(shuffle),
+    "read": lambda cluster, shuffle, at, log: list(shuffle.reader(0)),
+    "stats": lambda cluster, shuffle, at, log: cluster.stats(at),
+    "append": lambda cluster, shuffle, at, log: cluster.append(log, ROWS),
+    "read a log": lambda cluster, shuffle, at, log: list(cluster.read_log(log)),
+    "trim a log": lambda cluster, shuffle, at, log: cluster.trim(log, 1),
+    "tail": lambda cluster, shuffle, at, log: TailClient(
+        Endpoint(at, shuffle.client.identity)
+    ).drop("tail"),
+    "metadata": lambda cluster, shuffle, at, log: mrflight.connect(
+        at, ONCE, identity=shuffle.client.identity
+    ).status(),
+}
+ROWS = pa.record_batch({"n": pa.array([1, 2, 3])})
+ONCE = Timeouts(call_s=hang_s(), stream_s=hang_s(), reconnect_s=0.0)
+
+
+def write_rows(shuffle: mrflight.Shuffle) -> None:
+    with shuffle.writer(1, key=["n"]) as out:
+        out.write(ROWS)
+
+
+def test_a_client_that_encrypts_sends_nothing_in_the_clear(
+    tmp_path: Path, plain: tuple[str, Heard]
+) -> None:
+    """Wherever its metadata server sends it, and whatever it calls."""
+    location, heard = plain
+    registry = Registry(Clock(), TIMEOUT_S)
+    registry.register_server(location, "1", "store")
+    with ExitStack() as stack:
+        encrypted = Encrypted(tmp_path, stack, registry)
+        cluster = stack.enter_context(
+            mrflight.connect(encrypted.location, ONCE, identity=encrypted.job)
+        )
+        shuffle = cluster.create_shuffle("rows", partitions=1)
+        log = str(cluster.create_log("events").key)
+        schema = ROWS.schema.serialize().to_pybytes()
+        registry.commit_map(CommitMap("rows", 0, 0, schema, [3], [1], token=shuffle.token))
+        for what, deed in CALLS.items():
+            with pytest.raises(UnencryptedServerError):
+                deed(cluster, shuffle, location, log)
+            assert heard.calls == [], what
+        assert [*notify([location], DataAction.STATS, Done(), encrypted.job)] == [location]
+        shuffle.drop()
+    assert heard.calls == []
+
+
+def test_whoever_calls_an_encrypted_server_first_needs_no_ca_for_that(
+    tmp_path: Path, plain: tuple[str, Heard]
+) -> None:
+    """Its servers may be signed by an authority of the system; a socket is no network."""
+    location, heard = plain
+    token = Identity(token=f"file:{tmp_path}/token")
+    write_private(tmp_path / "token", "secret")
+    with mrflight.connect("grpc+tls://127.0.0.1:1", identity=token) as cluster:
+        options = cluster.access.client
+    assert mrflight.connect(location, identity=token).access.client.identity == token
+    for identity in (options.identity, ANONYMOUS.at("grpc+tls://127.0.0.1:1")):
+        with Connections(ClientOptions(identity=identity)) as connections:
+            with refused(UnencryptedServerError):
+                connections.to(location)
+            connections.to(f"grpc+unix://{tmp_path}/socket")
+    assert heard.calls == []
+
+
+def test_a_metadata_server_that_encrypts_takes_no_data_server_in_the_clear(
+    tmp_path: Path, plain: tuple[str, Heard]
+) -> None:
+    """Also not one that its journal has from before."""
+    location, _ = plain
+    clock = Clock()
+    registry = Registry(clock, TIMEOUT_S)
+    registry.register_server(location, "1")
+    with ExitStack() as stack:
+        encrypted = Encrypted(tmp_path, stack, registry)
+        client = stack.enter_context(mrflight.connect(encrypted.location, identity=encrypted.job))
+        metadata = client._metadata
+        for ask in (
+            lambda: metadata.register_server(location, "2"),
+            lambda: metadata.register_server(location.replace("+tcp", ""), "2"),
+            lambda: metadata.heartbeat(Heartbeat(location, [], 0, "1")),
+        ):
+            with refused(ProtocolError):
+                ask()
+        metadata.register_server("grpc+tls://127.0.0.1:1", "3")
+        clock.now_s += TIMEOUT_S / 2
+        metadata.heartbeat(Heartbeat("grpc+tls://127.0.0.1:1", [], 0, "3"))
+        clock.now_s += TIMEOUT_S / 2 + 1
+        assert [each.location for each in client.status().servers] == ["grpc+tls://127.0.0.1:1"]
