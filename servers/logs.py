@@ -22,7 +22,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import ShuffleKey
 from mrflight.security.principal import JOBS, READERS, SERVERS
-from mrflight.shuffle.log.frame import MAX_ROWS, NO_SEQUENCE, check_size, serialize
+from mrflight.shuffle.log.frame import MAX_ROWS, check_size, serialize
 from mrflight.shuffle.log.group_commit import Append
 from mrflight.shuffle.log.log_folder import LogFolder
 from mrflight.shuffle.log.log_pins import LogPins
@@ -177,12 +177,12 @@ class Logs(Closeable):
 
     def _state(self, request: LogStateRequest) -> Message:
         commit = self._owned.find(ShuffleKey(request.name, request.token)).commit
-        schema, last = commit.log.schema, commit.log.producers.last(request.producer)
+        schema, durable = commit.log.schema, commit.durable
         return LogState(
             commit.log.low,
-            commit.durable,
+            durable,
             b"" if schema is None else schema.serialize().to_pybytes(),
-            NO_SEQUENCE if last is None else last.sequence,
+            commit.log.last_sequence(request.producer, durable),
             commit.log.size_bytes,
         )
 

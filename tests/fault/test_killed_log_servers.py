@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from mrflight.errors import EventLogWriteError
 from tests.support.clusters.event_logs import (
+    PATIENT,
     Producers,
     check_rows,
     held,
     log_cluster,
+    numbers,
     producing,
 )
-from tests.support.faults.stopped_server import DATA_STEPS
+from tests.support.faults.stopped_server import DATA_STEPS, FAILING_SYNC
 from tests.support.suite.waiting import await_end, await_that
 
 VICTIMS = ("owner", "replica", "metadata", "all data servers")
@@ -72,6 +75,45 @@ def test_a_kill_at_a_step(replicas: int, step: str, tmp_path: Path) -> None:
             servers.restart_data(0)
             before = producers.count()
             await_that(lambda: producers.count() > before + 200, "more rows after the kill")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("replicas", "failing"), [(1, "owner"), (2, "owner"), (2, "replica")])
+def test_no_row_is_acknowledged_whose_sync_has_failed(
+    replicas: int, failing: str, tmp_path: Path
+) -> None:
+    """A replica that fails is replaced. An owner that fails takes nothing until it starts again."""
+    with (
+        log_cluster(
+            tmp_path,
+            data_servers=replicas,
+            killed_at=(FAILING_SYNC, "2"),
+            heartbeat_timeout=PATIENT,
+        ) as servers,
+        servers.connect() as cluster,
+        servers.connect(reconnect_s=1.0) as hasty,
+    ):
+        cluster.create_log("one")
+        if (servers.owner("one") == 0) == (failing == "owner"):
+            cluster.create_log("other")  # the next one is owned by the server with the fewest logs
+        cluster.create_log("events", replicas=replicas)
+        assert (servers.owner("events") == 0) == (failing == "owner")
+        with cluster.appender("events", producer="p") as out:
+            out.append(numbers(0, 0)).result()
+        for _ in range(2 if failing == "owner" else 0):
+            with hasty.appender("events", producer="p") as out:
+                assert out.last_sequence == 0
+                with pytest.raises(EventLogWriteError):
+                    out.append(numbers(0, 1)).result()
+            assert cluster.log_state("events", "p").high == 1
+        if failing == "owner":
+            servers.kill_data(0)
+            servers.restart_data(0)
+        with cluster.appender("events", producer="p") as out:
+            for number in range(out.last_sequence + 1, 4):
+                out.append(numbers(0, number))
+            out.flush()
+        assert held(cluster, "events") == [(number, 0, number) for number in range(4)]
 
 
 @pytest.mark.slow

@@ -23,7 +23,9 @@ class DurableLog(Closeable):
     """The rows ``low`` to ``high`` of one log, in a folder of their own.
 
     One thread appends and syncs. Any thread reads, up to an offset that it was told, and trims.
-    Raises EventLogDamagedError if the folder holds rows that were acknowledged and cannot be read.
+    What is appended counts once it is synced: before that, neither ``high`` nor the producers know
+    of it. Raises EventLogDamagedError if the folder holds rows that were acknowledged and cannot
+    be read.
     """
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -34,12 +36,19 @@ class DurableLog(Closeable):
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
         self._segments: list[Segment] = []
+        self._high = 0
+        self._unsynced: list[Frame] = []
         self._broken = ""
         self._new_at = -1
         """The first offset of a segment whose name is not durable yet."""
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._recover()
+        except OSError as error:
+            self.close()
+            raise EventLogWriteError(
+                f"the event log in {folder} cannot be read back: {error}; look at the disk"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -52,8 +61,8 @@ class DurableLog(Closeable):
 
     @property
     def high(self) -> int:
-        """The offset of the next row that is written."""
-        return self._segments[-1].end if self._segments else 0
+        """The offset behind the last row that is on the disk."""
+        return self._high
 
     @property
     def size_bytes(self) -> int:
@@ -77,7 +86,7 @@ class DurableLog(Closeable):
         Raises EventLogWriteError if they are not stored, and the log is then as it was. Raises
         EventLogDamagedError if they do not follow the rows that there are.
         """
-        self._check_whole()
+        self.check_writable()
         self._check_order(frames)
         is_new = frames[0].kind is FrameKind.SEGMENT_START
         segment = self._new_segment(frames[0].offset) if is_new else self._segments[-1]
@@ -90,24 +99,38 @@ class DurableLog(Closeable):
         if is_new:
             with self._lock:
                 self._segments.append(segment)
-        self._note(frames)
+        self._unsynced += frames
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk.
 
-        Raises EventLogWriteError if that fails. What the disk holds is then unknown, so that
-        nothing more is written before the log is opened again.
+        Raises EventLogWriteError if that fails. What the disk holds is then unknown, and a second
+        sync would not tell: the system reports an error once, and forgets what it has not written.
+        So nothing more is written before the log is opened again, which reads it back.
         """
-        self._check_whole()
+        self.check_writable()
         try:
             self._segments[-1].sync()
             if self._segments[-1].first == self._new_at:
-                _sync_folder(self.folder)
-                _sync_folder(self.folder.parent)
+                self._sync_names()
                 self._new_at = -1
         except OSError as error:
             self._broken = str(error)
-            self._check_whole()
+            self.check_writable()
+        synced, self._unsynced = self._unsynced, []
+        self._note(synced)
+
+    def last_sequence(self, producer: str, stop: int) -> int:
+        """Return the number of a producer's last batch below ``stop``; -1 if there is none.
+
+        Any thread may ask.
+        """
+        with self._lock:
+            recent = self.producers.recent(producer)
+        below = [batch.sequence for batch in recent if batch.start + batch.rows <= stop]
+        if below or not recent:
+            return below[-1] if below else NO_SEQUENCE
+        return recent[0].sequence - 1  # it is not remembered any more
 
     def read(self, start: int, stop: int) -> Iterator[Frame]:
         """Yield the frames that hold rows from ``start`` to ``stop``.
@@ -131,8 +154,10 @@ class DurableLog(Closeable):
     def trim(self, offset: int) -> int:
         """Delete the segments whose rows are all below ``offset``; return the first row kept."""
         with self._lock:
-            kept = [each for each in self._segments[:-1] if each.end > offset]
-            kept += self._segments[-1:]
+            # One that is not on the disk yet may be gone after a crash; the one before it stays.
+            newest = -2 if self._segments and self._segments[-1].first == self._new_at else -1
+            kept = [each for each in self._segments[:newest] if each.end > offset]
+            kept += self._segments[newest:]
             gone = [each for each in self._segments if each not in kept]
             self._segments = kept
         for segment in gone:
@@ -162,7 +187,8 @@ class DurableLog(Closeable):
                 f"no segment can be made in {self.folder}: {error}; make room on its disk"
             ) from error
 
-    def _check_whole(self) -> None:
+    def check_writable(self) -> None:
+        """Raise EventLogWriteError if a sync has failed since the log was opened."""
         if self._broken:
             raise EventLogWriteError(
                 f"the event log in {self.folder} cannot be written: a sync failed with "
@@ -170,7 +196,7 @@ class DurableLog(Closeable):
             )
 
     def _check_order(self, frames: Sequence[Frame]) -> None:
-        at = self.high if self._segments else frames[0].offset  # a copy may begin anywhere
+        at = self._segments[-1].end if self._segments else frames[0].offset  # of a copy: anywhere
         for number, frame in enumerate(frames):
             is_start = frame.kind is FrameKind.SEGMENT_START
             is_misplaced = is_start if number else not (is_start or self._segments)
@@ -183,20 +209,23 @@ class DurableLog(Closeable):
             at = frame.stop
 
     def _note(self, frames: Sequence[Frame]) -> None:
-        for frame in frames:
-            if frame.kind is FrameKind.SEGMENT_START:
-                start = SegmentStart.decode(frame.payload)
-                self.schema = start.arrow_schema()
-                self.producers = Producers(start.producers)
-            elif frame.sequence != NO_SEQUENCE:
-                batch = StoredBatch(frame.sequence, frame.offset, frame.rows)
-                self.producers.add(frame.producer, batch)
+        """Count frames that are on the disk."""
+        with self._lock:
+            for frame in frames:
+                if frame.kind is FrameKind.SEGMENT_START:
+                    start = SegmentStart.decode(frame.payload)
+                    self.schema = start.arrow_schema()
+                    self.producers = Producers(start.producers)
+                elif frame.sequence != NO_SEQUENCE:
+                    batch = StoredBatch(frame.sequence, frame.offset, frame.rows)
+                    self.producers.add(frame.producer, batch)
+                self._high = frame.stop
 
     def _recover(self) -> None:
         paths = sorted(self.folder.glob(f"*{SUFFIX}"))
         for path in paths:
             first = int(path.stem)
-            if self._segments and first != self.high:
+            if self._segments and first != self._high:
                 raise EventLogDamagedError(
                     f"{self.folder} lacks rows {self.high} to {first} of its event log; put the "
                     "missing segment back, or drop the log"
@@ -207,6 +236,12 @@ class DurableLog(Closeable):
             if not frames:  # it was being made when the server ended, and holds nothing
                 self._segments.pop().remove()
             self._note(frames)
+        if self._segments:  # the last one may have been made just before the server ended
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        _sync_folder(self.folder)
+        _sync_folder(self.folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -179,6 +179,7 @@ class GroupCommit(Closeable):
             return group
 
     def _commit(self, group: list[Append]) -> None:
+        self.log.check_writable()  # or a batch that is sent again could be found in it
         self._replication.prepare()
         self.durable = self.log.high
         plan = plan_group(group, self.log, self._schema)

@@ -63,16 +63,21 @@ class Segment(Closeable):
     def recover(self, *, is_last: bool) -> list[Frame]:
         """Read a file that exists, and return its frames without their payloads.
 
+        They are on the disk then: the last group is written and synced again, as nothing tells
+        whether it was before, nor whether what is read is on the disk or only in the memory of the
+        system, which forgets that a write has failed. Raises OSError if that fails.
+
         The end of the last segment may be a group that was never acknowledged and is cut short. It
         is cut off, and so is a last group that was damaged later: they look the same. Raises
         EventLogDamagedError for any other damage.
         """
         data = memoryview(self.path.read_bytes())
-        at, frames = 0, []
+        at, frames, starts = 0, [], []
         while (frame := decode_frame(data, at)) is not None:
             if frame.offset != self.end or (at == 0) != (frame.kind is FrameKind.SEGMENT_START):
                 raise self._damage(at, f"a frame of offset {frame.offset} follows {self.end}")
             self._note(frame, at)
+            starts.append(at)
             at += frame.size
             is_start = frame.kind is FrameKind.SEGMENT_START
             frames.append(frame if is_start else frame._replace(payload=b""))
@@ -81,7 +86,10 @@ class Segment(Closeable):
             if not is_last or later > self.end:
                 raise self._damage(at, "rows that were acknowledged are not readable")
             os.ftruncate(self._file, at)
-            os.fdatasync(self._file)
+        if is_last and frames:
+            group = next(n for n, each in enumerate(frames) if each.offset >= frames[-1].durable)
+            write_all(self._file, starts[group], [data[starts[group] : at]])
+            self.sync()
         return frames
 
     def _damage(self, at: int, problem: str) -> EventLogDamagedError:

@@ -18,6 +18,7 @@ from mrflight.shuffle.log.durable_log import DurableLog
 from mrflight.shuffle.log.frame import Frame, decode_frame, decode_frames, joined, serialize
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.producers import REMEMBERED_BATCHES
+from tests.support.faults.forgetful_disk import ForgetfulDisk
 from tests.support.faults.full_disk import largest_file
 from tests.support.suite.messages import refused
 
@@ -170,6 +171,48 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
         assert rows(log) == list(range(15))
     with DurableLog(tmp_path) as log:
         assert rows(log) == list(range(15))
+
+
+def test_nothing_is_written_after_a_sync_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ForgetfulDisk(monkeypatch)
+    with DurableLog(tmp_path) as log:
+        append(log, 3)
+        disk.fails_next = True
+        with refused(EventLogWriteError):
+            append(log, 10)
+        assert (log.high, log.producers.last("p"), rows(log)) == (3, (0, 0, 3), [0, 1, 2])
+        with pytest.raises(EventLogWriteError, match="start the data server again"):
+            append(log, 10)
+    with DurableLog(tmp_path) as log:  # the system still has the rows in its memory
+        found = rows(log)
+    disk.cut_power()
+    with DurableLog(tmp_path) as log:
+        assert rows(log) == found
+        append(log, 2)
+        assert rows(log) == list(range(len(found) + 2))
+
+
+@pytest.mark.parametrize("before", [(), (3,), (3, 1000)])
+def test_rows_that_are_found_after_a_crash_are_on_the_disk(
+    before: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was killed before its sync; the last rows may begin a segment."""
+    disk = ForgetfulDisk(monkeypatch)
+    with DurableLog(tmp_path, segment_bytes=1500) as log:
+        for size in before:
+            append(log, size)
+        with monkeypatch.context() as patch:
+            patch.setattr(DurableLog, "sync", lambda log: None)
+            append(log, 5)
+        assert log.high == sum(before)
+        assert log.trim(sum(before)) == 0, "what was synced stays until what follows it is"
+    with DurableLog(tmp_path) as log:
+        assert rows(log) == list(range(sum(before) + 5))
+    disk.cut_power()
+    with DurableLog(tmp_path) as log:
+        assert rows(log) == list(range(sum(before) + 5))
 
 
 def test_a_copy_has_all_frames(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from mrflight.shuffle.log.durable_log import DurableLog
 from mrflight.shuffle.log.frame import Frame, serialize
 from mrflight.shuffle.log.group_commit import Alone, Append, GroupCommit
 from mrflight.shuffle.log.log_totals import LogTotals
+from tests.support.faults.forgetful_disk import ForgetfulDisk
 from tests.support.faults.full_disk import largest_file
 from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
@@ -121,11 +122,34 @@ def test_nothing_is_acknowledged_without_its_replica(log: Log) -> None:
     log.gate.error = ServerUnavailableError("gone")
     log.submit(3, "p", 0)
     assert log.next() is log.gate.error
-    assert log.commit.durable == 0
+    assert (log.commit.durable, log.durable.last_sequence("p", log.commit.durable)) == (0, -1)
     log.gate.error = None
     log.submit(3, "p", 0)  # it is in the log, and only now on all replicas
     assert log.next() == 0
     assert (log.commit.durable, log.durable.high) == (3, 3)
+    assert log.durable.last_sequence("p", 3) == 0
+
+
+def test_a_batch_whose_sync_failed_is_not_acknowledged_when_it_is_sent_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.submit(3, "p", 0)
+    assert log.next() == 0
+    disk = ForgetfulDisk(monkeypatch)
+    disk.fails_next = True
+    for sequence in (1, 1, 0):
+        log.submit(2, "p", sequence)
+        assert isinstance(log.next(), EventLogWriteError)
+    assert (log.commit.durable, log.durable.last_sequence("p", log.commit.durable)) == (3, 0)
+
+
+def test_the_last_batch_of_a_producer_is_told_below_an_offset(log: Log) -> None:
+    for sequence in range(20):
+        log.submit(2, "p", sequence)
+        assert log.next() == 2 * sequence
+    told = [log.durable.last_sequence("p", stop) for stop in (40, 39, 30, 26, 2)]
+    assert told == [19, 18, 14, 12, 11], "11 is the last before those that are remembered"
+    assert log.durable.last_sequence("q", 40) == -1
 
 
 def test_a_batch_does_not_overtake_one_that_failed(log: Log) -> None:
