@@ -101,7 +101,7 @@ class _Compactor:
     def __init__(self, table: DeltaTable, job_id: str) -> None:
         location = table.location
         self._location, self._job_id = location, job_id
-        self._identity = RunIdentity(f"mrflight-{job_id}", job_id)
+        self._identity = RunIdentity.of(job_id)
         self._schema, self._partition_by = table.schema, table.partition_by
         self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
         self._guard = CommitGuard(location.url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mrflight.errors import CommitError
+from mrflight.sinks.delta.recorded_runs import transaction_number
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, import_deltalake
@@ -13,7 +14,7 @@ _MAX_TRIES = 10
 
 def removal_count(table: DeltaTable, app_id: str) -> int:
     """Return the number of the last removal under an application id; 0 if there was none."""
-    return table.find_commit(app_id) or 0
+    return transaction_number(table, app_id) or 0
 
 
 def remove_rows(location: Location, predicate: str, app_id: str, number: int) -> None:
