@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -27,8 +27,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     given: str = ""
     """The name of credentials that a process is given in memory, in place of all others. A job on
     several nodes of Ray does that: see `mrflight.security.job_certificates`."""
-    giver: str = ""
-    """The module whose ``fetch(name)`` gets them for a process that has not been given them."""
+    giver: Literal["", "ray"] = ""
+    """Where a process gets them that has not been given them; empty for nowhere."""
     encrypted: bool = False
     """Whether it calls no server over plain TCP, as none that has a ``ca`` does: see `at`."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -59,7 +58,7 @@ class LiveTail(Live):
         schema: Callable[[], pa.Schema | None],
     ) -> None:
         """Wait until the data servers are ready."""
-        self._servers = tail_servers(job)
+        self._servers = tail_servers(settings.name, job)
         self._job = job
         self._settings = settings
         self._positions = positions
@@ -69,7 +68,7 @@ class LiveTail(Live):
         spec, name = job.spec, settings.input
         self._map = chained(input_maps(spec, name, str(job.folder)))
         self._changes = TailChanges.of(spec.output)
-        self._name = f"{settings.name}.{secrets.token_hex(8)}"
+        self._name = self._servers.name
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
         self._feed: Future[None] | None = None
@@ -127,6 +126,7 @@ class LiveTail(Live):
         if self._server is not None:
             with suppress(MrflightError), TailClient(self._server) as client:
                 client.drop(self._name)
+        self._servers.close()
 
     def _keep(self) -> None:
         pause_s, trimmed_at = 0.0, 0.0
@@ -195,9 +195,7 @@ class LiveTail(Live):
         with TailClient(self._server) as client:
             client.trim(self._name, recorded)
         merge = None if self._changes is None else self._changes.merge
-        file = structs.replace(
-            self._servers.file(self._settings.name, self._name, self._server), merge=merge
-        )
+        file = structs.replace(self._servers.file(self._settings.name, self._server), merge=merge)
         if file != self._written:
             write_tail_file(self._table, file)
             self._written = file

@@ -34,6 +34,8 @@ from tests.support.streams.fresh_reads import (
     kill_workers,
     live_stream,
     tail_file,
+    tail_server,
+    told_client,
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
 from tests.support.streams.repeated_reads import await_reads
@@ -281,14 +283,12 @@ def test_a_plain_flight_client_takes_the_changes(stream: Stream) -> None:
         rows = changed(stream, changes)
         place = json.loads(tail_file(stream).read_text())
         assert place["merge"] == {"keys": ["id"], "order_by": "_offset"}
-        token = Path(place["identity"]["token"].removeprefix("file:")).read_text()
-        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
         table = deltalake.DeltaTable(stream.table)
         ends = json.loads(mrflight.fresh_token(fresh(stream)))["streams"]["events"]
         recorded = {name: table.transaction_version(f"mrflight/events/{name}") for name in ends}
         since = {name: offset for name, offset in recorded.items() if offset is not None}
         ticket = {"tail": place["tail"], "since": since}
-        with flight.connect(place["location"]) as client:
+        with told_client(tail_server(tail_file(stream))) as (client, options):
             reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), options)
             found = reader.read_all().sort_by("_offset").to_pylist()
         last = {row["id"]: row for row in found}  # of several, the greatest _offset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from msgspec.structs import replace
 
 from mrflight.config.cluster_section import ClusterSection
+from mrflight.config.locations import is_loopback
 from mrflight.config.settings import Machines, RunSettings
 from mrflight.errors import JobFailedError, JobFileError
 from mrflight.runtime.job_runtime import (
@@ -95,7 +95,7 @@ def _check_token(cluster: ClusterSection, ray: Connected) -> None:
     """Raise JobFileError for a Ray that runs anybody's code (CVE-2023-48022), unless told."""
     if cluster.ray_address is None or os.environ.get("RAY_AUTH_MODE") == "token":
         return  # a Ray of the job's own has a token
-    reached = [node.address for node in ray.nodes if not _is_loopback(node.address)]
+    reached = [node.address for node in ray.nodes if not is_loopback(node.address)]
     if reached and not cluster.insecure_ray:
         raise JobFileError(
             f"cluster.ray_address: this Ray listens at {reached[0]} and asks for no token, so that "
@@ -103,13 +103,6 @@ def _check_token(cluster: ClusterSection, ray: Connected) -> None:
             "and this job with RAY_AUTH_MODE=token and a RAY_AUTH_TOKEN, or set "
             "cluster.insecure_ray = true if nobody else reaches that network"
         )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _machines(ray: Connected) -> Machines:

@@ -12,8 +12,13 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+from pyarrow import flight
 
 import mrflight
+from mrflight.config.identity import Endpoint
+from mrflight.errors import TailNotFoundError
+from mrflight.security.credentials import load
+from mrflight.security.known_tails import find_tail
 from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
 from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that, hang_s
@@ -27,6 +32,19 @@ def fresh(stream: Stream, **more: Any) -> pa.Table:
 def tail_file(stream: Stream) -> Path:
     """Return the file that says where the tail is."""
     return stream.table / "_mrflight" / "tails" / "events.json"
+
+
+def tail_server(file: Path) -> Endpoint:
+    """Return the server of a tail that is on one of its stream's own."""
+    return find_tail(json.loads(file.read_text())["tail"])
+
+
+@contextmanager
+def told_client(server: Endpoint) -> Iterator[tuple[flight.FlightClient, flight.FlightCallOptions]]:
+    """A plain Flight client of a server, and the options with which it calls."""
+    header = (b"authorization", f"Bearer {load(server.identity).token}".encode())
+    with flight.connect(server.location) as client:
+        yield client, flight.FlightCallOptions(headers=[header])
 
 
 @contextmanager
@@ -89,13 +107,13 @@ def kill_tail_server(process: Any, stream: Stream) -> None:
     """Kill the data server that has the tail; one that was killed before may just be replaced."""
 
     def kill() -> bool:
-        place = json.loads(tail_file(stream).read_text())["location"]
-        socket = place.removeprefix("grpc+unix://")
-        for each in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                if any(link.laddr == socket for link in each.net_connections("unix")):
-                    each.send_signal(signal.SIGKILL)
-                    return True
+        with suppress(TailNotFoundError):  # the place of the next one is just being written
+            socket = tail_server(tail_file(stream)).location.removeprefix("grpc+unix://")
+            for each in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if any(link.laddr == socket for link in each.net_connections("unix")):
+                        each.send_signal(signal.SIGKILL)
+                        return True
         return False
 
     await_that(kill, "a data server that has the tail")

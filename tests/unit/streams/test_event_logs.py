@@ -12,6 +12,7 @@ from mrflight.config.identity import ANONYMOUS, Endpoint
 from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError, NoDataServersError
 from mrflight.ids import ShuffleKey
+from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import LogState
 from mrflight.sources.log_source import LogInput
@@ -158,16 +159,9 @@ class Cluster:
         return self.locations
 
 
-class Job:
-    """A job, as far as tails need it."""
-
-    class client:  # noqa: N801 - it stands for an attribute
-        identity = ANONYMOUS
-
-
 def test_a_tail_stays_on_its_server_as_long_as_that_is_there() -> None:
     cluster = Cluster("a", "b")
-    servers = OwnServers(cast(Any, Job()), cast(Any, cluster))
+    servers = OwnServers("s", ANONYMOUS, cast(Any, cluster))
     assert cluster.calls == ["start", "wait"]
     assert servers.choose(None) == Endpoint("a", ANONYMOUS)
     assert servers.choose(Endpoint("b", ANONYMOUS)) == Endpoint("b", ANONYMOUS)
@@ -176,7 +170,10 @@ def test_a_tail_stays_on_its_server_as_long_as_that_is_there() -> None:
     cluster.locations = []
     with pytest.raises(NoDataServersError):
         servers.choose(Endpoint("a", ANONYMOUS))
-    assert servers.file("s", "s.1", Endpoint("a", ANONYMOUS)) == TailFile("s", "s.1", "a")
+    here = Endpoint("grpc+unix:///tmp/a.sock", ANONYMOUS)
+    assert servers.file("s", here) == TailFile("s", servers.name), "a name, and nothing else"
+    assert find_tail(servers.name).location == here.location
+    servers.close()
 
 
 def test_upkeep_compacts_after_commits_and_removes_files_by_the_hour() -> None:
