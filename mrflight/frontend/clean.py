@@ -96,11 +96,11 @@ def _find(options: argparse.Namespace, before: datetime) -> tuple[Location, Orph
         from mrflight.sinks.ducklake.named_files import LakeFiles
 
         files = LakeFiles.of(options.table, url, Path.cwd(), storage)
-        return files.folder, find_orphan_files(files.folder, before, files.names)
+        return files.folder, find_orphan_files(files.folder, before, files)
     from mrflight.sinks.iceberg.needed_files import NeededFiles
 
     needed = NeededFiles(options.table, options.catalog, Path.cwd(), storage)
-    return needed.folder, find_orphan_files(needed.folder, before, needed.names)
+    return needed.folder, find_orphan_files(needed.folder, before, needed)
 
 
 def _summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:

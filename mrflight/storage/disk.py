@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -97,14 +97,19 @@ class Disk(PutIfAbsentStore):
         filesystem.create_dir(os.path.dirname(path), recursive=True)
         return filesystem.open_output_stream(path)
 
-    def delete_file(self, path: str) -> None:
+    def delete_file(self, path: str, below: str | None = None) -> None:
         with suppress(FileNotFoundError):
-            self.filesystem.delete_file(path)
+            if below is None:
+                self.filesystem.delete_file(path)
+            else:
+                with _open_folder(os.path.dirname(path), below) as folder:
+                    os.unlink(os.path.basename(path), dir_fd=folder)
 
-    def delete_empty_folder(self, path: str) -> None:
+    def delete_empty_folder(self, path: str, below: str | None = None) -> None:
         # pyarrow's delete_dir would also remove a file that another writer has just put there.
-        with suppress(OSError):
-            os.rmdir(path)
+        above, name = os.path.split(path)
+        with suppress(OSError), _open_folder(above, above if below is None else below) as folder:
+            os.rmdir(name, dir_fd=folder)
 
     def sync(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY)
@@ -128,6 +133,24 @@ class Disk(PutIfAbsentStore):
         self.sync(folder)
         if is_new:
             self.sync(os.path.dirname(folder))
+
+
+@contextmanager
+def _open_folder(path: str, below: str) -> Iterator[int]:
+    """Yield a descriptor of a folder that is, or lies in, the folder ``below``.
+
+    Each folder is opened from the one above, so that it cannot be replaced by a link meanwhile.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    folder = os.open(below, flags)
+    try:
+        for name in filter(None, os.path.relpath(path, below).split(os.sep)):
+            opened = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = opened
+        yield folder
+    finally:
+        os.close(folder)
 
 
 @cache

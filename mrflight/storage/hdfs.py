@@ -159,7 +159,7 @@ class NameNode(PutIfAbsentStore):
     def put_if_absent(self, path: str, data: bytes) -> None:
         hdfs_put.put_if_absent(self.url("/").rstrip("/"), path, data, dict(self.given))
 
-    def delete_file(self, path: str) -> None:
+    def delete_file(self, path: str, below: str | None = None) -> None:
         self.await_answer(path)
         try:
             with _as_os_errors(self.url(path)):

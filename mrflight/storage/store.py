@@ -158,11 +158,17 @@ class Store(ABC):
         """Open a file for writing, with the folders above it; the caller closes it."""
 
     @abstractmethod
-    def delete_file(self, path: str) -> None:
-        """Remove a file. It is no error if there is none."""
+    def delete_file(self, path: str, below: str | None = None) -> None:
+        """Remove a file. It is no error if there is none.
 
-    def delete_empty_folder(self, path: str) -> None:
-        """Remove a folder if it is empty. It is no error if it is not, or does not exist."""
+        A store with links follows none between the file and a folder ``below`` which it lies.
+        """
+
+    def delete_empty_folder(self, path: str, below: str | None = None) -> None:
+        """Remove a folder if it is empty. It is no error if it is not, or does not exist.
+
+        ``below`` is as for `delete_file`.
+        """
         return
 
     def sync(self, path: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from mrflight.config.tail_merge import TailMerge
+from mrflight.storage.deletion import TableFiles
 from mrflight.storage.location import Location
 
 _FOLDER = "_mrflight/tails"
@@ -41,7 +42,7 @@ def write_tail_file(table: Location, file: TailFile) -> None:
 
 def remove_tail_file(table: Location, stream: str) -> None:
     """Remove the place of a tail; raises OSError, but not if there is none."""
-    _of(table, stream).delete_file()
+    TableFiles(table).delete(_of(table, stream))
 
 
 def read_tail_files(table: Location) -> list[TailFile] | None:

@@ -13,6 +13,7 @@ from mrflight.errors import InputError
 from mrflight.sinks.parts.open_files import translate_write_errors
 from mrflight.sources.bad_rows import BadRow, BadRowLog, BadRowPolicy
 from mrflight.storage.bad_rows_name import bad_rows_name
+from mrflight.storage.deletion import delete_created
 from mrflight.units import format_bytes
 
 T = TypeVar("T")
@@ -98,4 +99,4 @@ class AttemptLog(BadRowLog):
             with suppress(OSError):
                 self._stream.close()
             with suppress(OSError):
-                self._location.delete_file()
+                delete_created(self._location)

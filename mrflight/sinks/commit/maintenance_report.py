@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mrflight.storage.deletion import KeptFile
 from mrflight.units import format_bytes, format_count
 
 IDLE = "nothing to do"
@@ -40,6 +41,10 @@ class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version of the table that has a checkpoint now, or would get one."""
     expired: int | None = None
     """The snapshots that expired, or would; None for Delta tables, which have versions."""
+    kept: tuple[KeptFile, ...] = ()
+    """Files that nobody needs any more, and that may not be deleted."""
+    note: str = ""
+    """Why a step that was requested was left out."""
 
     def summary(self) -> str:
         """Return a line for each step, and one for the table."""
@@ -65,4 +70,6 @@ class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
             lines.append(f"vacuum      {done}")
         if self.checkpoint is not None:
             lines.append(f"checkpoint  of version {self.checkpoint} {would}written")
+        lines += [f"kept        {file.url}: {file.why}" for file in self.kept]
+        lines += [f"note        {self.note}"] if self.note else []
         return "\n".join([*lines, f"{self.table}, version {self.version}"])

@@ -59,8 +59,9 @@ def maintain(
         dry_run=dry_run,
         version=table.version,
         compaction=compaction,
-        vacuum=None if removed is None else VacuumReport(len(removed.paths), removed.size_bytes),
+        vacuum=None if removed is None else VacuumReport(len(removed.files), removed.size_bytes),
         checkpoint=table.version if options.checkpoints else None,
+        kept=() if removed is None else removed.kept,
     )
 
 

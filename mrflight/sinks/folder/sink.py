@@ -19,7 +19,7 @@ from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
-from mrflight.sinks.folder.tombstones import delete_tombstoned
+from mrflight.sinks.folder.tombstones import check_deletable, delete_tombstoned
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
@@ -257,12 +257,14 @@ class FolderSink(Sink):
                 f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "
                 "another job overwrite the folder at the same time?"
             )
+        tombstones = (tombstones | on_disk) - new
+        check_deletable(self._location, tombstones)
         return Manifest(
             format=spec.format,
             partition_by=spec.partition_by,
             schema_ipc=encode_schema(schema),
             runs=[*runs, Run(job=self._job_id, app=self._app_id, files=sorted(new))],
-            tombstones=sorted((tombstones | on_disk) - new),
+            tombstones=sorted(tombstones),
         )
 
 

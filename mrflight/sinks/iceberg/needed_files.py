@@ -12,6 +12,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.iceberg.table import TableInCatalog, data_folder
 from mrflight.storage import Location
+from mrflight.storage.deletion import TableFiles
 from mrflight.storage.iceberg import CatalogAddress, catalog_errors, parse_table_name
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class NeededFiles:
     def folder(self) -> Location:
         """The folder of the table's data files; raises OutputError if there is no table."""
         return self._table.address.location(data_folder(self._load().metadata))
+
+    @property
+    def files(self) -> TableFiles:
+        """The files that may be deleted."""
+        return TableFiles(self.folder)
 
     def names(self) -> set[str]:
         """Return the names, without folders, of the files of all snapshots.

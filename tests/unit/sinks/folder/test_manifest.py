@@ -209,7 +209,7 @@ def test_a_failed_cleanup_says_that_the_job_is_committed(
     """Otherwise the job might be run again, so that its rows are appended twice."""
     run(tmp_path, "error", "one")
 
-    def refuse(location: Location) -> None:
+    def refuse(location: Location, below: Location | None = None) -> None:
         raise PermissionError(location.path)
 
     monkeypatch.setattr(Location, "delete_file", refuse)
