@@ -47,6 +47,7 @@ class NameNode(PutIfAbsentStore):
         "data nodes at the addresses that the name node has for them (for HopsFS at "
         "storage.datanode_host)"
     )
+    names_host = True
     open_file_bytes = 8 << 20
     requests_at_once = 8
     slow_close = True

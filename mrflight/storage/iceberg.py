@@ -116,7 +116,7 @@ class CatalogAddress(msgspec.Struct, frozen=True):
             properties["warehouse"] = self._warehouse(scheme)
         with catalog_errors(f"{key}: the catalog {self.shown} cannot be opened"):
             if scheme in _REST:
-                from pyiceberg.catalog.rest import RestCatalog
+                from mrflight.storage.iceberg_rest import RestCatalog
 
                 return RestCatalog(name, uri=uri, **properties)
             address = self._sql_uri(uri, scheme, properties)
@@ -143,7 +143,9 @@ class CatalogAddress(msgspec.Struct, frozen=True):
         named = {_OF_FILES[name]: value for name, value in given.items() if name in _OF_FILES}
         if "s3.endpoint" in named:  # or pyiceberg asks Amazon for the bucket's region
             named.setdefault("s3.region", "us-east-1")
-        return {"s3.force-virtual-addressing": "false", **resolved(named, "storage")}
+        from mrflight.storage.iceberg_files import OF_FILES
+
+        return {"s3.force-virtual-addressing": "false", **OF_FILES, **resolved(named, "storage")}
 
     def _warehouse(self, scheme: str) -> str:
         """Return the warehouse as a URL if it is a path. To a REST catalog it may be any name."""
@@ -263,8 +265,9 @@ def _check_scheme(scheme: str, key: str) -> None:
 
 
 def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> SqlCatalog:
-    from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy.exc import SQLAlchemyError
+
+    from mrflight.storage.iceberg_sql import SqlCatalog
 
     given = {"pool_pre_ping": "true", **properties, "uri": uri}
     for _ in range(_CATALOG_TABLES):  # each of which another job may make in this moment

@@ -52,6 +52,9 @@ class Store(ABC):
     is_disk = False
     """Whether the store is a disk of this machine, with real folders, locks and renames."""
 
+    names_host = False
+    """Whether its URLs name the host that is called, as those of a bucket do not."""
+
     open_file_bytes = 0
     """About how much a file that is being written buffers."""
 

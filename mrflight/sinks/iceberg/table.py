@@ -69,10 +69,13 @@ class TableInCatalog:
         def load() -> Table | None:
             from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+            from mrflight.storage.iceberg_files import check_names_no_code
+
             try:
                 table = self.catalog.load_table(self.name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            check_names_no_code(table.metadata, self.url)
             properties = {**table.metadata.properties, **NO_RETRIES}
             table.metadata = table.metadata.model_copy(update={"properties": properties})
             return table
