@@ -108,7 +108,10 @@ class BadRowError(InputError):
 
 
 class LostOffsetsError(InputError):
-    """A partition of Kafka no longer has messages that were not read yet."""
+    """A partition of Kafka, or an event log, no longer has messages that were not read yet.
+
+    Or it has lost messages that were read, so that others have their offsets, or will have them.
+    """
 
     def __init__(
         self,
@@ -126,6 +129,14 @@ class LostOffsetsError(InputError):
         """The offset that was to be read."""
         self.earliest = earliest
         """The first offset that is there."""
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether the first messages were deleted, so that one can go on with what is there.
+
+        Nobody knows which offset to go on from if the end has gone back.
+        """
+        return self.wanted < self.earliest
 
     def __reduce__(self) -> tuple[type[LostOffsetsError], tuple[object, ...]]:
         values = (self.topic, self.kafka_partition, self.wanted, self.earliest)

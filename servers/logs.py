@@ -22,6 +22,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import ShuffleKey
 from mrflight.security.principal import JOBS, READERS, SERVERS
+from mrflight.shuffle.log.durable_log import NO_MARK
 from mrflight.shuffle.log.frame import MAX_ROWS, check_size, serialize
 from mrflight.shuffle.log.group_commit import Append
 from mrflight.shuffle.log.log_folder import LogFolder
@@ -184,6 +185,7 @@ class Logs(Closeable):
             b"" if schema is None else schema.serialize().to_pybytes(),
             commit.log.last_sequence(request.producer, durable),
             commit.log.size_bytes,
+            [commit.log.mark(each) if each <= durable else NO_MARK for each in request.offsets],
         )
 
     def _trim(self, request: TrimLog) -> Message:

@@ -99,6 +99,8 @@ class LogTail(msgspec.Struct, frozen=True):
                 self._pin(client, since, request.pin_s)
             found = _up_to(client, self.key, since, until)
             parts = [(TailRange(name, each.start, each.stop), each.rows) for each in found]
+            if not parts and (high := client.state(self.key).high) < since:
+                raise _behind(high, since)
         if not parts:
             return TailRows(pa.schema([]), {name: since}, [])
         return TailRows(parts[0][1].schema, {name: parts[-1][0].hi}, parts)
@@ -112,8 +114,8 @@ class LogTail(msgspec.Struct, frozen=True):
             state = client.state(self.key)
         if since < state.low:
             raise _trimmed(since, state.low)
-        if until is not None and until > state.high:
-            raise _behind(state.high, until)
+        if (wanted := max(since, until or 0)) > state.high:
+            raise _behind(state.high, wanted)
         stop = max(since, state.high) if until is None else until
         share = (stop - since) / max(1, state.high - state.low)
         return TailExtent({name: stop}, stop - since, int(state.size_bytes * share))

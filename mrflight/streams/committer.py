@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from types import MappingProxyType
 
 import msgspec
 
 from mrflight.errors import InputError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
-from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.commit.stream_offsets import StreamOffsets, without_marks
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.positions import Position, Positions
@@ -20,6 +21,8 @@ from mrflight.streams.table_upkeep import TableUpkeep
 from mrflight.system.closeable import Closeable
 from mrflight.system.signals import run_interruptibly
 from mrflight.units import format_count
+
+NO_MARKS: Mapping[str, int] = MappingProxyType({})
 
 MIN_BAD_ROWS = 10
 """So many bad events never stop a stream by their share, which says little about few events."""
@@ -76,8 +79,8 @@ class Committer(Closeable):
         self.recorded = dict(recorded)
         self._reached = {self._positions.name(each): start for each, start in position.items()}
 
-    def submit(self, batch: WrittenBatch) -> None:
-        """Commit a batch, once the one before it is committed.
+    def submit(self, batch: WrittenBatch, marks: Mapping[str, int] = NO_MARKS) -> None:
+        """Commit a batch with the marks of its end, once the one before it is committed.
 
         Raises what that one raised; the files of ``batch`` are then removed.
         """
@@ -86,7 +89,7 @@ class Committer(Closeable):
         except BaseException:
             batch.discard()
             raise
-        self._running = self._thread.submit(self._commit, batch)
+        self._running = self._thread.submit(self._commit, batch, marks)
 
     def wait(self) -> None:
         """Wait for the commit that runs, and raise what it raises."""
@@ -117,11 +120,11 @@ class Committer(Closeable):
         """Wait for the commit that runs, whatever comes of it."""
         self._thread.shutdown(wait=True)
 
-    def _commit(self, batch: WrittenBatch) -> None:
+    def _commit(self, batch: WrittenBatch, marks: Mapping[str, int]) -> None:
         started = time.monotonic()
         try:
             self._check_bad_rows(batch)
-            offsets = self._offsets(batch)
+            offsets = self._offsets(batch, marks)
             self._reject(batch, offsets)
             version = batch.commit(offsets)
         except BaseException:
@@ -137,14 +140,14 @@ class Committer(Closeable):
                 batch.rows_out,
                 batch.bad_count,
                 commit_s,
-                dict(self.recorded),
+                without_marks(self.recorded),
             )
         )
         if self._upkeep is not None:
             self._upkeep.after_commit(batch.sink)
         self._positions.committed(self.recorded)
 
-    def _offsets(self, batch: WrittenBatch) -> StreamOffsets:
+    def _offsets(self, batch: WrittenBatch, marks: Mapping[str, int]) -> StreamOffsets:
         """Return what the commit moves; raise StreamMovedError for another batch than the next."""
         names = {self._positions.name((each.topic, each.partition)): each for each in batch.ranges}
         for name, each in names.items():
@@ -154,7 +157,7 @@ class Committer(Closeable):
                     f"the batch begins at {each.start}; nothing of it was committed"
                 )
         first = {name: at for name, at in self._reached.items() if name not in self.recorded}
-        after = {**first, **{name: each.stop for name, each in names.items()}}
+        after = {**first, **{name: each.stop for name, each in names.items()}, **marks}
         began = {**first, **{name: each.start for name, each in names.items()}}
         starts = {name: at for name, at in began.items() if at != self.recorded.get(name)}
         return StreamOffsets(
@@ -182,4 +185,5 @@ class Committer(Closeable):
         if self._dead_letters is None or not batch.bad_rows:
             return
         names = {each: self._positions.name(each) for each in self._positions.partitions}
-        self._dead_letters.commit(new_job_id(), batch.bad_rows, offsets.after, names)
+        ends = without_marks(offsets.after)
+        self._dead_letters.commit(new_job_id(), batch.bad_rows, ends, names)

@@ -17,6 +17,7 @@ from mrflight.errors import MrflightError
 from mrflight.planner.row_maps import input_maps
 from mrflight.scheduler.job_run import JobRun
 from mrflight.shuffle.client.tail_client import TailClient
+from mrflight.sinks.commit.stream_offsets import without_marks
 from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
@@ -218,7 +219,7 @@ class _RecordedByTable:
                 self._offsets = RecordedOffsets(self._stream)
             else:
                 self._table.handle.update_incremental()
-            return {} if self._table is None else self._offsets.at(self._table)
+            return {} if self._table is None else without_marks(self._offsets.at(self._table))
         except BaseException:
             self._table = None
             raise

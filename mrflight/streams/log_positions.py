@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient
+from mrflight.shuffle.log.durable_log import NO_MARK
 from mrflight.shuffle.store.tail_store import GRACE_S
 from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.sinks.commit.stream_offsets import MARK
+from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.sources.log_source import LogInput
 from mrflight.sources.tail_place import partition_of_log
@@ -39,6 +42,8 @@ class LogPositions(Positions):
         self._recorded: deque[tuple[float, int]] = deque()
         """When the table had recorded which offset, as far as the log is not trimmed."""
         self._trimmed_at = time.monotonic()
+        self._known = (0, NO_MARK)
+        """The last offset up to which rows were read, and its mark."""
 
     @property
     def partitions(self) -> list[Partition]:
@@ -51,12 +56,18 @@ class LogPositions(Positions):
         return
 
     def ends(self) -> Position:
-        return {self._partition: self._state().high}
+        state, (wanted, _) = self._state(), self._known
+        if state.high < wanted:
+            raise self._went_back(wanted, state)
+        return {self._partition: state.high}
 
     def position(self, recorded: Mapping[str, int]) -> Position:
         name = self.name(self._partition)
         if name in recorded:
-            return {self._partition: recorded[name]}
+            at, mark = recorded[name], recorded.get(MARK + name)
+            if mark is not None or at != self._known[0]:
+                self._known = (at, mark or NO_MARK)
+            return {self._partition: at}
         for other in recorded:
             if other.startswith(f"log/{self._log.id}/"):
                 raise InputError(
@@ -68,7 +79,10 @@ class LogPositions(Positions):
         return {self._partition: state.high if self._spec.start == "latest" else state.low}
 
     def check_kept(self, position: Position, *, takes_earliest: bool) -> Position:
-        state, wanted = self._state(), position[self._partition]
+        wanted = position[self._partition]
+        state = self._state(wanted)
+        if self._is_behind(wanted, state):
+            raise self._went_back(wanted, state)
         if wanted >= state.low:
             return position
         if takes_earliest:
@@ -76,6 +90,35 @@ class LogPositions(Positions):
         raise LostOffsetsError(
             f"{self._key}: the rows {wanted} to {state.low - 1} of event log {self._log.id} were "
             'trimmed and never read; set stream.on_lost_offsets = "earliest" to go on without them',
+            self._log.id,
+            0,
+            wanted,
+            state.low,
+        )
+
+    def marks(self, ranges: Sequence[OffsetRange]) -> dict[str, int]:
+        (read,) = ranges
+        state = self._state(read.start, read.stop)
+        if state.high < read.stop or self._is_behind(read.start, state):
+            raise self._went_back(read.start, state)
+        self._known = (read.stop, state.marks[1])
+        return {MARK + self.name(self._partition): state.marks[1]}
+
+    def _is_behind(self, wanted: int, state: LogState) -> bool:
+        """Return whether the rows before an offset are gone, or others than those that were read.
+
+        ``state`` was asked for its mark first.
+        """
+        offset, mark = self._known
+        is_other = offset == wanted and NO_MARK not in (mark, state.marks[0])
+        return wanted > state.high or (is_other and mark != state.marks[0])
+
+    def _went_back(self, wanted: int, state: LogState) -> LostOffsetsError:
+        return LostOffsetsError(
+            f"{self._key}: event log {self._log.id} has lost rows that were read before offset "
+            f"{wanted} and has given their offsets to others, or will do so; it ends at "
+            f"{state.high} now: restore the newest copy of its --log-dir, or begin anew under "
+            "another stream.name",
             self._log.id,
             0,
             wanted,
@@ -96,9 +139,9 @@ class LogPositions(Positions):
             with self._client() as client:
                 client.trim(self._log, offset)
 
-    def _state(self) -> LogState:
+    def _state(self, *offsets: int) -> LogState:
         with self._client() as client:
-            return client.state(self._log)
+            return client.state(self._log, offsets=offsets)
 
     def _client(self) -> LogClient:
         return LogClient(self._place.location, self._place.client)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
 
 Position = dict[Partition, int]
@@ -49,8 +50,17 @@ class Positions(ABC):
         """Return the position, from which on all events must still be there.
 
         ``takes_earliest``: go on from the first event that is there. Otherwise LostOffsetsError is
-        raised for events that were deleted before they were read.
+        raised for events that were deleted before they were read. It is raised in any case if the
+        end has gone back, so that other events have offsets, or will have them, that were read.
         """
+
+    def marks(self, ranges: Sequence[OffsetRange]) -> Mapping[str, int]:
+        """Return the marks of where a batch ends, which is asked before the batch is read.
+
+        A table records them with the offsets, see `mrflight.sinks.commit.stream_offsets.MARK`.
+        Raises LostOffsetsError if the rows before the batch are not those that were read before it.
+        """
+        return {}
 
     def keep_start(self, position: Position) -> None:
         """Keep where the stream begins until a table records offsets: `position` returns it then.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mrflight.sinks.commit.stream_offsets import RecordedBatch
+from mrflight.sinks.commit.stream_offsets import RecordedBatch, without_marks
 
 
 class RecordedPartition(msgspec.Struct, frozen=True, order=True):
@@ -64,7 +64,7 @@ def to_commit(batch: RecordedBatch) -> StreamCommit:
     return StreamCommit(
         batch.version,
         batch.time_ms,
-        {name: (before, after) for name, (before, after) in note["offsets"].items()},
+        {name: (before, after) for name, (before, after) in without_marks(note["offsets"]).items()},
         note.get("starts", {}),
         {
             place: [(start, stop) for start, stop in ranges]

@@ -88,7 +88,7 @@ class StreamRun:
                 except StreamMovedError as error:
                     self._stand_by(error)
                 except LostOffsetsError as error:
-                    if not self._settings.takes_earliest:
+                    if not (self._settings.takes_earliest and error.is_deletion):
                         raise
                     self._progress.say(f"{error}; the stream goes on without them")
                 except MrflightError as error:
@@ -159,9 +159,10 @@ class StreamRun:
     def _run_batch(self, ranges: tuple[OffsetRange, ...]) -> None:
         job_id = new_job_id()
         sink = self._next_sink(job_id)
+        marks = self._positions.marks(ranges)
         batch = self._batches.write(ranges, sink, job_id)
         self._size.seen(ranges, batch.input_bytes)
-        self._committer.submit(batch)
+        self._committer.submit(batch, marks)
         self._sink = sink
 
     def _next_sink(self, job_id: str) -> Sink:

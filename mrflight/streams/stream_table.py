@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from mrflight.config.input_spec import InputSpec
-from mrflight.sinks.commit.stream_offsets import RecordedBatch
+from mrflight.sinks.commit.stream_offsets import RecordedBatch, without_marks
 from mrflight.streams.recorded_stream import (
     RecordedStream,
     StreamCommit,
@@ -51,7 +51,7 @@ class StreamTable(ABC):
 
     def recorded(self, stream: str) -> RecordedStream:
         """Return what is recorded of a stream; raises as `offsets` does."""
-        found = self.offsets(stream)
+        found = without_marks(self.offsets(stream))
         return RecordedStream(
             self.url, self.version, tuple(sorted(parse_name(*each) for each in found.items()))
         )

@@ -79,6 +79,23 @@ def test_a_log_is_read_without_its_stream(stream: PushedStream) -> None:
         assert check_numbers(stream.fresh(), {}) == {0: 10, 1: 4}
 
 
+def test_a_log_that_has_gone_back_is_behind_its_table(stream: PushedStream) -> None:
+    with live_log(stream):
+        pass
+    with stream.servers.connect() as cluster:
+        owner = stream.servers.owner(stream.log)
+        cluster.append(stream.log, numbers(1, 0))
+        assert ingest(stream.write_job(stream="live = true")).code == 0
+        stream.servers.kill_data(owner)
+        (segment,) = stream.servers.log_dir(owner).glob(f"{stream.log}:*/*.segment")
+        segment.write_bytes(segment.read_bytes()[:-20])
+        stream.servers.restart_data(owner)
+        assert cluster.log_state(stream.log).high == 10
+    for columns in (None, ["n"]):
+        with pytest.raises(TailBehindError, match="offset 10 is reached, and 11 was asked for"):
+            stream.fresh(columns=columns, wait=0.1)
+
+
 def test_changes_of_a_log_are_merged(stream: PushedStream) -> None:
     lines = ('mode = "merge"', 'keys = ["producer"]', 'order_by = "n"', 'delete_when = "n = 25"')
     first, rows = {0: 9}, {0: 20, 1: 4}

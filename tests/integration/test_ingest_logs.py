@@ -83,6 +83,43 @@ def test_a_log_that_was_made_anew_is_refused(servers: LogCluster, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lost", ["enough", "earliest", "less than comes later", "a copy is older"])
+def test_a_log_that_has_gone_back_ends_the_stream(
+    lost: str, servers: LogCluster, tmp_path: Path
+) -> None:
+    """Its new rows have offsets that the table has recorded, and would never be read."""
+    log = lost.replace(" ", "-")
+    job = write_job(servers, tmp_path, log)
+    if lost == "earliest":
+        job.write_text(
+            job.read_text().replace("[stream]", '[stream]\non_lost_offsets = "earliest"')
+        )
+    with servers.connect() as cluster:
+        cluster.create_log(log)
+        for first in range(0, 30, 10):
+            cluster.append(log, numbers(0, *range(first, first + 10)))
+            if first == 10:
+                owner = servers.owner(log)
+                (segment,) = servers.log_dir(owner).glob(f"{log}:*/*.segment")
+                earlier = segment.read_bytes()
+        assert ingest(job).result["rows_in"] == 30
+        version = deltalake.DeltaTable(tmp_path / "out").version()
+        servers.kill_data(owner)
+        data = bytearray(segment.read_bytes())
+        data[-20] ^= 1  # of the last group, which may be one that a crash has cut short
+        segment.write_bytes(earlier if lost == "a copy is older" else data)
+        servers.restart_data(owner)
+    with servers.connect() as cluster:  # its producer is another one
+        assert cluster.log_state(log).high == 20
+        count = 4 if lost in ("enough", "earliest") else 40
+        cluster.append(log, numbers(0, *range(100, 100 + count)))
+    run = ingest(job)
+    assert run.code == 2
+    assert "has lost rows that were read before offset 30" in run.message
+    assert deltalake.DeltaTable(tmp_path / "out").version() == version
+
+
+@pytest.mark.slow
 def test_what_the_table_has_is_trimmed(
     servers: LogCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -84,11 +84,11 @@ class LogClient(Closeable):
         """Return where a log is."""
         return describe_log(self._metadata, key)
 
-    def state(self, key: ShuffleKey, producer: str = "") -> LogState:
-        """Return which rows a log has, and the last sequence number of a producer."""
+    def state(self, key: ShuffleKey, producer: str = "", offsets: Sequence[int] = ()) -> LogState:
+        """Return which rows a log has, the last number of a producer, and the marks of offsets."""
 
         def ask(owner: str, key: ShuffleKey) -> LogState:
-            request = LogStateRequest(key.id, key.token, producer)
+            request = LogStateRequest(key.id, key.token, producer, list(offsets))
             return call(self._connections, owner, DataAction.LOG_STATE, request, LogState)
 
         return self._at_owner(key, ask)

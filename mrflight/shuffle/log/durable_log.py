@@ -17,6 +17,8 @@ from mrflight.shuffle.log.segment import SUFFIX, Segment, segment_name
 from mrflight.system.closeable import Closeable
 
 SEGMENT_BYTES = 64 * 2**20
+NO_MARK = 0
+"""The mark of an offset whose row before it is not kept."""
 
 
 class DurableLog(Closeable):
@@ -131,6 +133,20 @@ class DurableLog(Closeable):
         if below or not recent:
             return below[-1] if below else NO_SEQUENCE
         return recent[0].sequence - 1  # it is not remembered any more
+
+    def mark(self, offset: int) -> int:
+        """Return a number that tells the rows before an offset from others that may take it.
+
+        All replicas have the same. It is `NO_MARK` if the row before the offset is not there.
+        """
+        with self._lock:
+            found = [each for each in self._segments if each.first < offset <= each.end]
+        if not found or offset > self._high:
+            return NO_MARK
+        try:
+            return found[0].mark(offset)
+        except FileNotFoundError:  # it has just been trimmed
+            return NO_MARK
 
     def read(self, start: int, stop: int) -> Iterator[Frame]:
         """Yield the frames that hold rows from ``start`` to ``stop``.

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import xxhash
+
 from mrflight.errors import EventLogDamagedError, EventLogWriteError
-from mrflight.shuffle.log.frame import Frame, FrameKind, decode_frame, frames_behind, joined
+from mrflight.shuffle.log.frame import (
+    Buffer,
+    Frame,
+    FrameKind,
+    decode_frame,
+    frames_behind,
+    joined,
+)
 from mrflight.system.closeable import Closeable
 from mrflight.system.positioned_write import write_all
 
 SUFFIX = ".segment"
 _INDEX_EVERY_BYTES = 64 * 2**10
 _READ_BYTES = 2**20
+_MAX_MARK = 2**63 - 1
 
 
 def segment_name(first: int) -> str:
@@ -38,13 +48,18 @@ class Segment(Closeable):
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._offsets: list[int] = []
         self._positions: list[int] = []
+        self._chain = 0
+        """The hash of the heads of all frames, in which are the hashes of their rows."""
+        self._chains: list[int] = []
+        """What it was before each frame of the index."""
 
     def append(self, frames: Sequence[Frame]) -> None:
         """Write frames at the end; they are durable after `sync`.
 
         Raises EventLogWriteError if the disk does not take them; the file is then as before.
         """
-        pieces = [memoryview(piece) for frame in frames for piece in frame.encode()]
+        encoded = [frame.encode() for frame in frames]
+        pieces = [memoryview(piece) for each in encoded for piece in each]
         try:
             write_all(self._file, self.size, pieces)
         except OSError as error:
@@ -53,8 +68,8 @@ class Segment(Closeable):
             raise EventLogWriteError(
                 f"{self.path} cannot be written: {error}; make room on its disk, and append again"
             ) from error
-        for frame in frames:
-            self._note(frame, self.size)
+        for frame, (head, _) in zip(frames, encoded, strict=True):
+            self._note(frame, self.size, head)
 
     def sync(self) -> None:
         """Wait until all that was written is on the disk; raises OSError."""
@@ -76,7 +91,7 @@ class Segment(Closeable):
         while (frame := decode_frame(data, at)) is not None:
             if frame.offset != self.end or (at == 0) != (frame.kind is FrameKind.SEGMENT_START):
                 raise self._damage(at, f"a frame of offset {frame.offset} follows {self.end}")
-            self._note(frame, at)
+            self._note(frame, at, _head(data[at:], frame))
             starts.append(at)
             at += frame.size
             is_start = frame.kind is FrameKind.SEGMENT_START
@@ -98,11 +113,31 @@ class Segment(Closeable):
             "or drop the log"
         )
 
-    def _note(self, frame: Frame, position: int) -> None:
+    def _note(self, frame: Frame, position: int, head: Buffer) -> None:
         if not self._positions or position - self._positions[-1] >= _INDEX_EVERY_BYTES:
-            self._offsets.append(frame.offset)
+            self._chains.append(self._chain)
             self._positions.append(position)
+            self._offsets.append(frame.offset)
+        self._chain = xxhash.xxh3_64_intdigest(head, seed=self._chain)
         self.end, self.size = frame.stop, position + frame.size
+
+    def mark(self, offset: int) -> int:
+        """Return what tells the rows before ``offset``, the last of which is here, from others.
+
+        It is a hash of all frames of the segment up to that row, from 1 to 2^63 - 1.
+        """
+        found = bisect_left(self._offsets, offset) - 1
+        start, chain = self._positions[found], self._chains[found]
+        later = self._positions[found + 1 : found + 2]
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            data, at = memoryview(file.read((later[0] if later else self.size) - start)), 0
+        while (frame := decode_frame(data, at)) is not None:
+            chain = xxhash.xxh3_64_intdigest(_head(data[at:], frame), seed=chain)
+            if frame.stop >= offset:
+                return chain & _MAX_MARK or 1
+            at += frame.size
+        raise self._damage(start + at, "a frame is not readable")
 
     def read(self, start: int) -> Iterator[Frame]:
         """Yield the frames of rows that end behind ``start``, up to what is written now.
@@ -165,3 +200,8 @@ class Segment(Closeable):
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _head(data: memoryview, frame: Frame) -> memoryview:
+    """Return what is before the payload of the frame with which ``data`` begins."""
+    return data[: frame.size - len(frame.payload)]

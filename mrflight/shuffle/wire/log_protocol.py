@@ -130,6 +130,10 @@ class LogStateRequest(Message, frozen=True):
     name: str
     token: str = ""
     producer: ProducerId = ""
+    offsets: Annotated[list[Offset], msgspec.Meta(max_length=4)] = msgspec.field(
+        default_factory=list
+    )
+    """Those whose marks are asked for."""
 
 
 class LogState(Message, frozen=True):
@@ -144,6 +148,10 @@ class LogState(Message, frozen=True):
     """That of the producer's last batch; -1 if the log does not know the producer."""
     size_bytes: int = 0
     """The bytes of all rows that are kept."""
+    marks: list[int] = msgspec.field(default_factory=list)
+    """For each offset that was asked for, a number from 1 to 2^63 - 1 that tells the rows before it
+    from others: it is another one if the log has lost rows, and others have got their offsets. It
+    is 0 if the row before the offset is not kept, or not durable."""
 
 
 class TrimLog(Message, frozen=True):

@@ -11,11 +11,12 @@ from typing import cast
 import pytest
 
 from mrflight.errors import CommitError, StreamMovedError
-from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.commit.stream_offsets import MARK, RecordedBatch, StreamOffsets
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.committer import CommittedBatch, Committer
+from mrflight.streams.recorded_stream import to_commit
 from mrflight.streams.stream_settings import StreamSettings
 from mrflight.streams.topic_positions import TopicPositions
 from tests.support.suite.messages import refused
@@ -88,6 +89,23 @@ def test_the_first_commit_records_where_every_partition_began() -> None:
         StreamOffsets("events", {}, {ZERO: 9, ONE: 7}, {"starts": {ZERO: 5, ONE: 7}})
     ]
     assert second.committed == [StreamOffsets("events", {ONE: 7}, {ONE: 8})]
+
+
+def test_the_marks_of_a_batch_are_recorded_and_no_offsets_of_a_partition() -> None:
+    told: list[CommittedBatch] = []
+    batches = [Batch((OffsetRange("t", 0, 0, 3),)), Batch((OffsetRange("t", 0, 3, 5),))]
+    positions = cast(TopicPositions, Names())
+    with Committer(SETTINGS, positions, None, told.append, ThreadPoolExecutor(1)) as it:
+        it.begin({}, {("t", 0): 0})
+        for number, batch in enumerate(batches, 7):
+            it.submit(written(batch), {MARK + ZERO: number})
+        it.wait()
+    first, second = (batch.committed[0] for batch in batches)
+    assert (first.before, first.after) == ({}, {ZERO: 3, MARK + ZERO: 7})
+    assert (second.before, second.after) == (first.after, {ZERO: 5, MARK + ZERO: 8})
+    assert [batch.recorded for batch in told] == [{ZERO: 3}, {ZERO: 5}]
+    commit = to_commit(RecordedBatch(1, 2, second.note()))
+    assert commit.offsets == {ZERO: (3, 5)}
 
 
 def test_skipped_offsets_are_no_gap() -> None:

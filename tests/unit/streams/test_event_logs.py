@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from mrflight.ids import ShuffleKey
 from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.sinks.commit.stream_offsets import MARK
+from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
 from mrflight.storage.tail_file import TailFile, read_tail_files
@@ -35,8 +38,9 @@ class Log:
 
     key = KEY
 
-    def __init__(self, low: int, high: int) -> None:
-        self.low, self.high = low, high
+    def __init__(self, low: int, high: int, age: int = 1) -> None:
+        """``age``: the mark of each offset is so many times the offset."""
+        self.low, self.high, self.age = low, high, age
 
     def __enter__(self) -> Log:
         return self
@@ -48,9 +52,10 @@ class Log:
         assert key == ShuffleKey("rows")
         return self
 
-    def state(self, key: ShuffleKey) -> LogState:
+    def state(self, key: ShuffleKey, offsets: Sequence[int] = ()) -> LogState:
         assert key == KEY
-        return LogState(self.low, self.high)
+        marks = [self.age * each if self.low < each <= self.high else 0 for each in offsets]
+        return LogState(self.low, self.high, marks=marks)
 
 
 class PositionsInLog(LogPositions):
@@ -95,6 +100,50 @@ def test_rows_that_were_trimmed_before_they_were_read_are_lost_or_skipped() -> N
     with pytest.raises(LostOffsetsError) as caught:
         positions.check_kept({PLACE: 1}, takes_earliest=False)
     assert (caught.value.wanted, caught.value.earliest) == (1, 3)
+
+
+@pytest.mark.parametrize("takes_earliest", [False, True])
+@pytest.mark.parametrize(
+    ("recorded", "later"),
+    [
+        ({NAME: 9}, Log(3, 8)),
+        ({NAME: 9, MARK + NAME: 9}, Log(3, 8)),
+        ({NAME: 9, MARK + NAME: 9}, Log(3, 12, age=2)),
+    ],
+)
+def test_a_log_that_has_gone_back_ends_the_stream(
+    recorded: dict[str, int], later: Log, takes_earliest: bool
+) -> None:
+    before = PositionsInLog(Log(3, 9))
+    position = before.position(recorded)
+    assert before.check_kept(position, takes_earliest=takes_earliest) == position
+    for positions in (PositionsInLog(later), before):
+        positions._log_in_memory = later
+        assert positions.position(recorded) == {PLACE: 9}
+        with refused(LostOffsetsError) as caught:
+            positions.check_kept(position, takes_earliest=takes_earliest)
+        assert not caught.value.is_deletion
+        if later.high < 9:
+            with pytest.raises(LostOffsetsError):
+                positions.ends()
+        with pytest.raises(LostOffsetsError):
+            positions.marks([OffsetRange("rows", 0, 9, 12)])
+
+
+def test_a_stream_that_runs_notices_that_its_log_has_gone_back() -> None:
+    positions = PositionsInLog(Log(0, 9))
+    assert positions.check_kept(positions.position({}), takes_earliest=False) == {PLACE: 0}
+    assert positions.marks([OffsetRange("rows", 0, 0, 5)]) == {MARK + NAME: 5}
+    assert positions.position({NAME: 5}) == {PLACE: 5}, "as the stream looks for new partitions"
+    positions._log_in_memory.age = 2
+    with pytest.raises(LostOffsetsError):
+        positions.marks([OffsetRange("rows", 0, 5, 9)])
+
+
+def test_a_table_without_a_mark_gets_one() -> None:
+    positions = PositionsInLog(Log(3, 12, age=2))
+    assert positions.check_kept(positions.position({NAME: 9}), takes_earliest=False) == {PLACE: 9}
+    assert positions.marks([OffsetRange("rows", 0, 9, 12)]) == {MARK + NAME: 24}
 
 
 class Recorded:

@@ -14,7 +14,7 @@ from mrflight.errors import (
     OffsetTrimmedError,
     ProtocolError,
 )
-from mrflight.shuffle.log.durable_log import DurableLog
+from mrflight.shuffle.log.durable_log import NO_MARK, DurableLog
 from mrflight.shuffle.log.frame import Frame, decode_frame, decode_frames, joined, serialize
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.producers import REMEMBERED_BATCHES
@@ -231,6 +231,42 @@ def test_a_copy_has_all_frames(tmp_path: Path) -> None:
         sorted(each.name for each in (tmp_path / which).iterdir()) for which in ("one", "other")
     ]
     assert names[0] == names[1]
+
+
+def test_a_mark_tells_rows_from_others_at_their_offsets(tmp_path: Path) -> None:
+    """It is the same in a copy, after a restart, and wherever the index of the file has entries."""
+    offsets = [301 * group + rows for group in range(40) for rows in (1, 300, 301)]
+
+    def marks(log: DurableLog) -> list[int]:
+        return [log.mark(offset) for offset in offsets]
+
+    with DurableLog(tmp_path / "one", segment_bytes=80_000) as log:
+        for _ in range(40):
+            append(log, 300, 1)
+        with DurableLog(tmp_path / "other") as copy:
+            for data in log.chunks():
+                copy.append(decode_frames(data))
+                copy.sync()
+            found = marks(log)
+            assert marks(copy) == found
+        assert (log.mark(0), log.mark(log.high + 1)) == (NO_MARK, NO_MARK)
+    assert found[::3] == found[1::3], "it tells frames, and not rows, from each other"
+    assert len(set(found)) == 80
+    assert all(0 < mark < 2**63 for mark in found)
+    with DurableLog(tmp_path / "one") as log:
+        assert marks(log) == found
+        low = log.trim(5_000)
+        assert [log.mark(low), log.mark(low + 1)] == [NO_MARK, found[offsets.index(low + 1)]]
+
+
+def test_a_mark_is_another_one_if_an_earlier_row_is(tmp_path: Path) -> None:
+    marks = []
+    for name in ("one", "other"):
+        with DurableLog(tmp_path / name) as log:
+            append(log, 2, producer=name)
+            append(log, 3)
+            marks.append([log.mark(2), log.mark(5)])
+    assert len({*marks[0], *marks[1]}) == 4
 
 
 def test_frames_that_do_not_follow_are_refused(tmp_path: Path) -> None:
