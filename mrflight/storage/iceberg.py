@@ -116,9 +116,9 @@ class CatalogAddress(msgspec.Struct, frozen=True):
             properties["warehouse"] = self._warehouse(scheme)
         with catalog_errors(f"{key}: the catalog {self.shown} cannot be opened"):
             if scheme in _REST:
-                from pyiceberg.catalog.rest import RestCatalog
+                from mrflight.storage.iceberg_catalogs import SyncedRestCatalog
 
-                return RestCatalog(name, uri=uri, **properties)
+                return SyncedRestCatalog(name, uri=uri, **properties)
             address = self._sql_uri(uri, scheme, properties)
             catalog = _open_sql(name, address, properties)
             if scheme == _SQLITE:
@@ -263,14 +263,15 @@ def _check_scheme(scheme: str, key: str) -> None:
 
 
 def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> SqlCatalog:
-    from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy.exc import SQLAlchemyError
+
+    from mrflight.storage.iceberg_catalogs import SyncedSqlCatalog
 
     given = {"pool_pre_ping": "true", **properties, "uri": uri}
     for _ in range(_CATALOG_TABLES):  # each of which another job may make in this moment
         with suppress(SQLAlchemyError):
-            return SqlCatalog(name, **given)
-    return SqlCatalog(name, **given)
+            return SyncedSqlCatalog(name, **given)
+    return SyncedSqlCatalog(name, **given)
 
 
 def _name_locks(catalog: SqlCatalog, shown: str) -> None:

@@ -15,8 +15,9 @@ import msgspec
 
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import relative_path
+from mrflight.sinks.delta.synced_log import sync_entry
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.storage.delta import delta_errors, import_deltalake
+from mrflight.storage.delta import delta_errors, import_deltalake, no_hooks
 from mrflight.system.signals import run_interruptibly
 
 _HOUR = timedelta(hours=1)
@@ -74,7 +75,12 @@ def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
             for path in sorted(removed.paths):
                 location.child(path).delete_file()
     elif removed.paths:
+        sync_entry(location, table.version)  # or a crash might undo the removal of deleted files
         _vacuum(table, retention, dry_run=False)
+        with delta_errors(f"the Delta table {location.url} cannot be read"):
+            table.update()
+        for version in (table.version - 1, table.version):
+            sync_entry(location, version)
     return removed
 
 
@@ -85,6 +91,7 @@ def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[s
                 retention_hours=retention.hours,
                 dry_run=dry_run,
                 enforce_retention_duration=not retention.is_forced,
+                post_commithook_properties=no_hooks() if table.location.store.is_disk else None,
             )
         except import_deltalake().exceptions.DeltaError as error:
             if "retention period" not in str(error):
