@@ -21,7 +21,8 @@
     │   │   ├── CatalogLockedError
     │   │   ├── StreamMovedError
     │   │   └── StreamRestoredError
-    │   └── CommitOverwrittenError
+    │   ├── CommitOverwrittenError
+    │   └── UnsyncedCommitError
     └── ShuffleError
         ├── AccessDeniedError
         ├── TooManyStreamsError
@@ -241,6 +242,15 @@ class StreamRestoredError(CommitError):
 
 class CommitOverwrittenError(JobFailedError):
     """Two commits wrote the same version of a table, and the later one replaced the earlier."""
+
+
+class UnsyncedCommitError(JobFailedError):
+    """A commit is in its table, and the disk has failed to store it, so that a crash may undo it.
+
+    A disk reports such a failure once. So nothing is tried again, which would seem to succeed.
+    """
+
+    retryable = False
 
 
 class ShuffleError(MrflightError):

@@ -178,6 +178,13 @@ def kept_metadata(table: Any) -> dict[str, Any]:
     }
 
 
+def no_hooks() -> Any:
+    """Return the properties of a commit after which deltalake (1.6) does nothing more."""
+    return import_deltalake().PostCommitHookProperties(
+        create_checkpoint=False, cleanup_expired_logs=False
+    )
+
+
 def create_table(location: Location, write: TableWrite, mode: str) -> None:
     """Commit a table's first version, or one that replaces everything; raises deltalake's errors.
 
@@ -199,6 +206,7 @@ def create_table(location: Location, write: TableWrite, mode: str) -> None:
         write.partition_by,
         storage_options=storage_options(location),
         commit_properties=write.properties,
+        post_commithook_properties=no_hooks() if store.is_disk else None,
         **write.metadata,
     )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mrflight.errors import UnsyncedCommitError
 from mrflight.storage.store import ChangedFileError, FileVersion, PutIfAbsentStore
 
 if TYPE_CHECKING:
@@ -112,16 +114,35 @@ class Disk(PutIfAbsentStore):
             os.rmdir(name, dir_fd=folder)
 
     def sync(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            # Some file systems cannot sync a folder; PostgreSQL, too, goes on (fsync_fname_ext).
+            if error.errno != errno.EINVAL or not os.path.isdir(path):
+                raise
         finally:
             os.close(descriptor)
 
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """See `Store.sync_names`; a folder that this user cannot write to has no new names."""
+        seen = set()
+        for path in paths:
+            folder = os.path.dirname(path)
+            while folder not in seen and os.access(folder, os.W_OK):
+                seen.add(folder)
+                if os.access(folder, os.R_OK):
+                    self.sync(folder)
+                else:
+                    os.sync()  # a folder that cannot be read cannot be opened
+                folder = os.path.dirname(folder)
+
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss."""
+        """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss.
+
+        Raises UnsyncedCommitError if the file is there and its folder cannot be synced.
+        """
         folder = os.path.dirname(path)
-        is_new = not os.path.isdir(folder)
         staged = f"{path}.{os.urandom(4).hex()}.tmp"
         try:
             with self.create(staged) as file:
@@ -130,8 +151,8 @@ class Disk(PutIfAbsentStore):
             os.link(staged, path)  # a rename would replace an existing file
         finally:
             self.delete_file(staged)
-        self.sync(folder)
-        if is_new:
+        with committed_syncs(path):
+            self.sync(folder)
             self.sync(os.path.dirname(folder))
 
 
@@ -151,6 +172,19 @@ def _open_folder(path: str, below: str) -> Iterator[int]:
         yield folder
     finally:
         os.close(folder)
+
+
+@contextmanager
+def committed_syncs(what: str) -> Iterator[None]:
+    """Raise UnsyncedCommitError for an error of a sync after which ``what`` is committed."""
+    try:
+        yield
+    except OSError as error:
+        raise UnsyncedCommitError(
+            f"{what} is committed, but it could not be synced to the disk ({error}), so that a "
+            "crash of this machine may undo it: check the disk and the system's log, and then "
+            "whether the commit is still there"
+        ) from error
 
 
 @cache

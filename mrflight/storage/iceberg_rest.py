@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import rest
 
+from mrflight.storage.iceberg_synced_files import sync_metadata, synced
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import StagedTable, Table
@@ -30,7 +32,13 @@ class RestCatalog(rest.RestCatalog):
 
     def _load_file_io(self, properties: Any = None, location: str | None = None) -> FileIO:
         vended = {name: value for name, value in (properties or {}).items() if name in _VENDED}
-        return super()._load_file_io(vended, location)
+        return synced(super()._load_file_io(vended, location))
+
+    def commit_table(self, *args: Any, **kwargs: Any) -> Any:
+        """Sync the metadata file, which the server has written once it has answered."""
+        response = super().commit_table(*args, **kwargs)
+        sync_metadata(response.metadata_location)
+        return response
 
     def _response_to_table(self, identifier_tuple: Any, table_response: Any) -> Table:
         bare = _without_properties(table_response)

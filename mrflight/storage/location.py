@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +135,10 @@ class Location(msgspec.Struct, frozen=True):
     def sync(self) -> None:
         """Make the file's content, or the folder's entries, survive a power loss."""
         self.store.sync(self.path)
+
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """Make the names of files below this folder, and of folders above, survive a power loss."""
+        self.store.sync_names([self.child(path).path for path in paths])
 
     def delete_file(self, below: Location | None = None) -> None:
         """Remove the file. It is no error if there is none.

@@ -17,6 +17,7 @@ import msgspec
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.storage.deletion import TableFiles, delete_created_folder
+from mrflight.storage.disk import committed_syncs
 from mrflight.storage.location import Location
 from mrflight.storage.manifest import Manifest, decode_manifest, encode_manifest
 
@@ -77,6 +78,18 @@ class ManifestLog(msgspec.Struct, frozen=True):
         except OSError as error:
             delete_created_folder(self._child(MANIFESTS))
             raise CommitError(f"{location.url} cannot be written: {error}") from error
+
+    def sync(self, entry: Entry) -> None:
+        """Let the manifest that counts survive a power loss; its job may have been killed.
+
+        Raises UnsyncedCommitError.
+        """
+        if entry.manifest is None or not self.folder.store.is_disk:
+            return
+        with committed_syncs(self._numbered(entry.number).url):
+            if entry.number != _NONE:
+                self._child(MANIFESTS).sync()
+            self.folder.sync()
 
     def remove_older(self, entry: Entry) -> None:
         """Remove the manifests before the one that counts; raise OSError if that fails.

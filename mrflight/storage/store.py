@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -178,6 +178,13 @@ class Store(ABC):
         """Make the content of a file, or the entries of a folder, survive a power loss.
 
         A store whose files are durable once they are closed has nothing to do.
+        """
+        return
+
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """Make the names of files, and those of all folders above them, survive a power loss.
+
+        Their content is synced before, so that no file is found empty.
         """
         return
 

@@ -82,6 +82,7 @@ class AttemptLog(BadRowLog):
             with translate_write_errors(self._location):
                 self._stream.close()
                 self._location.sync()
+                self._location.store.sync_names([self._location.path])
 
     def _flush(self) -> None:
         assert self._location is not None

@@ -150,7 +150,7 @@ def test_nothing_of_a_lake_is_left_for_the_next(written: DuckLake, ducklake_pyth
     lake = Lake(parse_address(written.catalog, written.base, "c"), {})
 
     def fail(*before: str) -> None:
-        with lake.session() as session, session.transaction():
+        with lake.session() as session, session.transaction(session.data_path):
             for statement in before:
                 session.rows(statement)
             session.rows("FROM no_such_table")

@@ -22,7 +22,7 @@ from mrflight.storage.delta import LOG
 from mrflight.storage.failures import reason
 from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
 from mrflight.storage.part_name import is_part_of_job, is_part_of_run, job_of_part
-from mrflight.system.deadlines import Deadline
+from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -134,6 +134,25 @@ class JobFiles(msgspec.Struct, frozen=True):
         for path in _upwards(self.table.path):
             if path not in self.folders_before:
                 delete_created_folder(self.table.at(path))
+
+
+def sync_names(table: Location, paths: Collection[str], deadline: Deadline = NO_DEADLINE) -> None:
+    """Let the names of part files survive a power loss, before a commit has them.
+
+    The paths are relative to the table. Raises CommitError.
+    """
+    if not table.store.is_disk:
+        return
+    try:
+        deadline.run(
+            partial(table.sync_names, paths),
+            f"the folders of the new files in {table.url} were synced, with nothing committed",
+        )
+    except OSError as error:
+        raise CommitError(
+            f"{table.url}: the folders of the new files could not be synced to the disk, so that "
+            f"nothing was committed: {reason(error)}"
+        ) from error
 
 
 def is_job_file(table: Location, info: fs.FileInfo) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from mrflight.errors import OutputError
@@ -12,6 +14,7 @@ from mrflight.sinks.commit.maintenance_report import (
     VacuumReport,
 )
 from mrflight.sinks.delta.compaction import compact, plan_compaction
+from mrflight.sinks.delta.synced_log import write_checkpoint
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.vacuum import TABLE_RETENTION, Retention, find_removed_files, vacuum
 from mrflight.storage import Location
@@ -53,7 +56,7 @@ def maintain(
     table = _load(location)
     if options.checkpoints and not dry_run:
         with delta_errors(f"{location.url} got no checkpoint"):
-            run_interruptibly(table.handle.create_checkpoint)
+            run_interruptibly(partial(write_checkpoint, location, table.handle))
     return MaintenanceReport(
         table=location.url,
         dry_run=dry_run,

@@ -25,6 +25,7 @@ from mrflight.sinks.delta.output import DeltaOutput
 from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.recorded_runs import find_run
 from mrflight.sinks.delta.rollback import delete_uncommitted
+from mrflight.sinks.delta.synced_log import sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.sinks.parts.base import PartWriter
@@ -53,6 +54,8 @@ class DeltaSink(Sink):
         self._committed: int | None = None
         if table is not None and app_id is not None:  # a new id cannot be committed yet
             self._committed = find_run(table, app_id)
+            if self._committed is not None:
+                sync_entry(location, table.version)
         snapshot = TableSnapshot(location)
         if self._committed is None:  # a job with nothing to do needs no permission for it
             if table is not None:
@@ -113,7 +116,10 @@ class DeltaSink(Sink):
         table, _ = self._output.refresh()
         if self._recorded is None:
             self._recorded = RecordedOffsets(stream)
-        return {} if table is None else self._recorded.at(table)
+        if table is None:
+            return {}
+        sync_entry(table.location, table.version)
+        return self._recorded.at(table)
 
     def following(self, job_id: str) -> DeltaSink:
         sink = copy(self)

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from mrflight.errors import OutputError
+from mrflight.sinks.delta.synced_log import sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.deletion import KeptFile, TableFiles
-from mrflight.storage.delta import delta_errors, import_deltalake
+from mrflight.storage.delta import delta_errors, import_deltalake, no_hooks
 from mrflight.system.signals import run_interruptibly
 
 _HOUR = timedelta(hours=1)
@@ -81,6 +82,8 @@ def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
     """
     removed = find_removed_files(table, retention)
     location = table.location
+    if removed.files:
+        sync_entry(location, table.version)  # or a crash might undo the removal of deleted files
     if location.store.lock_name(location.path) is not None or not removed.all_may_go:
         files = TableFiles(location)
         with delta_errors(f"the files that {location.url} has removed cannot be deleted"):
@@ -88,6 +91,10 @@ def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
                 files.delete(file)
     elif removed.files:
         _vacuum(table, retention, dry_run=False)
+        with delta_errors(f"the Delta table {location.url} cannot be read"):
+            table.update()
+        for version in (table.version - 1, table.version):
+            sync_entry(location, version)
     return removed
 
 
@@ -98,6 +105,7 @@ def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[s
                 retention_hours=retention.hours,
                 dry_run=dry_run,
                 enforce_retention_duration=not retention.is_forced,
+                post_commithook_properties=no_hooks() if table.location.store.is_disk else None,
             )
         except import_deltalake().exceptions.DeltaError as error:
             if "retention period" not in str(error):

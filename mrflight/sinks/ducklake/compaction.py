@@ -140,7 +140,7 @@ def _step(session: LakeSession, url: str, table: LakeTable, call: str) -> list[l
     """Run one function in a transaction, and check that the table has as many rows as before."""
     job_id = new_job_id()
     info = json.dumps({"job": job_id, "maintain": "compact"})
-    with session.transaction():
+    with session.transaction(table.path):
         rows = session.rows(call)
         if rows:
             session.rows(

@@ -69,6 +69,7 @@ def _expire(session: LakeSession, expiry: LakeExpiry) -> Expired:
             f"CALL ducklake_expire_snapshots('lake', {dry_run}, {_older_than(snapshots_age)})"
         )
         snapshots = len(gone)
+        session.sync()
     files = session.rows(
         f"CALL ducklake_cleanup_old_files('lake', {dry_run}, {_older_than(files_age)})"
     )

@@ -23,14 +23,15 @@ def delete_tombstoned(manifests: ManifestLog, entry: Entry) -> Entry:
     """Delete the files that a manifest has as tombstones, and put one without them.
 
     Returns the manifest that counts then. Any job may do this, because no later commit names such
-    a file. Raises CommitError for a file that cannot be deleted. A manifest that still has
-    tombstones of deleted files does no harm: the next job tries again.
+    a file. Raises CommitError for a file that cannot be deleted, and UnsyncedCommitError. A
+    manifest that still has tombstones of deleted files does no harm: the next job tries again.
     """
     manifest = entry.manifest
     if manifest is None or not manifest.tombstones:
         return entry
     replaced = sorted(set(manifest.tombstones) - manifest.files)
     check_deletable(manifests.folder, replaced)
+    manifests.sync(entry)
     files = TableFiles(manifests.folder)
     for path in replaced:
         _delete(manifests.folder, files, path)

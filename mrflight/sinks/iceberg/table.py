@@ -147,6 +147,16 @@ def _answered(ask: Callable[[], T]) -> T:
         ) from error
 
 
+def sync_committed(table: Table) -> None:
+    """Let the version that the catalog names survive a power loss; raise UnsyncedCommitError.
+
+    The server of a catalog has written it, or a writer that was killed before it could sync it.
+    """
+    from mrflight.storage.iceberg_synced_files import sync_metadata
+
+    sync_metadata(table.metadata_location)
+
+
 def data_folder(metadata: TableMetadata) -> str:
     """Return the URL of the folder of data files, as the table's metadata has it."""
     given = metadata.properties.get("write.data.path")
