@@ -101,7 +101,7 @@ def run(
         token = json.loads(mrflight.fresh_token(fresh(stream)))
         files = read_tail_files(locate(str(stream.table), Path.cwd()))
         assert files
-        with TailClient(find_tail(files[0].tail)) as client:
+        with TailClient(*find_tail(files[0].tail)) as client:
             read = of_tail(stream, client, files[0].tail, token["streams"]["events"])
             found["tail"], first = measure(stream, first, events, read)
     return found, first

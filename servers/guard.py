@@ -134,16 +134,21 @@ class _Call(flight.ServerMiddleware):
             self._end(self.counts_as)
 
 
-def check_token(principal: Principal, token: str) -> None:
+OF_SHUFFLE = (
+    "shuffle, which the handle has that created it; pass that handle on, or open_shuffle(name, "
+    "token)"
+)
+OF_TAIL = "tail, which its stream has, and for readers the file beside the table"
+"""Of what a caller needs the token, and who has it."""
+
+
+def check_token(principal: Principal, token: str, of: str = OF_SHUFFLE) -> None:
     """Raise AccessDeniedError if a caller gives no token of a shuffle and needs one.
 
     Whether it is that of the shuffle is found out where the shuffle is looked up.
     """
     if not token and not principal.knows_all_shuffles:
-        raise AccessDeniedError(
-            f"{principal.name!r} needs the token of the shuffle, which the handle has that created "
-            "it; pass that handle on, or open_shuffle(name, token)"
-        )
+        raise AccessDeniedError(f"{principal.name!r} needs the token of the {of}")
 
 
 def _names(roles: frozenset[Role]) -> str:

@@ -28,6 +28,7 @@ from mrflight.shuffle.wire.tail_protocol import (
 )
 
 from .actions import Handler
+from .guard import OF_TAIL
 from .idle_streams import StreamRules
 
 _LOOK_EVERY_S = 30.0
@@ -46,9 +47,9 @@ class Tails:
     def handlers(self) -> dict[str, Handler]:
         """What answers the actions."""
         return {
-            TailAction.OPEN_TAIL: Handler(OpenTail, self._open, JOBS),
-            TailAction.TRIM_TAIL: Handler(TrimTail, self._trim, JOBS),
-            TailAction.DROP_TAIL: Handler(TailName, self._drop, JOBS),
+            TailAction.OPEN_TAIL: Handler(OpenTail, self._open, JOBS, OF_TAIL),
+            TailAction.TRIM_TAIL: Handler(TrimTail, self._trim, JOBS, OF_TAIL),
+            TailAction.DROP_TAIL: Handler(TailName, self._drop, JOBS, OF_TAIL),
         }
 
     def put(self, target: TailPut, received: Iterator[flight.FlightStreamChunk]) -> bytes:
@@ -58,8 +59,9 @@ class Tails:
                 raise ProtocolError("a batch of a tail has its range as app_metadata")
             check_received(message.data, takes_compressed=self._rules.takes_compressed)
             part = decode(memoryview(message.app_metadata), TailRange)
-            self._store.put(target.tail, target.epoch, part, message.data)
-        return msgspec.json.encode(TailPositions(self._store.positions(target.tail)))
+            self._store.put(target, part, message.data)
+        positions = self._store.positions(target.tail, target.token)
+        return msgspec.json.encode(TailPositions(positions))
 
     def get(self, request: TailRead) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
         """Return the columns and the messages of an answer."""
@@ -79,10 +81,10 @@ class Tails:
         return TailPositions(self._store.open(request))
 
     def _trim(self, request: TrimTail) -> Message:
-        return TailPositions(self._store.trim(request.tail, request.recorded))
+        return TailPositions(self._store.trim(request))
 
     def _drop(self, request: TailName) -> Message:
-        self._store.drop(request.tail)
+        self._store.drop(request.tail, request.token)
         return Done()
 
 

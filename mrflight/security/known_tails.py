@@ -1,4 +1,4 @@
-"""The tails of a user's own streams on a machine: where each is, and the token of its server.
+"""The tails of a user's own streams on a machine: where each is, and the tokens to read it.
 
 The file beside a table has the name of a tail and nothing more, as whoever writes to the table's
 folder may have written it. A stream keeps the rest in a scratch folder, of mode 0700, which has the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from mrflight.config.identity import Endpoint, Identity
 from mrflight.config.locations import is_on_this_machine
@@ -28,7 +29,15 @@ from mrflight.system.scratch import (
 
 _KIND = "tails"
 _NAME = re.compile(r".+\.([0-9a-f]{8})")
-_LOCATION, _TOKEN = "location", "token"
+_LOCATION, _TOKEN, _READER = "location", "token", "reader"
+
+
+class FoundTail(NamedTuple):
+    """Where a tail is read."""
+
+    server: Endpoint
+    token: str
+    """That of the tail's readers."""
 
 
 class KnownTail(Closeable):
@@ -43,11 +52,12 @@ class KnownTail(Closeable):
         self.name = f"{stream}.{self._folder.path.name.rpartition('-')[2]}"
         """That of the tail."""
 
-    def tell(self, server: Endpoint) -> None:
-        """Say which server of the stream has the tail."""
+    def tell(self, server: Endpoint, reader: str) -> None:
+        """Say which server of the stream has the tail, and the token of its readers."""
         if server == self._written:
             return
         write_private(self._folder.path / _TOKEN, load(server.identity).token)
+        write_private(self._folder.path / _READER, reader)
         write_private(self._folder.path / _LOCATION, server.location)
         self._written = server
 
@@ -55,8 +65,8 @@ class KnownTail(Closeable):
         self._folder.close()
 
 
-def find_tail(tail: str) -> Endpoint:
-    """Return the server of a tail of this user on this machine; raise TailNotFoundError."""
+def find_tail(tail: str) -> FoundTail:
+    """Return where a tail of this user on this machine is read; raise TailNotFoundError."""
     match = _NAME.fullmatch(tail)
     ends = [match[1]] if match else []
     why = "no stream of this user on this machine has it"
@@ -65,13 +75,15 @@ def find_tail(tail: str) -> Endpoint:
             continue
         try:
             location = read_private(folder, _LOCATION).decode()
+            reader = read_private(folder, _READER).decode()
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:
             why = str(error)
             continue
         if is_on_this_machine(location):
-            return Endpoint(location, Identity(token=f"{FILE}{folder / _TOKEN}"))
+            identity = Identity(token=f"{FILE}{folder / _TOKEN}")
+            return FoundTail(Endpoint(location, identity), reader)
         why = f"{folder} names a server that is not on this machine"
     raise TailNotFoundError(f"the tail {tail!r} cannot be found: {why}")
 

@@ -67,10 +67,12 @@ class ServerTail(msgspec.Struct, frozen=True):
     """A tail that a data server holds."""
 
     server: Endpoint
+    token: str
+    """That of the tail's readers."""
 
     def read(self, request: TailRead) -> TailRows:
         """Return the rows that are asked for; raise the errors of `TailClient.read`."""
-        with TailClient(self.server) as client:
+        with TailClient(self.server, self.token) as client:
             return client.read(request)
 
 
@@ -167,7 +169,7 @@ def place_of(file: TailFile, cluster: ClusterAccess | None) -> TailPlace:
     reader has to name the cluster.
     """
     if not file.cluster:
-        return ServerTail(find_tail(file.tail))
+        return ServerTail(*find_tail(file.tail))
     if cluster is None:
         _check_unnamed(file)
     access = cluster or ClusterAccess(file.cluster)
@@ -184,7 +186,7 @@ def place_of(file: TailFile, cluster: ClusterAccess | None) -> TailPlace:
             f"the data server at {file.location}, which had the tail, is not in the cluster at "
             f"{access.location} any more; the stream is about to fetch it again"
         )
-    return ServerTail(Endpoint(file.location, access.client.identity))
+    return ServerTail(Endpoint(file.location, access.client.identity), file.token)
 
 
 def _check_unnamed(file: TailFile) -> None:

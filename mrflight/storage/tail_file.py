@@ -32,6 +32,9 @@ class TailFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """The event log that is the tail: its name and token. Then no data server is named."""
     merge: TailMerge | None = None
     """Set if the rows of the tail are changes, which are merged into the table."""
+    token: str = ""
+    """That of readers, for a tail on a standing cluster: who reads the table may read its tail, and
+    do nothing else with it."""
 
 
 def write_tail_file(table: Location, file: TailFile) -> None:

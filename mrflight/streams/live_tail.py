@@ -69,7 +69,7 @@ class LiveTail(Live):
         spec, name = job.spec, settings.input
         self._map = chained(input_maps(spec, name, str(job.folder)))
         self._changes = TailChanges.of(spec.output)
-        self._name = self._servers.name
+        self._name, self._token = self._servers.name, self._servers.token
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
         self._feed: Future[None] | None = None
@@ -99,7 +99,7 @@ class LiveTail(Live):
         if server is None or self._map is None:
             return ends
         try:
-            with TailClient(server) as client:
+            with TailClient(server, self._token) as client:
                 found = client.trim(self._name, {})
         except MrflightError as error:
             log.info("the tail of stream %r does not answer: %s", self._settings.name, error)
@@ -125,7 +125,7 @@ class LiveTail(Live):
             if self._written is not None:
                 remove_tail_file(self._table, self._settings.name)
         if self._server is not None:
-            with suppress(MrflightError), TailClient(self._server) as client:
+            with suppress(MrflightError), TailClient(self._server, self._token) as client:
                 client.drop(self._name)
         self._servers.close()
 
@@ -175,6 +175,7 @@ class LiveTail(Live):
             names,
             self._server,
             self._name,
+            self._token,
             self._epoch,
             ClusterAccess(self._job.metadata, self._job.client) if spec.inputs[name].log else None,
             self._changes,
@@ -193,7 +194,7 @@ class LiveTail(Live):
         recorded = self._recorded.read()
         if self._server is None or not recorded:  # no table, beside which a file could be
             return
-        with TailClient(self._server) as client:
+        with TailClient(self._server, self._token) as client:
             client.trim(self._name, recorded)
         merge = None if self._changes is None else self._changes.merge
         file = structs.replace(self._servers.file(self._settings.name, self._server), merge=merge)

@@ -9,19 +9,25 @@ from typing import Any
 
 from mrflight.config.identity import ClientOptions, ClusterAccess, Endpoint, Identity
 from mrflight.errors import NoDataServersError
+from mrflight.ids import new_token
 from mrflight.runtime.supervised_cluster import SupervisedCluster
 from mrflight.scheduler.job_run import JobRun
 from mrflight.security.known_tails import KnownTail
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.tail_protocol import reader_token
 from mrflight.storage.tail_file import TailFile
 from mrflight.system.closeable import Closeable
 
 
 class TailServers(Closeable):
-    """The data servers that the tail of a stream can be on, and the ``name`` of the tail."""
+    """The data servers that the tail of a stream can be on, and its ``name`` there."""
 
     name: str
+
+    def __init__(self) -> None:
+        self.token = new_token()
+        """With which the tail is fed."""
 
     @abstractmethod
     def choose(self, current: Endpoint | None) -> Endpoint:
@@ -40,6 +46,7 @@ class OwnServers(TailServers):
 
     def __init__(self, stream: str, identity: Identity, cluster: SupervisedCluster[Any]) -> None:
         """Wait until they are ready. ``identity`` is that of the stream."""
+        super().__init__()
         cluster.start()
         cluster.wait()
         self._cluster = cluster
@@ -56,7 +63,7 @@ class OwnServers(TailServers):
         return Endpoint(locations[0], self._identity)
 
     def file(self, stream: str, server: Endpoint) -> TailFile:
-        self._known.tell(server)
+        self._known.tell(server, reader_token(self.token))
         return TailFile(stream, self.name)
 
     def close(self) -> None:
@@ -67,6 +74,7 @@ class StandingServers(TailServers):
     """Those of a standing cluster, by the locations that they have announced there."""
 
     def __init__(self, stream: str, access: ClusterAccess) -> None:
+        super().__init__()
         self._access = access
         self.name = f"{stream}.{secrets.token_hex(8)}"
 
@@ -85,7 +93,8 @@ class StandingServers(TailServers):
         return Endpoint(freest.location, identity)
 
     def file(self, stream: str, server: Endpoint) -> TailFile:
-        return TailFile(stream, self.name, server.location, self._access.location)
+        token, cluster = reader_token(self.token), self._access.location
+        return TailFile(stream, self.name, server.location, cluster, token=token)
 
     def close(self) -> None:
         """Leave the servers, which are not the stream's."""

@@ -28,7 +28,7 @@ def run_log_feed(feed: TailFeed) -> None:
     assert access is not None, feed.input
     assert feed.spec.log is not None, feed.input
     with (
-        TailClient(feed.server) as client,
+        TailClient(feed.server, feed.token) as client,
         LogClient(access.location, access.client) as log,
     ):
         key = log.describe(ShuffleKey.parse(feed.spec.log)).key

@@ -11,7 +11,6 @@ from pathlib import Path
 import deltalake
 import pyarrow.compute as pc
 import pytest
-from pyarrow import flight
 
 import mrflight
 from mrflight.errors import InputError, JobFileError, TailBehindError, TailError
@@ -19,15 +18,15 @@ from tests.services.kafka import Kafka
 from tests.support.streams.fresh_reads import (
     Producers,
     check_prefixes,
+    found_tail,
     fresh,
     fresh_to,
     kill_tail_server,
     kill_workers,
     live_stream,
     reading,
+    reading_plainly,
     tail_file,
-    tail_server,
-    told_client,
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
 from tests.support.streams.repeated_reads import await_reads
@@ -218,9 +217,7 @@ def test_a_plain_flight_client_takes_the_tail(stream: Stream) -> None:
         place = json.loads(tail_file(stream).read_text())
         ends = offsets["streams"]["events"]
         since = {name: 10 if name.endswith("/0") else 0 for name in ends}
-        ticket = {"tail": place["tail"], "since": since}
-        with told_client(tail_server(tail_file(stream))) as (client, options):
-            reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), options)
+        with reading_plainly(found_tail(stream), place["tail"], since) as reader:
             first = reader.read_chunk()
             assert first.data.num_rows == 0
             answer = json.loads(first.app_metadata.to_pybytes())

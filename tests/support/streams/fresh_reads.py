@@ -15,10 +15,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 import mrflight
-from mrflight.config.identity import Endpoint
 from mrflight.errors import TailNotFoundError
 from mrflight.security.credentials import load
-from mrflight.security.known_tails import find_tail
+from mrflight.security.known_tails import FoundTail, find_tail
 from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
 from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that, hang_s
@@ -34,17 +33,22 @@ def tail_file(stream: Stream) -> Path:
     return stream.table / "_mrflight" / "tails" / "events.json"
 
 
-def tail_server(file: Path) -> Endpoint:
-    """Return the server of a tail that is on one of its stream's own."""
-    return find_tail(json.loads(file.read_text())["tail"])
+def found_tail(stream: Stream) -> FoundTail:
+    """Return where a tail is that is on one of its stream's own servers."""
+    return find_tail(json.loads(tail_file(stream).read_text())["tail"])
 
 
 @contextmanager
-def told_client(server: Endpoint) -> Iterator[tuple[flight.FlightClient, flight.FlightCallOptions]]:
-    """A plain Flight client of a server, and the options with which it calls."""
-    header = (b"authorization", f"Bearer {load(server.identity).token}".encode())
-    with flight.connect(server.location) as client:
-        yield client, flight.FlightCallOptions(headers=[header])
+def reading_plainly(
+    found: FoundTail, tail: str, since: Mapping[str, int]
+) -> Iterator[flight.FlightStreamReader]:
+    """What a plain Flight client gets of a tail."""
+    header = (b"authorization", f"Bearer {load(found.server.identity).token}".encode())
+    ticket = {"tail": tail, "since": since, "token": found.token}
+    with flight.connect(found.server.location) as client:
+        yield client.do_get(
+            flight.Ticket(json.dumps(ticket).encode()), flight.FlightCallOptions(headers=[header])
+        )
 
 
 @contextmanager
@@ -108,7 +112,7 @@ def kill_tail_server(process: Any, stream: Stream) -> None:
 
     def kill() -> bool:
         with suppress(TailNotFoundError):  # the place of the next one is just being written
-            socket = tail_server(tail_file(stream)).location.removeprefix("grpc+unix://")
+            socket = found_tail(stream).server.location.removeprefix("grpc+unix://")
             for each in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.Error):
                     if any(link.laddr == socket for link in each.net_connections("unix")):

@@ -34,7 +34,7 @@ def token(tmp_path: Path) -> Identity:
 @pytest.fixture
 def known(token: Identity) -> Iterator[KnownTail]:
     with KnownTail("trips") as known:
-        known.tell(Endpoint(LOCATION, token))
+        known.tell(Endpoint(LOCATION, token), "of readers")
         yield known
 
 
@@ -46,9 +46,11 @@ def test_a_tail_is_found_until_its_stream_ends(
     known: KnownTail, token: Identity, root: Path
 ) -> None:
     found = find_tail(known.name)
-    assert (found.location, load(found.identity).token) == (LOCATION, "secret")
-    known.tell(Endpoint("grpc+tcp://127.0.0.1:5", token))
-    assert find_tail(known.name) == found._replace(location="grpc+tcp://127.0.0.1:5")
+    assert (found.server.location, found.token) == (LOCATION, "of readers")
+    assert load(found.server.identity).token == "secret"
+    moved = found.server._replace(location="grpc+tcp://127.0.0.1:5")
+    known.tell(moved._replace(identity=token), "of readers")
+    assert find_tail(known.name) == (moved, "of readers")
     known.close()
     with pytest.raises(TailNotFoundError, match="no stream of this user on this machine has it"):
         find_tail(known.name)

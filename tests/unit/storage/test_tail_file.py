@@ -16,7 +16,7 @@ from mrflight.storage.tail_file import (
     write_tail_file,
 )
 
-FILE = TailFile("trips", "trips.1", "grpc+tcp://a:1", "grpc+tcp://a:2")
+FILE = TailFile("trips", "trips.1", "grpc+tcp://a:1", "grpc+tcp://a:2", token="abc")
 
 
 pytestmark = pytest.mark.also_on("s3")

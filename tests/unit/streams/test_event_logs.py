@@ -16,6 +16,7 @@ from mrflight.ids import ShuffleKey
 from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.shuffle.wire.tail_protocol import reader_token
 from mrflight.sinks.commit.stream_offsets import MARK
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.log_source import LogInput
@@ -221,7 +222,8 @@ def test_a_tail_stays_on_its_server_as_long_as_that_is_there() -> None:
         servers.choose(Endpoint("a", ANONYMOUS))
     here = Endpoint("grpc+unix:///tmp/a.sock", ANONYMOUS)
     assert servers.file("s", here) == TailFile("s", servers.name), "a name, and nothing else"
-    assert find_tail(servers.name).location == here.location
+    found = find_tail(servers.name)
+    assert (found.server.location, found.token) == (here.location, reader_token(servers.token))
     servers.close()
 
 
