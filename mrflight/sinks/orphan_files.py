@@ -16,9 +16,8 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
@@ -34,7 +33,7 @@ from mrflight.sinks.commit.job_files import (
     relative_path,
 )
 from mrflight.storage import Location
-from mrflight.storage.deletion import TableFiles, is_table_folder
+from mrflight.storage.deletion import KeptFile, TableFiles, is_table_folder
 from mrflight.storage.delta import LOG
 from mrflight.storage.manifest_log import MANIFESTS, ManifestLog
 
@@ -60,6 +59,9 @@ class OrphanFiles(msgspec.Struct, frozen=True):
     """The number of other files that would be orphans if they were older."""
     is_proven: bool
     """Whether a log, a manifest or a mark proves that the files are not needed."""
+    kept: tuple[KeptFile, ...] = ()
+    """The files that would be orphans as well, but lie outside of the own location of their table,
+    which a catalog has."""
     undecided: tuple[str, ...] = ()
     """The files of bad rows that stay, because their job was killed as it committed."""
 
@@ -93,21 +95,15 @@ def find_orphan_files(
     completely.
     """
     try:
-        if in_catalog is not None:
-            return _find(table, before, in_catalog.names, in_catalog.files)
-        return _find(table, before, partial(_named_files, table), TableFiles(table))
+        return _find(table, before, in_catalog)
     except OSError as error:
         raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
 
 
-def _find(
-    table: Location,
-    before: datetime,
-    named_files: Callable[[], set[str] | None],
-    files: TableFiles,
-) -> OrphanFiles:
+def _find(table: Location, before: datetime, in_catalog: CatalogTable | None) -> OrphanFiles:
     found = table.walk()
-    named = named_files()
+    named = _named_files(table) if in_catalog is None else in_catalog.names()
+    files = TableFiles(table) if in_catalog is None else in_catalog.files
     if named is None:
         _check_only_job_files(table, found)
     left = {
@@ -115,7 +111,7 @@ def _find(
         for info in found
         if info.is_file and is_job_file(table, info) and info.base_name not in (named or ())
     }
-    may, _ = files.split(table.at(path) for path in sorted(left))
+    may, kept = files.split(table.at(path) for path in sorted(left))
     orphans, newer = [], 0
     for info in (left[file.path] for file in may):
         job_id = job_of_file(table, info)
@@ -124,7 +120,8 @@ def _find(
             orphans.append(OrphanFile(relative_path(table, info.path), job_id, info.size))
         else:
             newer += 1
-    return OrphanFiles(tuple(orphans), newer, named is not None)
+    stays = () if in_catalog is None else tuple(file for file in kept if not file.is_named)
+    return OrphanFiles(tuple(orphans), newer, named is not None, stays)
 
 
 def remove_orphan_files(

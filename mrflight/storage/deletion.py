@@ -19,6 +19,7 @@ from mrflight.storage.location import Location
 
 __all__ = [
     "FileKey",
+    "FileKeys",
     "KeptFile",
     "NotDeletableError",
     "TableFiles",
@@ -40,12 +41,34 @@ class NotDeletableError(PermissionError):
     """A file stays, because it is not proven to be the table's own."""
 
 
-class KeptFile(msgspec.Struct, frozen=True):
-    """A file that is not needed any more, and stays all the same."""
+class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that its table does not need any more, and that stays all the same."""
 
     url: str
     why: str
     """A clause whose subject is the file."""
+    is_named: bool = False
+    """Whether a table of the catalog names it."""
+
+
+class FileKeys:
+    """Tells which locations are of the same file, through whatever links.
+
+    The links of each folder are resolved once, so that an object is for one operation.
+    """
+
+    def __init__(self) -> None:
+        self._real: dict[str, str] = {}
+
+    def of(self, file: Location) -> FileKey:
+        """Return what is equal for all locations of the file."""
+        path = posixpath.normpath(file.path)
+        if not file.store.is_disk:
+            return file.store.identity, path
+        folder, name = os.path.split(path)
+        if (real := self._real.get(folder)) is None:
+            real = self._real[folder] = os.path.realpath(folder)
+        return file.store.identity, os.path.join(real, name)
 
 
 class TableFiles:
@@ -69,17 +92,11 @@ class TableFiles:
         self._named_by_others = named_by_others
         self._outside = outside
         self._why_closed: dict[str, str | None] = {}
-        self._real: dict[str, str] = {}
+        self._keys = FileKeys()
 
     def key(self, file: Location) -> FileKey:
-        """Return what is the same for every location of the file, through links or not."""
-        path = posixpath.normpath(file.path)
-        if not file.store.is_disk:
-            return file.store.identity, path
-        folder, name = os.path.split(path)
-        if (real := self._real.get(folder)) is None:
-            real = self._real[folder] = os.path.realpath(folder)
-        return file.store.identity, os.path.join(real, name)
+        """See `FileKeys`."""
+        return self._keys.of(file)
 
     def split(self, files: Iterable[Location]) -> tuple[list[Location], list[KeptFile]]:
         """Return the files that may be deleted, and those that stay; raises OSError."""
@@ -88,12 +105,12 @@ class TableFiles:
         named = self._named_by_others(own) if own and self._named_by_others else set()
         may, kept = [], []
         for file, why in found:
-            if why is None and self.key(file) in named:
-                why = "another table of the catalog names it"
-            if why is None:
-                may.append(file)
-            else:
+            if why is not None:
                 kept.append(KeptFile(file.url, why))
+            elif self.key(file) in named:
+                kept.append(KeptFile(file.url, "a table of the catalog names it", True))
+            else:
+                may.append(file)
         return may, kept
 
     def why_kept(self, file: Location) -> str | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 import msgspec
 
 from mrflight.storage.deletion import KeptFile
 from mrflight.units import format_bytes, format_count
+
+log = logging.getLogger(__name__)
 
 IDLE = "nothing to do"
 
@@ -26,6 +31,18 @@ class VacuumReport(msgspec.Struct, frozen=True):
     files: int
     size_bytes: int | None
     """None if it is not known."""
+
+
+def warn_of_kept(table: str, kept: Sequence[KeptFile]) -> None:
+    """Log that an upkeep, which has no report, has left files where they are."""
+    if kept:
+        log.warning(
+            "%s: %s stay, which the table does not need; %s: %s",
+            table,
+            format_count(len(kept), "file"),
+            kept[0].url,
+            kept[0].why,
+        )
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):

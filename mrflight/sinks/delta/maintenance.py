@@ -33,6 +33,9 @@ class MaintenanceOptions(msgspec.Struct, frozen=True):
     """How long a vacuum keeps removed files; None for no vacuum."""
     checkpoints: bool = True
     """Whether a checkpoint is written."""
+    data_path: Location | None = None
+    """The folder of an Iceberg table's data files outside of its own location, if files are to be
+    deleted there as well."""
 
 
 def maintain(

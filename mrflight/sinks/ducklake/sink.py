@@ -140,9 +140,10 @@ class DuckLakeSink(Sink):
         return 0 if done is None else done.files
 
     def remove_old_files(self) -> None:
+        from mrflight.sinks.commit.maintenance_report import warn_of_kept
         from mrflight.sinks.ducklake.expiry import LakeExpiry, expire
 
-        expire(self._lake, LakeExpiry())
+        warn_of_kept(self._lake.url, expire(self._lake, LakeExpiry()).kept)
 
     def following(self, job_id: str) -> DuckLakeSink:
         """Return the sink of a stream's next batch, which looks at the lake when it commits."""

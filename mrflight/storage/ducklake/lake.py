@@ -146,7 +146,7 @@ class Lake:
         self.address = address
         self.data_path = data_path
         self.is_encrypted = False
-        self._options = options
+        self.options = options
         self._in_use = threading.Lock()
         self._python = find_interpreter()
 
@@ -248,7 +248,7 @@ class Lake:
     def _give_credentials(self, process: LakeProcess, data_path: str) -> None:
         if scheme_of(data_path) in BUCKETS:
             process.load("httpfs")
-            process.run(bucket_secret(data_path, self._options))
+            process.run(bucket_secret(data_path, self.options))
 
 
 def _detach(process: LakeProcess, timeout_s: float) -> None:
