@@ -176,7 +176,7 @@ class DataServer(flight.FlightServerBase):
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(sent))
         blocks = self._store.read(shuffle, request.partition, attempts)
         schema = self._membership.schema(shuffle, request.partition)
-        plain = idle.sent(peer, plain_rows(blocks))
+        plain = idle.sent(peer, plain_rows(blocks, self._store.decoded))
         return flight.GeneratorStream(schema, answer_stream(plain))
 
     def _messages(
