@@ -45,7 +45,8 @@ class KnownTail(Closeable):
 
     def __init__(self, stream: str) -> None:
         """Raise OSError if there is no room for a folder."""
-        root = next(each for each in _roots() if os.access(each, os.W_OK | os.X_OK))
+        usable = (each for each in _roots() if os.access(each, os.W_OK | os.X_OK))
+        root = next(usable, temporary_folder())
         remove_dead_folders(root)
         self._folder = ScratchFolder(_KIND, root)
         self._written: Endpoint | None = None
