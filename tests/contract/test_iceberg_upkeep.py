@@ -391,6 +391,24 @@ def test_files_that_another_table_of_the_catalog_names_stay(two_lakes: tuple[Lak
     assert (cleaned.returncode, cleaned.stdout) == (0, "")
 
 
+def test_nothing_goes_if_another_table_cannot_be_read(two_lakes: tuple[Lake, Lake]) -> None:
+    """Unless it was dropped or changed, so that it can be read after that."""
+    lake, other = two_lakes
+    append(lake, 2)
+    lake.load().overwrite(pa.table({"n": [7], "k": ["new"]}))
+    snapshot = other.load().current_snapshot()
+    assert snapshot is not None
+    manifests = Path(snapshot.manifest_list.removeprefix("file://"))
+    manifests.rename(manifests.with_suffix(".away"))
+    before = tree(lake.base / "warehouse")
+    done = command("maintain", lake, *NOW)
+    assert done.returncode == 1
+    assert "so that it is not known which files they name, and nothing was deleted" in done.stderr
+    assert tree(lake.base / "warehouse") == before
+    other.stock().drop_table(other.table)
+    assert json.loads(command("maintain", lake, *NOW, "--json").stdout)["vacuum"]["files"] == 2
+
+
 def test_a_renamed_table_stays_if_its_name_is_used_again(two_lakes: tuple[Lake, Lake]) -> None:
     """The new table is in the same folder."""
     lake, _ = two_lakes

@@ -31,10 +31,10 @@ class OtherTables:
         """Return which of these files another table names, be they of rows or of metadata."""
         keys, found = FileKeys(), set[FileKey]()
         with self._errors():
-            for _, other in self._each():
+            for name, other in self._each():
                 found |= {
                     keys.of(file)
-                    for url in _urls(other)
+                    for url in self._urls(name, other)
                     if (file := self._table.location_of(url)) is not None
                 } & asked
         return found
@@ -63,6 +63,17 @@ class OtherTables:
             for name in catalog.list_tables(namespace):
                 if tuple(name) != self._table.name and (other := self._load(name)) is not None:
                     yield tuple(name), other
+
+    def _urls(self, name: Name, table: Table | None) -> set[str]:
+        """Return the URLs of all files that a table names, though it may change meanwhile."""
+        while table is not None:
+            try:
+                return set(_urls(table))
+            except Exception:  # it may be that its snapshots expire just now
+                before, table = table.metadata_location, self._load(name)
+                if table is not None and table.metadata_location == before:
+                    raise
+        return set()
 
     def _load(self, name: Name) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError
