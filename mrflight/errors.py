@@ -271,6 +271,10 @@ class TooManyStreamsError(ShuffleError):
     retryable = True
 
 
+class QuotaExceededError(ShuffleError):
+    """A caller holds as many shuffles or tails at one server as this allows."""
+
+
 class ShuffleNotFoundError(ShuffleError):
     """No shuffle has this id: it was never created, or it has been dropped."""
 

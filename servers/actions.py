@@ -28,10 +28,12 @@ class Handler(NamedTuple):
     """What answers an action, and who may call it."""
 
     message: type[Message]
-    answer: Callable[[Any], Message]
+    answer: Callable[..., Message]
     allowed: frozenset[Role]
     token_of: str = ""
     """Of what the message has a token, which a caller needs that may not see all: see `Guard`."""
+    by_caller: bool = False
+    """Whether ``answer`` takes the name of the caller as well."""
 
 
 def of_shuffle(
@@ -69,7 +71,8 @@ class Actions:
         request: Any = decode(body, handler.message)
         if handler.token_of:
             check_token(principal, request.token, handler.token_of)
-        return [msgspec.json.encode(handler.answer(request))]
+        more = (principal.name,) if handler.by_caller else ()
+        return [msgspec.json.encode(handler.answer(request, *more))]
 
     def listing(self) -> list[tuple[str, str]]:
         """Return the name and meaning of each action, as Flight lists them."""

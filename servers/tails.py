@@ -11,7 +11,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.errors import ProtocolError
+from mrflight.ids import MAX_PARTITIONS
 from mrflight.security.principal import JOBS
+from mrflight.security.quota import Holdings, Quota
 from mrflight.shuffle.store.received_batch import check_received
 from mrflight.shuffle.store.tail_store import TailStore
 from mrflight.shuffle.wire.protocol import Done, Message, decode
@@ -35,19 +37,23 @@ _LOOK_EVERY_S = 30.0
 MESSAGE_BYTES = 2 * 2**20
 """The rough size of a message of rows: clients of gRPC take 4 MiB by default."""
 
+TAILS = Quota("tail", 4096, MAX_PARTITIONS)
+"""A stream has one, with the partitions of its topics."""
+
 
 class Tails:
     """Answers calls from a `TailStore`."""
 
-    def __init__(self, store: TailStore, rules: StreamRules) -> None:
+    def __init__(self, store: TailStore, rules: StreamRules, quota: Quota = TAILS) -> None:
         self._store = store
         self._rules = rules
+        self._held = Holdings(quota, store.partition_count)
 
     @property
     def handlers(self) -> dict[str, Handler]:
         """What answers the actions."""
         return {
-            TailAction.OPEN_TAIL: Handler(OpenTail, self._open, JOBS, OF_TAIL),
+            TailAction.OPEN_TAIL: Handler(OpenTail, self._open, JOBS, OF_TAIL, by_caller=True),
             TailAction.TRIM_TAIL: Handler(TrimTail, self._trim, JOBS, OF_TAIL),
             TailAction.DROP_TAIL: Handler(TailName, self._drop, JOBS, OF_TAIL),
         }
@@ -77,8 +83,9 @@ class Tails:
 
         return found.schema, messages()
 
-    def _open(self, request: OpenTail) -> Message:
-        return TailPositions(self._store.open(request))
+    def _open(self, request: OpenTail, caller: str) -> Message:
+        with self._held.adding(caller, request.tail, max(1, len(request.starts))):
+            return TailPositions(self._store.open(request))
 
     def _trim(self, request: TrimTail) -> Message:
         return TailPositions(self._store.trim(request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,26 +19,38 @@ from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
 from mrflight.servers.metadata import MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
+from mrflight.servers.tails import Tails
 from msgspec.structs import replace
 from pyarrow import flight
 
 import mrflight
 from mrflight.config.identity import ANONYMOUS, ClientOptions, Endpoint, Identity
-from mrflight.errors import ProtocolError, TooManyStreamsError, UnencryptedServerError
+from mrflight.errors import (
+    ProtocolError,
+    QuotaExceededError,
+    ShuffleExistsError,
+    TooManyStreamsError,
+    UnencryptedServerError,
+)
 from mrflight.security.access import Access
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
 from mrflight.security.job_tokens import write_private
 from mrflight.security.principal import Role
+from mrflight.security.quota import Holdings, Quota
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
+from mrflight.shuffle.store.tail_store import TailStore
+from mrflight.shuffle.wire.calls import call as call_action
 from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.cluster_status import Heartbeat
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
 from mrflight.shuffle.wire.protocol import CommitMap, DataAction, Done
+from mrflight.shuffle.wire.tail_protocol import OpenTail, TailAction, TailName, TailPositions
 from mrflight.system.deadlines import Timeouts
+from mrflight.system.limited_log import LimitedWarnings
 from mrflight.system.scratch import ScratchFolder
 from tests.support.clusters.registries import TIMEOUT_S, Clock
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call
@@ -138,6 +151,29 @@ def test_with_the_token_handlers_are_reached(target: Target) -> None:
     assert {"do_action", "list_actions", "do_get"} <= target.reached.keys()
 
 
+def test_refused_calls_are_counted_and_do_not_flood_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as stack:
+        target = Target("metadata", tmp_path, stack)
+        never = LimitedWarnings(logging.getLogger("mrflight.servers.guard"), every_s=86_400.0)
+        target.guard._refused = never
+        path, kind = f"/{SERVICE}/ListActions", METHODS["ListActions"]
+        for _ in range(20):
+            assert target.call(path, kind, ()) in REFUSED
+        assert caplog.text.count("a call is refused") == 1
+        never.tell()
+        assert "19 more like this" in caplog.text
+        assert target.call(path, kind, ()) in REFUSED  # which is counted again
+        never.tell()
+        assert "1 more like this" in caplog.text.splitlines()[-1]
+        never.tell()
+        assert target.call(path, kind, ()) in REFUSED
+        assert caplog.text.count("a call is refused") == 2
+        assert len(caplog.records) == 4
+        never.tell()
+
+
 def test_a_caller_has_only_so_many_streams_at_once(tmp_path: Path) -> None:
     with ExitStack() as stack:
         target = Target("data", tmp_path, stack, streams=1)
@@ -156,6 +192,82 @@ def test_a_caller_has_only_so_many_streams_at_once(tmp_path: Path) -> None:
         with refused(flight.FlightServerError):
             writer.close()
         await_that(lambda: not target.guard._streams, "the put has ended")
+
+
+def callers(folder: Path, *names: str) -> tuple[Guard, dict[str, Identity]]:
+    """Return a guard that knows these callers, who have all roles."""
+    identities, entries = {}, ""
+    for name in names:
+        token = new_bearer_token()
+        write_private(folder / name, token)
+        identities[name] = Identity(token=f"file:{folder / name}")
+        entries += access_entry(name, [*Role], token)
+    write_private(folder / "access.toml", entries)
+    return Guard(Access(folder / "access.toml")), identities
+
+
+def test_a_caller_holds_only_so_many_shuffles_at_once(tmp_path: Path) -> None:
+    guard, identities = callers(tmp_path, "a", "b")
+    registry = Registry(Clock(), TIMEOUT_S)
+    registry.register_server("grpc+tcp://127.0.0.1:1")
+    held = Holdings(Quota("shuffle", 2, 10), registry.partition_count)
+    server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held)
+    location = f"grpc+tcp://127.0.0.1:{server.port}"
+    with ExitStack() as stack:
+        stack.callback(server.shutdown)
+        a, b = (
+            stack.enter_context(mrflight.connect(location, ONCE, identity=each))
+            for each in identities.values()
+        )
+        first = a.create_shuffle("a1", 4)
+        with refused(QuotaExceededError):
+            a.create_shuffle("a2", 7)
+        a.create_shuffle("a2", 6)
+        with refused(QuotaExceededError):
+            a.create_shuffle("a3", 1)
+        with pytest.raises(ShuffleExistsError):
+            b.create_shuffle("a1", 4)
+        b.create_shuffle("b1", 10)
+        a.create_shuffle("a1", 4, token=first.token)  # again, as if no answer had come
+        registry.drop_shuffle("a1")
+        a.create_shuffle("a1", 4)
+        with refused(QuotaExceededError):
+            a.create_shuffle("a3", 1)
+        assert [each.id for each in a.status().shuffles] == ["a2", "b1", "a1"]
+
+
+def test_a_caller_holds_only_so_many_tails_at_once(tmp_path: Path) -> None:
+    guard, identities = callers(tmp_path, "a", "b")
+    with ExitStack() as stack:
+        scratch = stack.enter_context(ScratchFolder("spill", tmp_path))
+        store = stack.enter_context(BlockStore(2**20, scratch))
+        memory = stack.enter_context(SharedMemory())
+        rules = StreamRules(stack.enter_context(IdleStreams(60.0)))
+        membership = Membership(store, "grpc+tcp://127.0.0.1:1")
+        tails = Tails(TailStore(2**20), rules, Quota("tail", 2, 3))
+        at = Listening("grpc+tcp://127.0.0.1:0", guard)
+        server = DataServer(at, store, membership, memory, rules, tails=tails)
+        stack.callback(server.shutdown)
+        location = f"grpc+tcp://127.0.0.1:{server.port}"
+        a, b = (
+            stack.enter_context(Connections(ClientOptions(ONCE, identity=each)))
+            for each in identities.values()
+        )
+
+        def begin(caller: Connections, tail: str, *partitions: str, epoch: int = 1) -> None:
+            request = OpenTail(tail, epoch, dict.fromkeys(partitions, 0))
+            call_action(caller, location, TailAction.OPEN_TAIL, request, TailPositions)
+
+        begin(a, "a1", "x/0", "x/1")
+        with refused(QuotaExceededError):
+            begin(a, "a2", "x/0", "x/1")
+        begin(a, "a2")
+        with refused(QuotaExceededError):
+            begin(a, "a3")
+        begin(b, "b1", "x/0", "x/1")
+        begin(a, "a1", "x/0", "x/1", epoch=2)
+        call_action(a, location, TailAction.DROP_TAIL, TailName("a1"), Done)
+        begin(a, "a3", "x/0")
 
 
 @pytest.mark.slow

@@ -186,6 +186,12 @@ class TailStore:
                 self._check_token(name, token)
                 self._forget(name)
 
+    def partition_count(self, name: str) -> int:
+        """Return the partitions of a tail, at least 1; 0 if there is none of this name."""
+        with self._changed:
+            tail = self._tails.get(name)
+            return 0 if tail is None else max(1, len(tail.partitions))
+
     def forget_abandoned(self) -> None:
         """Forget the tails of streams that have ended without a word."""
         with self._changed:
