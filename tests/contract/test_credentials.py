@@ -25,6 +25,7 @@ from tests.support.commands.running_command import running_command
 from tests.support.faults import place as fault_place
 from tests.support.faults.faulty_run import await_that
 from tests.support.jobs.job_sections import toml_section
+from tests.support.ray.head import RayHead
 
 pytestmark = pytest.mark.runs_on_ray
 
@@ -140,6 +141,36 @@ def test_a_job_finds_secrets_where_its_file_says_that_they_are(
     assert (tmp_path / "calls").stat().st_size > 1000
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     texts = [path.read_bytes().decode(errors="replace") for path in left]
+    assert_none_in("\n".join([done.stdout, done.stderr, *texts]), secrets_of(bucket))
+
+
+def test_a_driver_on_ray_sends_names_of_secrets(
+    bucket: Bucket, ray_head: RayHead, tmp_path: Path
+) -> None:
+    """The variables are in its environment only, and not in that of Ray."""
+    options = {key: value for key, value in bucket.options.items() if "access_key" not in key}
+    assert options.keys() < bucket.options.keys()
+    place = locate(bucket.url, tmp_path, bucket.options)
+    put_inputs(place.child("in"))
+    named = locate(f"{bucket.url}/table", tmp_path, options)
+    job = job_file(tmp_path, place.child("in").url, named)
+    (tmp_path / "sitecustomize.py").write_text(NOTING_CALLS)
+    variables = {
+        "AWS_ACCESS_KEY_ID": bucket.minio.user,
+        "AWS_SECRET_ACCESS_KEY": bucket.minio.password,
+        "PYTHONPATH": str(tmp_path),
+    }
+    words = [f"--set={option}" for option in (*ray_head.options, "job.events=history")]
+    done = drive(job, *words, environment=variables)
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == KEYS
+    assert b"env:AWS_SECRET_ACCESS_KEY" in (tmp_path / "calls").read_bytes()
+    session = Path(ray_head.process.cmdline()[-2])
+    places = [tmp_path, *session.glob("session_*/logs")]
+    left = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert any(session in path.parents for path in left)
+    texts = [path.read_bytes().decode(errors="replace") for path in left]
+    texts += [" ".join(process.cmdline()) for process in ray_head.workers("")]
     assert_none_in("\n".join([done.stdout, done.stderr, *texts]), secrets_of(bucket))
 
 
