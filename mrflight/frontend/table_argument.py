@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.config.secret_options import holds_secret
+from mrflight.config.service_uri import check_argument
 from mrflight.errors import InputError, JobFileError
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ def requested_data_path(options: argparse.Namespace) -> Location | None:
 
 
 def ducklake_url(catalog: str) -> str | None:
-    """Return the URL of the catalog of a DuckLake; None for the catalog of Iceberg tables."""
+    """Return the URL of the catalog of a DuckLake; None for the catalog of Iceberg tables.
+
+    Raises JobFileError for one with a password.
+    """
+    check_argument(catalog.removeprefix(_DUCKLAKE), "--catalog")
     return catalog.removeprefix(_DUCKLAKE) if catalog.startswith(_DUCKLAKE) else None
 
 
