@@ -23,8 +23,9 @@ from mrflight.shuffle.wire.log_protocol import (
     LogPut,
     ReplicaMode,
 )
+from mrflight.shuffle.wire.log_rights import check_rights
 
-Describe = Callable[[ShuffleKey], LogPlacement]
+Describe = Callable[[str], LogPlacement]
 
 
 @dataclass
@@ -71,7 +72,8 @@ class LogReplicas:
 
         Raises LogOwnerChangedError if it is not the owner any more.
         """
-        placement = self._describe(put.key)
+        placement = self._describe(put.key.id)
+        check_rights(put.key, placement.token)
         if placement.epoch != put.epoch or placement.owner == self._folder.store:
             raise _fenced(put, placement.epoch)
         put = put._replace(key=placement.key)

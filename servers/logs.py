@@ -44,6 +44,7 @@ from mrflight.shuffle.wire.log_protocol import (
     decode_log_put,
     decode_log_ticket,
 )
+from mrflight.shuffle.wire.log_rights import LogRight, check_rights
 from mrflight.shuffle.wire.protocol import DataAction, Done, Message, decode
 from mrflight.system.closeable import Closeable
 
@@ -116,7 +117,7 @@ class Logs(Closeable):
             if put.mode is not None:
                 self._owned.replicas.receive(put, received, writer.write)
             else:
-                self._append(self._owned.find(put.key), received, writer)
+                self._append(self._owned.find(put.key, LogRight.APPEND), received, writer)
 
     @contextmanager
     def _open_put(self, peer: str) -> Iterator[IdleStream]:
@@ -166,7 +167,7 @@ class Logs(Closeable):
         request = decode_log_ticket(ticket.ticket)
         assert request is not None, "the server has asked"
         check_token(self._guard.caller(context, READERS), request.key.token)
-        commit = self._owned.find(request.key).commit
+        commit = self._owned.find(request.key, LogRight.READ).commit
         stop, schema = min(request.stop, commit.durable), commit.log.schema
         if schema is None:
             return flight.GeneratorStream(pa.schema([]), iter(()))
@@ -177,7 +178,8 @@ class Logs(Closeable):
         return flight.GeneratorStream(schema, answer_stream(sent))
 
     def _state(self, request: LogStateRequest) -> Message:
-        commit = self._owned.find(ShuffleKey(request.name, request.token)).commit
+        key = ShuffleKey(request.name, request.token)
+        commit = self._owned.find(key, LogRight.READ, LogRight.APPEND).commit
         schema, durable = commit.log.schema, commit.durable
         return LogState(
             commit.log.low,
@@ -190,19 +192,20 @@ class Logs(Closeable):
 
     def _trim(self, request: TrimLog) -> Message:
         """Trim a log here, but no row that a reader has pinned."""
-        key = self._key_here(request)
+        key = self._key_here(request, LogRight.DROP)
         with self._trimming:
             return Trimmed(self._folder.open(key).trim(self._pins.floor(key, request.offset)))
 
     def _pin(self, request: PinLog) -> Message:
-        key = self._key_here(request)
+        key = self._key_here(request, LogRight.READ)
         with self._trimming:
             self._pins.add(key, request.offset, request.for_s)
             return Trimmed(self._folder.open(key).low)
 
-    def _key_here(self, request: TrimLog | PinLog) -> ShuffleKey:
+    def _key_here(self, request: TrimLog | PinLog, needed: LogRight) -> ShuffleKey:
         """Return the key of a log that this server owns or has a replica of."""
-        placement = self._owned.describe(ShuffleKey(request.name, request.token))
+        placement = self._owned.describe(request.name)
+        check_rights(ShuffleKey(request.name, request.token), placement.token, needed)
         if self.store not in (member.store for member in placement.members):
             raise LogOwnerChangedError(f"event log {request.name!r} is not on this data server")
         return placement.key
@@ -211,7 +214,7 @@ class Logs(Closeable):
         """Delete the rows of a log that the metadata server does not know any more."""
         key = ShuffleKey(request.name, request.token)
         try:
-            self._owned.describe(key)
+            check_rights(key, self._owned.describe(request.name).token)
         except EventLogNotFoundError:
             self._owned.drop(key)
             self._pins.forget(key)

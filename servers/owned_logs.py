@@ -13,6 +13,7 @@ from mrflight.shuffle.log.log_folder import LogFolder
 from mrflight.shuffle.log.log_totals import LogTotals
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.log_protocol import LogPlacement
+from mrflight.shuffle.wire.log_rights import LogRight, check_rights, rights_of
 from mrflight.system.closeable import Closeable
 
 from .log_replicas import LogReplicas
@@ -60,41 +61,46 @@ class OwnedLogs(Closeable):
         self._logs: dict[str, OwnedLog] = {}
         self._is_closed = False
 
-    def describe(self, key: ShuffleKey) -> LogPlacement:
-        """Ask the metadata server where a log is."""
+    def describe(self, name: str) -> LogPlacement:
+        """Ask the metadata server where a log is; the placement has the secret of the log."""
         client = self._membership.client
         with Connections(client) as connections:
             metadata = MetadataClient(
                 self._membership.metadata_location, connections, client.timeouts.reconnect_s
             )
-            return describe_log(metadata, key)
+            return describe_log(metadata, ShuffleKey(name))
 
-    def find(self, key: ShuffleKey) -> OwnedLog:
+    def find(self, key: ShuffleKey, *needed: LogRight) -> OwnedLog:
         """Return a log; raise LogOwnerChangedError if another server owns it.
 
-        Raises EventLogNotFoundError if there is none with this token.
+        Raises EventLogNotFoundError if there is none with this token, and AccessDeniedError if the
+        token gives none of the rights that are ``needed``.
         """
         known = self._logs.get(key.id)
-        if known is not None and _is_of(known, key) and known.is_owner():
-            return known
-        placement = self.describe(key)
+        if known is None or not known.is_owner() or not _is_of(known, key):
+            known = self._found(key.id)
+        check_rights(key, known.placement.token, *needed)
+        return known
+
+    def _found(self, name: str) -> OwnedLog:
+        placement = self.describe(name)
         with self._lock:
-            known = self._logs.get(key.id)
+            known = self._logs.get(name)
             if known is not None and known.is_current(placement):
                 return known
             if known is not None:
-                del self._logs[key.id]
+                del self._logs[name]
                 known.close()
             if self._is_closed:
                 raise ServerUnavailableError(f"{self._membership.location} is stopping")
             if placement.owner != self._folder.store:
                 where = placement.owner_location or "a data server that cannot be reached now"
                 raise LogOwnerChangedError(
-                    f"event log {key.id!r} is owned by {where}, and not by this data server; ask "
+                    f"event log {name!r} is owned by {where}, and not by this data server; ask "
                     "the metadata server where it is"
                 )
-            self._logs[key.id] = self._opened(placement)
-            return self._logs[key.id]
+            self._logs[name] = self._opened(placement)
+            return self._logs[name]
 
     def _opened(self, placement: LogPlacement) -> OwnedLog:
         self.replicas.begin_epoch(placement)
@@ -106,7 +112,7 @@ class OwnedLogs(Closeable):
         """Own a log no more, as another server does."""
         with self._lock:
             known = self._logs.get(key.id)
-            if known is not None and _is_of(known, key):
+            if known is not None and same_token(key.token, known.placement.token):
                 del self._logs[key.id]
                 known.close()
 
@@ -126,4 +132,4 @@ class OwnedLogs(Closeable):
 
 
 def _is_of(known: OwnedLog, key: ShuffleKey) -> bool:
-    return not key.token or same_token(key.token, known.placement.token)
+    return not key.token or bool(rights_of(key.token, known.placement.token))

@@ -65,3 +65,6 @@ class ClusterSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Needed if ``metadata`` is a ``grpc+tls://`` location."""
     token: str | None = None
     """Where the job's token for the servers of ``metadata`` is: ``env:NAME`` or ``file:PATH``."""
+    logs: tuple[str, ...] = ()
+    """Where the handles of event logs are that tables read fresh have as tails, or that are named
+    without a token: ``env:NAME`` or ``file:PATH``."""

@@ -55,6 +55,8 @@ class ClientOptions(msgspec.Struct, frozen=True):
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     transport: Transport = "auto"
     identity: Identity = ANONYMOUS
+    logs: tuple[str, ...] = ()
+    """Handles of event logs, or references to them, for logs that are named without a token."""
 
     def with_timeouts(self, timeouts: Timeouts) -> ClientOptions:
         """Return these options with other timeouts."""

@@ -10,6 +10,7 @@ import msgspec
 from mrflight.config.formats import CATALOG_FORMATS, InputFormat, MessageFormat
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
+from mrflight.config.secret_reference import is_reference
 from mrflight.config.service_uri import shown_section
 from mrflight.config.stream_batch import StreamBatch
 from mrflight.config.text_options import CsvOptions, JsonOptions
@@ -49,7 +50,8 @@ class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     frame: InputFrame | None = None
     """The rows of a job in Python that are in its process. A job file cannot have them."""
     log: str | None = None
-    """The event log of the cluster at ``cluster.metadata`` that it reads, in place of files."""
+    """The event log of the cluster at ``cluster.metadata`` that it reads, in place of files: its
+    name, its handle, or a reference to that."""
     format: InputFormat | MessageFormat | None = None
     filter: str | None = None
     """An SQL condition on a row. Rows for which it is not true are left out before ``map`` or
@@ -137,3 +139,8 @@ class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def without_maps(self) -> InputSpec:
         """Return the input of rows that are mapped already."""
         return msgspec.structs.replace(self, filter=None, map=None, sql=None, steps=())
+
+
+def shown_log(log: str) -> str:
+    """Return how messages name an event log: without the token of a handle."""
+    return log if is_reference(log) else log.partition(":")[0]

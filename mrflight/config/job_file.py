@@ -13,7 +13,7 @@ import msgspec
 
 from mrflight.config.change_events import with_change_defaults
 from mrflight.config.document_check import STORAGE, check_type, has_64_bits
-from mrflight.config.input_spec import InputSpec
+from mrflight.config.input_spec import InputSpec, shown_log
 from mrflight.config.kafka_input import check_input_keys, with_client_texts
 from mrflight.config.overrides import set_key
 from mrflight.config.spec import JobSection, JobSpec, StageSpec
@@ -169,7 +169,7 @@ def _rows_without_files(section: InputSpec) -> str:
     if section.frame is not None:
         return f"a {section.frame.kind}"
     if section.log is not None:
-        return f"event log {section.log.partition(':')[0]}"
+        return f"event log {shown_log(section.log)}"
     return "" if section.stage is None else f"the result of stage {section.stage}"
 
 

@@ -38,6 +38,11 @@ def check_reference(text: str, key: str) -> None:
         )
 
 
+def beside(text: str, folder: Path) -> str:
+    """Return a text, which may be a reference, with the path of its file below a folder."""
+    return f"{FILE}{folder / text.removeprefix(FILE)}" if text.startswith(FILE) else text
+
+
 def resolved(options: Mapping[str, str], section: str) -> dict[str, str]:
     """Return the options of a section with secrets in place of references; raises JobFileError."""
     return {

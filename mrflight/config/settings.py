@@ -12,7 +12,7 @@ from mrflight.config.cluster_section import ClusterSection, TlsSection
 from mrflight.config.identity import ANONYMOUS, ClientOptions, ClusterAccess, Identity
 from mrflight.config.locations import is_encrypted, parse_location
 from mrflight.config.memory import MemoryPlan, plan_memory
-from mrflight.config.secret_reference import FILE, check_reference
+from mrflight.config.secret_reference import beside, check_reference
 from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFileError
 from mrflight.system.deadlines import Timeouts
@@ -85,7 +85,10 @@ class RunSettings(msgspec.Struct, frozen=True):
 
 def client_options(cluster: ClusterSection, folder: Path) -> ClientOptions:
     """Return how a job in ``folder`` talks to the servers of ``cluster.metadata``."""
-    return ClientOptions(_timeouts(cluster), cluster.transport, _identity(cluster, folder))
+    for each in cluster.logs:
+        check_reference(each, "cluster.logs")
+    logs = tuple(beside(each, folder) for each in cluster.logs)
+    return ClientOptions(_timeouts(cluster), cluster.transport, _identity(cluster, folder), logs)
 
 
 def standing_cluster(cluster: ClusterSection, folder: Path) -> ClusterAccess | None:
@@ -119,8 +122,7 @@ def _identity(cluster: ClusterSection, folder: Path) -> Identity:
         )
     if token is not None:
         check_reference(token, "cluster.token")
-        if token.startswith(FILE):
-            token = f"{FILE}{folder / token.removeprefix(FILE)}"
+        token = beside(token, folder)
     if tls is None:
         return Identity(token=token) if token else ANONYMOUS
     return _with_certificates(tls, folder, token or "")

@@ -8,7 +8,7 @@ import msgspec
 
 from mrflight.compute.sql.map import SqlMap
 from mrflight.config.functions import FunctionRef
-from mrflight.config.input_spec import InputSpec
+from mrflight.config.input_spec import InputSpec, shown_log
 from mrflight.config.pickled_functions import shown_text
 from mrflight.config.row_steps import Compute
 from mrflight.sources.base import Reader, Source, Split
@@ -62,7 +62,7 @@ class InputExplanation(msgspec.Struct, frozen=True):
             yield f"input {name}", f"kafka, {section.format}, {partitions}, {offsets:,} offsets"
         elif section.log is not None:
             rows = format_count(source.rows or 0, "row")
-            yield f"input {name}", f"event log {section.log.partition(':')[0]}, {rows}"
+            yield f"input {name}", f"event log {shown_log(section.log)}, {rows}"
             yield "  maps", f"{len(splits):,}, up to {_largest(splits)} each"
             return
         kind = section.format or _format_of(source)

@@ -32,7 +32,7 @@ from mrflight.errors import (
 from mrflight.shuffle.wire.tail_protocol import MAX_WAIT_S, TailRead
 from mrflight.sources.fresh_changes import FreshLayers, tail_layer
 from mrflight.sources.fresh_token import AtLeast, FreshToken, offsets_wanted, short_name
-from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of
+from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of, with_current_names
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, open_table
 from mrflight.storage.delta_transactions import read_transactions
@@ -205,7 +205,7 @@ def _recorded(root: Location, version: int) -> Recorded:
         stream, *name = app.removeprefix(_PREFIX).split("/")
         if len(name) == _PARTS - 1:
             found.setdefault(stream, {})["/".join(name)] = offset
-    return found
+    return {stream: with_current_names(offsets) for stream, offsets in found.items()}
 
 
 def _by_names(wanted: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:

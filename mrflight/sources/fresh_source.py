@@ -24,7 +24,7 @@ from mrflight.sources.fresh_changes import (
     without_all,
 )
 from mrflight.sources.fresh_rows import FreshRead, FreshTail, FreshVersion, read_fresh
-from mrflight.sources.tail_place import LogTail, TailPlace, partition_of_log
+from mrflight.sources.tail_place import LogTail, TailPlace
 from mrflight.storage import Location
 from mrflight.storage.delta import is_table
 
@@ -70,7 +70,7 @@ class TailSplit(Split, frozen=True):
         """Return one split of all rows."""
         start, stop = 0, 1
         if isinstance(tail.place, LogTail):
-            name = partition_of_log(tail.place.key)
+            name = tail.place.partition
             start, stop = tail.since[name], tail.extent.watermark[name]
         path = f"tail of {tail.stream}"
         return cls(path, start, stop, size_bytes, part=TailPart.of(tail), number=number)
@@ -80,7 +80,7 @@ class TailSplit(Split, frozen=True):
         assert self.part is not None, self
         request, place = self.part.request, self.part.place
         if isinstance(place, LogTail):
-            name = partition_of_log(place.key)
+            name = place.partition
             request = TailRead("", {name: self.start}, {name: self.stop})
         return self.part.read(schema, request)
 

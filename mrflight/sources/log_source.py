@@ -12,10 +12,11 @@ import pyarrow as pa
 from mrflight.config.cluster_section import ClusterSection
 from mrflight.config.identity import ClientOptions
 from mrflight.config.input_spec import InputSpec
+from mrflight.config.secret_reference import beside
 from mrflight.config.settings import client_options
 from mrflight.errors import ColumnNotFoundError, InputError, JobFileError
 from mrflight.ids import ShuffleKey
-from mrflight.shuffle.client.log_client import LogClient
+from mrflight.shuffle.client.log_client import LogClient, parse_handle
 from mrflight.sources.arrow_source import slices
 from mrflight.sources.base import Reader, Source, Split
 from mrflight.sources.schema_check import check_column_types
@@ -56,6 +57,13 @@ class LogInput:
 
     location: str
     client: ClientOptions
+    folder: Path = Path()
+    """That of the job file, beside which the files with handles are."""
+
+    def key(self, name: str, spec: InputSpec) -> ShuffleKey:
+        """Return the log of input ``name``; raise JobFileError and ProtocolError."""
+        assert spec.log is not None, "the input is no event log"
+        return parse_handle(beside(spec.log, self.folder), f"inputs.{name}.log")
 
     @classmethod
     def of(cls, name: str, cluster: ClusterSection, folder: Path) -> LogInput:
@@ -65,7 +73,7 @@ class LogInput:
                 f"inputs.{name}.log is an event log of a running cluster; write cluster.metadata, "
                 "the location of its metadata server"
             )
-        return cls(cluster.metadata, client_options(cluster, folder))
+        return cls(cluster.metadata, client_options(cluster, folder), folder)
 
 
 def open_log(
@@ -80,8 +88,7 @@ def open_log(
     By default all rows that are kept, up to the last that is durable now. Raises
     EventLogNotFoundError, ColumnNotFoundError, and InputError for a log without a schema.
     """
-    assert spec.log is not None, "the input is no event log"
-    key = ShuffleKey.parse(spec.log)
+    key = log_input.key(name, spec)
     with LogClient(log_input.location, log_input.client) as client:
         key = client.describe(key).key
         state = client.state(key)

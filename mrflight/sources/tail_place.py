@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -27,6 +27,7 @@ from mrflight.shuffle.client.log_client import LogClient, LogRows
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.tail_client import TailClient, TailRows
 from mrflight.shuffle.wire.connections import Connections
+from mrflight.shuffle.wire.log_rights import LogId
 from mrflight.shuffle.wire.tail_protocol import TailRange, TailRead
 from mrflight.storage.tail_file import TailFile
 
@@ -34,15 +35,35 @@ LOG_CLUSTER = "log"
 """What stands for the cluster in the name of an event log's partition."""
 
 
-def partition_of_log(log: ShuffleKey) -> str:
+def partition_of_log(log: LogId) -> str:
     """Return the name under which tables record the offset of an event log."""
-    return f"{LOG_CLUSTER}/{log.id}/{log.token}/0"
+    return f"{LOG_CLUSTER}/{log.name}/{log.id}/0"
 
 
-def log_of_partition(name: str) -> ShuffleKey:
-    """Return the event log of such a name."""
-    _, log, token, _ = name.split("/")
-    return ShuffleKey(log, token)
+def log_of_partition(name: str) -> LogId | None:
+    """Return the event log of the name of a partition; None for one of a topic.
+
+    It may be a name as tables recorded it at first, with the log's secret in place of its id.
+    """
+    parts = name.split("/")
+    is_log = len(parts) == 4 and parts[0] == LOG_CLUSTER
+    return LogId.parse(f"{parts[1]}:{parts[2]}") if is_log else None
+
+
+def current_name(name: str) -> str:
+    """Return the name under which a partition is recorded now that was recorded as ``name``."""
+    log = log_of_partition(name)
+    return name if log is None else partition_of_log(log)
+
+
+def with_current_names(recorded: Mapping[str, int]) -> dict[str, int]:
+    """Return recorded offsets by the names that partitions have now.
+
+    The offset under a name of before stays in a Delta table, and is of no use beside a later one.
+    """
+    return {current_name(name): at for name, at in recorded.items()} | {
+        name: at for name, at in recorded.items() if current_name(name) == name
+    }
 
 
 class TailExtent(msgspec.Struct, frozen=True):
@@ -84,11 +105,16 @@ class LogTail(msgspec.Struct, frozen=True):
 
     cluster: ClusterAccess
     log: str
+    """Its name and its id. The reader has a handle of its own, if the cluster wants one."""
 
     @property
-    def key(self) -> ShuffleKey:
-        """The name and the token of the log."""
-        return ShuffleKey.parse(self.log)
+    def partition(self) -> str:
+        """The name under which the table records the offset of the log."""
+        return partition_of_log(self._id)
+
+    @property
+    def _id(self) -> LogId:
+        return LogId.parse(self.log)
 
     def read(self, request: TailRead) -> TailRows:
         """Return the rows that are asked for, all of which are durable.
@@ -97,11 +123,12 @@ class LogTail(msgspec.Struct, frozen=True):
         """
         name, since, until = self._range(request)
         with self._client(request) as client:
+            key = client.find(self._id)
             if request.pin_s > 0:
-                self._pin(client, since, request.pin_s)
-            found = _up_to(client, self.key, since, until)
+                _pin(client, key, since, request.pin_s)
+            found = _up_to(client, key, since, until)
             parts = [(TailRange(name, each.start, each.stop), each.rows) for each in found]
-            if not parts and (high := client.state(self.key).high) < since:
+            if not parts and (high := client.state(key).high) < since:
                 raise _behind(high, since)
         if not parts:
             return TailRows(pa.schema([]), {name: since}, [])
@@ -111,9 +138,10 @@ class LogTail(msgspec.Struct, frozen=True):
         """Return how much `read` would return, without the rows."""
         name, since, until = self._range(request)
         with self._client(request) as client:
+            key = client.find(self._id)
             if request.pin_s > 0:
-                self._pin(client, since, request.pin_s)
-            state = client.state(self.key)
+                _pin(client, key, since, request.pin_s)
+            state = client.state(key)
         if since < state.low:
             raise _trimmed(since, state.low)
         if (wanted := max(since, until or 0)) > state.high:
@@ -123,18 +151,14 @@ class LogTail(msgspec.Struct, frozen=True):
         return TailExtent({name: stop}, stop - since, int(state.size_bytes * share))
 
     def _range(self, request: TailRead) -> tuple[str, int, int | None]:
-        name = partition_of_log(self.key)
+        name = self.partition
         since = request.since.get(name)
         if since is None:
             raise TailTrimmedError(
-                f"the version of the table has no offset of event log {self.key.id!r}; load the "
+                f"the version of the table has no offset of event log {self._id.name!r}; load the "
                 "newest one"
             )
         return name, since, None if request.until is None else request.until.get(name, since)
-
-    def _pin(self, client: LogClient, since: int, pin_s: float) -> None:
-        if (low := client.pin(self.key, since, pin_s)) > since:
-            raise _trimmed(since, low)
 
     @contextmanager
     def _client(self, request: TailRead) -> Iterator[LogClient]:
@@ -198,6 +222,11 @@ def _check_unnamed(file: TailFile) -> None:
             raise _not_known(file.cluster, f"{location} is not on this machine")
 
 
+def _pin(client: LogClient, key: ShuffleKey, since: int, pin_s: float) -> None:
+    if (low := client.pin(key, since, pin_s)) > since:
+        raise _trimmed(since, low)
+
+
 def _up_to(client: LogClient, key: ShuffleKey, since: int, until: int | None) -> Iterator[LogRows]:
     if until is None:
         yield from client.read_durable(key, since)
@@ -225,5 +254,5 @@ def _not_known(location: str, reason: object) -> JobFileError:
     return JobFileError(
         f"the tail is on the cluster at {location}, which has to know who reads: {reason}; give "
         "read_table(cluster=mrflight.connect(..., identity=...)), or [cluster] metadata with tls "
-        "and token in a job"
+        "and token in a job; and logs=, or cluster.logs, with a handle if an event log is the tail"
     )

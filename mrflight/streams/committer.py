@@ -13,6 +13,7 @@ import msgspec
 from mrflight.errors import InputError, MrflightError, StreamMovedError
 from mrflight.ids import new_job_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets, without_marks
+from mrflight.sources.tail_place import current_name
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.positions import Position, Positions
@@ -130,7 +131,9 @@ class Committer(Closeable):
         except BaseException:
             batch.discard()
             raise
-        self.recorded |= offsets.after
+        self.recorded = {
+            name: at for name, at in self.recorded.items() if name not in offsets.forgotten
+        } | dict(offsets.after)
         self._reached |= offsets.after
         commit_s = time.monotonic() - started
         self._on_commit(
@@ -165,6 +168,9 @@ class Committer(Closeable):
             {name: self.recorded[name] for name in after if name in self.recorded},
             after,
             {"starts": starts} if starts else {},
+            tuple(
+                each for each in self.recorded if each not in after and current_name(each) in after
+            ),
         )
 
     def _check_bad_rows(self, batch: WrittenBatch) -> None:

@@ -45,6 +45,7 @@ class LiveLog(Live):
         """Return it for a stream; ``metadata`` is the location of the log's cluster."""
         (partition,) = map(positions.name, positions.partitions)
         log = log_of_partition(partition)
+        assert log is not None, partition
         return cls(table, TailFile(stream, cluster=metadata, log=str(log)), partition, committer)
 
     def follow(self, position: Position) -> None:

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from mrflight.config.input_spec import InputSpec
 from mrflight.errors import InputError, LostOffsetsError
-from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.log.durable_log import NO_MARK
 from mrflight.shuffle.store.tail_store import GRACE_S
 from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.shuffle.wire.log_rights import LogRight
 from mrflight.sinks.commit.stream_offsets import MARK
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.sources.log_source import LogInput
-from mrflight.sources.tail_place import partition_of_log
+from mrflight.sources.tail_place import partition_of_log, with_current_names
 from mrflight.streams.positions import Position, Positions
 
 TRIM_EVERY_S = 10.0
@@ -31,13 +31,14 @@ class LogPositions(Positions):
         self, name: str, spec: InputSpec, place: LogInput, *, is_live: bool = False
     ) -> None:
         """``is_live``: the rows of an earlier version of the table can be read for a while."""
-        assert spec.log is not None, name
         self._key = f"inputs.{name}"
         self._spec = spec
         self._place = place
         with self._client() as client:
-            self._log = client.describe(ShuffleKey.parse(spec.log)).key
-        self._partition: Partition = (spec.log, 0)
+            placement = client.describe(place.key(name, spec))
+        self._log, self._named = placement.key, placement.log
+        self._may_trim = LogRight.DROP in placement.rights
+        self._partition: Partition = (self._log.id, 0)
         self._keep_s = GRACE_S if is_live else 0.0
         self._recorded: deque[tuple[float, int]] = deque()
         """When the table had recorded which offset, as far as the log is not trimmed."""
@@ -50,7 +51,7 @@ class LogPositions(Positions):
         return [self._partition]
 
     def name(self, partition: Partition) -> str:
-        return partition_of_log(self._log)
+        return partition_of_log(self._named)
 
     def refresh(self) -> None:
         return
@@ -62,7 +63,7 @@ class LogPositions(Positions):
         return {self._partition: state.high}
 
     def position(self, recorded: Mapping[str, int]) -> Position:
-        name = self.name(self._partition)
+        name, recorded = self.name(self._partition), with_current_names(recorded)
         if name in recorded:
             at, mark = recorded[name], recorded.get(MARK + name)
             if mark is not None or at != self._known[0]:
@@ -130,7 +131,7 @@ class LogPositions(Positions):
         now = time.monotonic()
         if (offset := recorded.get(self.name(self._partition))) is not None:
             self._recorded.append((now, offset))
-        if now - self._trimmed_at < TRIM_EVERY_S:
+        if now - self._trimmed_at < TRIM_EVERY_S or not self._may_trim:
             return
         self._trimmed_at, offset = now, None
         while self._recorded and self._recorded[0][0] <= now - self._keep_s:

@@ -7,10 +7,10 @@ import time
 import pyarrow as pa
 
 from mrflight.compute.schemas import empty_batch
-from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.log_client import LogClient, LogRows
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange
+from mrflight.sources.log_source import LogInput
 from mrflight.sources.tail_place import partition_of_log
 from mrflight.tasks.tail_feed import TailFeed
 from mrflight.tasks.tail_rows import mapped_rows
@@ -26,13 +26,13 @@ def run_log_feed(feed: TailFeed) -> None:
     """
     access = feed.log
     assert access is not None, feed.input
-    assert feed.spec.log is not None, feed.input
+    place = LogInput(access.location, access.client, feed.folder)
     with (
         TailClient(feed.server, feed.token) as client,
         LogClient(access.location, access.client) as log,
     ):
-        key = log.describe(ShuffleKey.parse(feed.spec.log)).key
-        name = partition_of_log(key)
+        placement = log.describe(place.key(feed.input, feed.spec))
+        key, name = placement.key, partition_of_log(placement.log)
         request = OpenTail(
             feed.tail,
             feed.epoch,

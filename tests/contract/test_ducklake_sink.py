@@ -276,6 +276,9 @@ def test_offsets_are_compared_and_swapped(ducklake: DuckLake) -> None:
             finish(ducklake.open(job_id="late"), [(9, "z")], offsets=offsets)
     assert ducklake.read() == OLD + NEW
     assert ducklake.open().recorded_offsets("trips") == {A: 20, B: 5}
+    renamed = StreamOffsets("trips", {}, {"new name": 6}, forgotten=(B,))
+    finish(ducklake.open(job_id="renamed"), NEW, offsets=renamed)
+    assert ducklake.open().recorded_offsets("trips") == {A: 20, "new name": 6}
 
 
 @pytest.mark.also_on("sqlite", "postgres")

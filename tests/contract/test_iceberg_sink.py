@@ -196,6 +196,9 @@ def test_offsets_are_compared_and_moved_on(lake: Lake) -> None:
     for before in ({P0: 10}, {P0: 13}, {}):
         with pytest.raises(StreamMovedError):
             finish_stream(lake.open("append", "late"), NEW, StreamOffsets("s", before, {P0: 20}))
+    renamed = StreamOffsets("s", {}, {"new name": 6}, forgotten=(P1,))
+    finish_stream(lake.open("append", "renamed"), NEW, renamed)
+    assert lake.open("append", "last").recorded_offsets("s") == {P0: 12, "new name": 6}
 
 
 def test_a_stream_goes_on_after_a_lost_answer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,6 +238,23 @@ def test_a_server_that_is_killed_has_its_rows_when_it_is_back(tmp_path: Path) ->
         servers.restart_metadata()
         assert cluster.append("kept", numbers(0, 51)).start == 51
         assert [n for _, _, n in held(cluster, "kept")] == list(range(52))
+
+
+def test_a_folder_that_was_named_by_the_secret_is_named_by_the_id(tmp_path: Path) -> None:
+    with log_cluster(tmp_path, heartbeat_timeout=PATIENT) as servers, servers.connect() as cluster:
+        made = cluster.create_log("named")
+        cluster.append("named", numbers(0, 1, 2))
+        servers.kill_data(0)
+        folder = servers.log_dir(0) / str(made.log)
+        folder.rename(folder.with_name(str(made.key)))
+        folder.parent.chmod(0o755)
+        servers.restart_data(0)
+        assert held(cluster, "named") == [(0, 0, 1), (1, 0, 2)]
+        assert [path.name for path in folder.parent.glob("named:*")] == [folder.name]
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)]
+        assert modes == [0o700, 0o700]
+        cluster.drop_log("named")
+        assert not list(folder.parent.glob("named*"))
 
 
 def test_a_full_disk_acknowledges_nothing_that_is_lost(tmp_path: Path) -> None:

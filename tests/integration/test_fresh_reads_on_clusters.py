@@ -12,6 +12,7 @@ import pytest
 import mrflight
 from mrflight.config.identity import Endpoint
 from mrflight.errors import AccessDeniedError, JobFileError, MrflightError, TailError
+from mrflight.security.job_tokens import write_private
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange, TailRead
 from tests.services.kafka import Kafka
@@ -28,7 +29,7 @@ from tests.support.streams.fresh_reads import (
     reading,
     tail_file,
 )
-from tests.support.streams.ingest_job import Stream, ingest, numbered
+from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
 from tests.support.streams.repeated_reads import await_reads
 from tests.support.suite.waiting import await_that
 
@@ -179,23 +180,48 @@ def deeds_of_others(tail: str, *, reads: bool) -> list[Callable[[TailClient], ob
 @pytest.mark.slow
 def test_only_known_callers_read_a_log_fresh(tmp_path: Path, secured: Secured) -> None:
     with secured.connect("job") as cluster:
-        key = cluster.create_log("events").key
+        made = cluster.create_log("events")
+        key, reads = made.key, made.handle("read")
+        write_private(tmp_path / "events.handle", reads)
         cluster.append(str(key), numbers(0, *range(10)))
         job = tmp_path / "job.toml"
-        job.write_text(
-            f'[job]\nname = "pushed"\n[inputs.rows]\nlog = "{key}"\n[stream]\nlive = true\n'
-            f'[output]\ntable = "out"\nmode = "append"\n[cluster]\nworkers = 1\n'
-            + secured.section("job")
-        )
-        assert ingest(job).code == 0
+        for log, handle in ((str(key), str(key)), ("file:events.handle", reads)):
+            job.write_text(
+                f'[job]\nname = "pushed"\n[inputs.rows]\nlog = "{log}"\n[stream]\nlive = true\n'
+                f'[output]\ntable = "out"\nmode = "append"\n[cluster]\nworkers = 1\n'
+                + secured.section("job")
+            )
+            run = ingest(job)
+            assert run.code == 0, run.stderr
+            runs = (run, ended("explain", job), ended("ingest", "status", job))
+            said = "".join(each.stdout + each.stderr for each in runs)
+            assert said.count("events") > 1, "the log is named"
+            for path in (tmp_path / "out").rglob("*"):
+                said += str(path) + (path.read_bytes().decode("latin-1") if path.is_file() else "")
+            assert handle.partition(":")[2] not in said
         cluster.append(str(key), numbers(0, *range(10, 15)))
         for caller in ("reader", "job"):
-            with secured.connect(caller) as reader:
+            with secured.connect(caller, reads) as reader:
                 rows = mrflight.read_table(tmp_path / "out", fresh=True, cluster=reader)
                 assert sorted(rows["n"].to_pylist()) == list(range(15))
         for caller in ("nobody", "stranger"):
-            with secured.connect(caller) as reader, pytest.raises(MrflightError, match=REFUSED):
+            with (
+                secured.connect(caller, reads) as reader,
+                pytest.raises(MrflightError, match=REFUSED),
+            ):
                 mrflight.read_table(tmp_path / "out", fresh=True, cluster=reader, wait=0.5)
+        for handles in ((), (made.handle("append", "drop"),)):
+            with secured.connect("job", *handles) as reader, pytest.raises(JobFileError):
+                mrflight.read_table(tmp_path / "out", fresh=True, cluster=reader, wait=0.5)
+        counts = tmp_path / "counts.toml"
+        counts.write_text(
+            '[job]\nname = "counts"\n[inputs.rows]\npath = "out"\nfresh = true\n'
+            '[reduce]\ngroup_by = ["producer"]\naggregate = { n = "count(*)" }\n'
+            '[output]\ntable = "counts"\nmode = "overwrite"\n'
+            '[cluster]\nworkers = 1\nlogs = ["file:events.handle"]\n' + secured.section("job")
+        )
+        mrflight.run(counts, progress=False)
+        assert mrflight.read_table(tmp_path / "counts").to_pylist() == [{"producer": 0, "n": 15}]
         with pytest.raises(JobFileError, match=UNSAID):
             mrflight.read_table(tmp_path / "out", fresh=True)
         cluster.drop_log(str(key))

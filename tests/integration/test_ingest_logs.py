@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+import mrflight
+from mrflight.storage import locate
+from mrflight.storage.tail_file import TailFile, write_tail_file
 from mrflight.streams import log_positions
 from tests.support.clusters.event_logs import PATIENT, LogCluster, log_cluster, numbers
 from tests.support.streams.ingest_job import ingest, ingesting
@@ -117,6 +121,42 @@ def test_a_log_that_has_gone_back_ends_the_stream(
     assert run.code == 2
     assert "has lost rows that were read before offset 30" in run.message
     assert deltalake.DeltaTable(tmp_path / "out").version() == version
+
+
+BEFORE = Path(__file__).parents[1] / "support" / "streams" / "table_of_log_tokens"
+"""A table of which a stream had recorded 10 rows of the log "clicks" under the log's secret."""
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def test_offsets_recorded_under_a_name_of_before_are_continued(
+    servers: LogCluster, tmp_path: Path
+) -> None:
+    shutil.copytree(BEFORE, tmp_path / "out")
+    job = write_job(servers, tmp_path, "clicks")
+    live = tmp_path / "live.toml"
+    live.write_text(job.read_text().replace("[stream]", "[stream]\nlive = true"))
+    with servers.connect() as cluster:
+        made = cluster.create_log("clicks", token=SECRET)
+        cluster.append("clicks", numbers(0, *range(15)))
+        tail = TailFile("pushed", cluster=servers.location, log=f"clicks:{SECRET}")
+        write_tail_file(locate("out", tmp_path, {}), tail)
+        for number in (15, 16):
+            fresh = mrflight.read_table(tmp_path / "out", fresh=True, at_least={"clicks/0": number})
+            assert sorted(fresh["n"].to_pylist()) == list(range(number))
+            run = ingest(live)
+            assert run.result["rows_in"] == (5 if number == 15 else 1), run.stderr
+            cluster.append("clicks", numbers(0, number))
+        name = f"log/clicks/{made.id}/0"
+        table = deltalake.DeltaTable(tmp_path / "out")
+        assert table.transaction_version(f"mrflight/pushed/{name}") == 16
+        assert table.transaction_version(f"mrflight/pushed/log/clicks/{SECRET}/0") == 10
+        later = [path.read_text() for path in (tmp_path / "out" / "_delta_log").glob("*[1-9].json")]
+        assert len(later) == 2
+        assert not [text for text in later if SECRET in text]
+        assert sorted(rows(tmp_path)["n"].to_pylist()) == list(range(16))
+        cluster.drop_log("clicks")
+        cluster.create_log("clicks")
+    assert "was dropped and made anew" in ingest(job).message
 
 
 @pytest.mark.slow

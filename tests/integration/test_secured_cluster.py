@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import ssl
+import stat
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
@@ -27,8 +28,9 @@ from mrflight.errors import (
     ServerUnavailableError,
     ShuffleNotFoundError,
 )
-from mrflight.ids import MapAttempt, new_token
+from mrflight.ids import MapAttempt, ShuffleKey, new_token
 from mrflight.security.authority import issue, new_authority
+from mrflight.security.job_tokens import write_private
 from mrflight.shuffle.client.block_sender import BlockSender
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.client.shuffle import Shuffle
@@ -285,6 +287,59 @@ def test_a_certificate_that_ends_soon_is_warned_of(tmp_path: Path) -> None:
                 await_that(lambda log=log: "ends on" in log.read_text(), "a warning")  # type: ignore[misc]
         warned[days] = "ends on" in log.read_text()
     assert warned == {13: True, 20: False}
+
+
+@pytest.mark.slow
+def test_a_handle_of_an_event_log_allows_what_it_was_made_for(secured: Secured) -> None:
+    deeds: dict[str, Callable[[mrflight.Cluster, str], object]] = {
+        "append": lambda client, log: client.append(log, ROWS),
+        "read": lambda client, log: list(client.read_log(log)),
+        "trim": lambda client, log: client.trim(log, 0),
+        "pin": lambda client, log: client._logs().pin(ShuffleKey.parse(log), 0, 1.0),
+        "state": lambda client, log: client.log_state(log),
+        "drop": lambda client, log: client.drop_log(log),
+    }
+    allowed = {
+        "read": {"read", "pin", "state"},
+        "append": {"append", "state"},
+        "drop": {"trim", "drop"},
+    }
+    with secured.connect("job") as client:
+        made = client.create_log("shared", replicas=2)
+        client.append(str(made.key), ROWS)
+        for right, deed in ((right, deed) for right in allowed for deed in deeds):
+            handle = made.handle(right)
+            if deed in allowed[right] and deed != "drop":
+                deeds[deed](client, handle)
+            elif deed not in allowed[right]:
+                refused(lambda deed=deed, log=handle: deeds[deed](client, log), "this call needs")
+        assert client.log_state(str(made.key)).high == 2 * ROWS.num_rows
+        stolen = f"shared:{made.id.removeprefix('id-')}"  # what everybody may know
+        for deed in deeds.values():
+            with pytest.raises(EventLogNotFoundError):
+                deed(client, stolen)
+        (folder, other) = secured.folder.glob("logs*/shared:*")
+        assert {folder.name, other.name} == {str(made.log)}
+        for each in (folder, folder.parent, other, other.parent):
+            assert stat.S_IMODE(each.stat().st_mode) == 0o700
+        client.drop_log(made.handle("drop"))
+    assert not list(secured.folder.glob("logs*/shared*"))
+
+
+@pytest.mark.slow
+def test_a_log_is_named_without_its_token_by_who_has_a_handle(secured: Secured) -> None:
+    with secured.connect("job") as client:
+        made = client.create_log("named")
+    file = secured.folder / "named.handle"
+    write_private(file, str(made.key))
+    for handle in (str(made.key), f"file:{file}"):
+        with secured.connect("job", handle) as client:
+            client.append("named", ROWS)
+            assert client.log_state("named").high % ROWS.num_rows == 0
+    with secured.connect("reader", made.handle("read")) as client:
+        assert sum(part.rows.num_rows for part in client.read_log("named")) == 2 * ROWS.num_rows
+    with secured.connect("job", f"file:{file}") as client:
+        client.drop_log("named")
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -80,7 +80,8 @@ class Cluster(Closeable):
         Rows are on the disks of ``replicas`` data servers before they are acknowledged, which need
         a ``--log-dir``. Raises EventLogExistsError, and NoDataServersError if there are too few. A
         client that got no answer can repeat the call with the same ``token``. A cluster that knows
-        its callers wants the token of the result with every call, as ``name:token``.
+        its callers wants a handle with every call: that of the result, which is a secret and allows
+        everything, or one for less; see `LogPlacement.handle`.
         """
         with self._logs() as logs:
             return logs.create(name, replicas, token)
@@ -173,6 +174,7 @@ def connect(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     transport: Transport = "auto",
     identity: Identity = ANONYMOUS,
+    logs: Sequence[str] = (),
 ) -> Cluster:
     """Return a client of the cluster whose metadata server is at ``grpc+tls://host:port``.
 
@@ -183,11 +185,14 @@ def connect(
     and over Flight otherwise; with the ``transport`` ``flight`` always over Flight, and with
     ``shared`` it is an error if there is no shared memory.
 
+    ``logs`` are handles of event logs, or references to them such as ``file:PATH``. The logs can
+    then be named without a token, also as the tails of tables that are read fresh.
+
     It connects at the first call, which raises ServerUnavailableError if the server cannot be
     reached. Raises JobError if ``location`` is not a location.
     """
     try:
-        client = ClientOptions(timeouts, transport, identity)
+        client = ClientOptions(timeouts, transport, identity, tuple(logs))
         return Cluster(parse_location(location), client)
     except ValueError as error:
         raise JobError(str(error)) from error

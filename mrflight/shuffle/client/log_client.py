@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.config.identity import ClientOptions
+from mrflight.config.secret_reference import is_reference, resolve
 from mrflight.errors import (
     DeadlineExceededError,
     EventLogNotFoundError,
@@ -37,6 +38,7 @@ from mrflight.shuffle.wire.log_protocol import (
     TrimLog,
     Trimmed,
 )
+from mrflight.shuffle.wire.log_rights import LogId
 from mrflight.shuffle.wire.protocol import DataAction, Done, MetadataAction, decode
 from mrflight.system.closeable import Closeable
 from mrflight.system.retry import retry_with_backoff
@@ -59,6 +61,14 @@ class LogRows(NamedTuple):
         return self.start + int(self.rows.num_rows)
 
 
+def parse_handle(text: str, key: str) -> ShuffleKey:
+    """Return the log that a handle names, which is a name, ``name:token`` or a reference to those.
+
+    ``key`` is the key of the job file that has it. Raises JobFileError and ProtocolError.
+    """
+    return ShuffleKey.parse(resolve(text, key) if is_reference(text) else text)
+
+
 def describe_log(metadata: MetadataClient, key: ShuffleKey) -> LogPlacement:
     """Return where a log is; raise EventLogNotFoundError if there is none."""
     return metadata.ask(MetadataAction.DESCRIBE_LOG, LogName(*key), LogPlacement)
@@ -72,6 +82,7 @@ class LogClient(Closeable):
     """
 
     def __init__(self, location: str, client: ClientOptions) -> None:
+        self._handles = client.logs
         self._connections = Connections(client)
         self._metadata = MetadataClient(location, self._connections, client.timeouts.reconnect_s)
 
@@ -82,7 +93,23 @@ class LogClient(Closeable):
 
     def describe(self, key: ShuffleKey) -> LogPlacement:
         """Return where a log is."""
-        return describe_log(self._metadata, key)
+        return describe_log(self._metadata, self._with_token(key))
+
+    def find(self, log: LogId) -> ShuffleKey:
+        """Return the key of a log by its id; raise EventLogNotFoundError if it is gone."""
+        placement = self.describe(ShuffleKey(log.name))
+        if placement.log != log:
+            raise EventLogNotFoundError(
+                f"event log {log.name!r} has been dropped, and another one has its name now"
+            )
+        return placement.key
+
+    def _with_token(self, key: ShuffleKey) -> ShuffleKey:
+        """Return a key with the token of this client's handle of the log, if it has one."""
+        if key.token:
+            return key
+        known = (parse_handle(text, "cluster.logs") for text in self._handles)
+        return next((each for each in known if each.id == key.id), key)
 
     def state(self, key: ShuffleKey, producer: str = "", offsets: Sequence[int] = ()) -> LogState:
         """Return which rows a log has, the last number of a producer, and the marks of offsets."""
@@ -166,7 +193,7 @@ class LogClient(Closeable):
             is_first = next(attempts) == 0
             try:
                 return MetadataClient(self._metadata.location, self._connections).ask(
-                    MetadataAction.DROP_LOG, LogName(*key), LogPlacement
+                    MetadataAction.DROP_LOG, LogName(*self._with_token(key)), LogPlacement
                 )
             except EventLogNotFoundError:
                 if is_first:

@@ -44,6 +44,7 @@ class DurableLog(Closeable):
         self._new_at = -1
         """The first offset of a segment whose name is not durable yet."""
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
         try:
             self._recover()
         except OSError as error:

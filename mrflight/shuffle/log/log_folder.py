@@ -7,19 +7,24 @@ import os
 import secrets
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from mrflight.errors import JobFileError
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.log.durable_log import DurableLog
+from mrflight.shuffle.wire.log_rights import LogId
 from mrflight.system.closeable import Closeable
 
 _ID = "store-id"
 _COPY = ".copy-"
+_MODE = 0o700
 
 
 class LogFolder(Closeable):
-    """The logs below one folder, each in a folder ``<name>:<token>`` of its own. Thread-safe.
+    """The logs below one folder, each in a folder ``<name>:<id>`` of its own. Thread-safe.
+
+    Whoever may list the folder learns no secret, and nobody else may read the logs.
 
     Its ``store`` is a random id that the folder keeps, by which the metadata server knows it again
     when a server comes back at another location. Raises JobFileError if another process has the
@@ -31,7 +36,9 @@ class LogFolder(Closeable):
         self._lock = threading.Lock()
         self._open: dict[ShuffleKey, DurableLog] = {}
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=_MODE, parents=True, exist_ok=True)
+            with suppress(PermissionError):  # a volume may be root's
+                root.chmod(_MODE)
             self._claim = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.store = _store_id(root / _ID)
@@ -49,7 +56,12 @@ class LogFolder(Closeable):
         """Return a log, which is empty if there was none; the folder closes it."""
         with self._lock:
             if key not in self._open:
-                self._open[key] = DurableLog(self._path(key))
+                path = self._path(key)
+                before = self.root / str(key)  # with its secret, as folders were called at first
+                if before.exists() and not path.exists():
+                    os.rename(before, path)
+                    os.fsync(self._claim)
+                self._open[key] = DurableLog(path)
             return self._open[key]
 
     def begin_copy(self) -> DurableLog:
@@ -78,7 +90,8 @@ class LogFolder(Closeable):
     def remove(self, key: ShuffleKey) -> None:
         """Delete a log."""
         self.forget(key)
-        shutil.rmtree(self._path(key), ignore_errors=True)
+        for path in (self._path(key), self.root / str(key)):
+            shutil.rmtree(path, ignore_errors=True)
 
     def size_bytes(self) -> int:
         """Return the bytes of the logs that are open."""
@@ -94,7 +107,7 @@ class LogFolder(Closeable):
 
     def _path(self, key: ShuffleKey) -> Path:
         """Return the folder of a log; raise ProtocolError for a name that is none."""
-        return self.root / str(ShuffleKey.parse(str(key)))
+        return self.root / str(LogId.of(ShuffleKey.parse(str(key))))
 
 
 def _store_id(path: Path) -> str:

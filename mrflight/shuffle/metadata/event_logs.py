@@ -11,7 +11,7 @@ from mrflight.errors import (
     LogOwnerChangedError,
     NoDataServersError,
 )
-from mrflight.ids import check_shuffle_id, new_token, same_token
+from mrflight.ids import ShuffleKey, check_shuffle_id, new_token, same_token
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.events import LogCreated, LogDropped, LogPlaced
 from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
@@ -23,6 +23,7 @@ from mrflight.shuffle.wire.log_protocol import (
     LogName,
     LogPlacement,
 )
+from mrflight.shuffle.wire.log_rights import ALL_RIGHTS, LogRight, check_rights, log_id
 
 
 class EventLogs:
@@ -78,12 +79,17 @@ class EventLogs:
         """Return where a log is; raise EventLogNotFoundError if there is none."""
         with self._lock:
             self._expire()
-            return self._placement(self._find(request.name, request.token))
+            state, rights = self._find(request)
+            return self._placement(state, request.token, rights)
 
     def drop(self, request: LogName) -> LogPlacement:
-        """Drop a log; return where it was, so that its files can be deleted there."""
+        """Drop a log; return where it was, so that its files can be deleted there.
+
+        The answer has the secret of the log, which is of no use any more but for that.
+        """
         with self._lock:
-            placement = self._placement(self._find(request.name, request.token))
+            state, _ = self._find(request, LogRight.DROP)
+            placement = self._placement(state)
             self._cluster.apply(LogDropped(request.name))
             return placement
 
@@ -93,7 +99,7 @@ class EventLogs:
         Raises LogOwnerChangedError if another server owns it now.
         """
         with self._lock:
-            state = self._find(request.name, request.token)
+            state, _ = self._find(request)
             if (request.epoch, request.owner) != (state.epoch, state.owner):
                 raise LogOwnerChangedError(
                     f"event log {request.name!r} is at epoch {state.epoch}, and not at "
@@ -117,32 +123,39 @@ class EventLogs:
             self._expire()
             return [self._placement(state) for state in self._state.logs.values()]
 
-    def _find(self, name: str, token: str) -> EventLogState:
-        state = self._state.logs.get(check_shuffle_id(name))
+    def _find(
+        self, request: LogName | ChangeLogMembers, *needed: LogRight
+    ) -> tuple[EventLogState, frozenset[LogRight]]:
+        name = check_shuffle_id(request.name)
+        state = self._state.logs.get(name)
         if state is None:
             raise EventLogNotFoundError(
                 f"no event log {name!r}: it was never created, or it has been dropped; "
                 "cluster.create_log makes one"
             )
-        if token and not same_token(token, state.token):
-            raise EventLogNotFoundError(
-                f"event log {name!r} has been dropped, and another one has its name now"
-            )
-        return state
+        return state, check_rights(ShuffleKey(name, request.token), state.token, *needed)
 
-    def _placement(self, state: EventLogState) -> LogPlacement:
+    def _placement(
+        self,
+        state: EventLogState,
+        token: str = "",
+        rights: frozenset[LogRight] = ALL_RIGHTS,
+    ) -> LogPlacement:
+        """Return where a log is, with the token of whoever asks; without one, with its secret."""
         locations = self._state.log_stores()
         members = [LogMember(store, locations.get(store, "")) for store in state.members]
         is_short = len(members) < state.replicas
         return LogPlacement(
             state.name,
-            state.token,
+            token or state.token,
             state.replicas,
             state.epoch,
             state.owner,
             members,
             self._spares(state.members) if is_short else [],
             self._lease_s,
+            log_id(state.token),
+            sorted(rights),
         )
 
     def _spares(self, members: list[str] | tuple[str, ...]) -> list[LogMember]:

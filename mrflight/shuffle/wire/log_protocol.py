@@ -1,6 +1,7 @@
 """The messages of event logs: rows that are durable when they are acknowledged.
 
-A log has a name and a token, like a shuffle, and is on as many data servers as it has replicas.
+A log has a name and a token, like a shuffle, and an id and rights of its own: see
+`mrflight.shuffle.wire.log_rights`. It is on as many data servers as it has replicas.
 One of them owns it. Rows are put to the owner under the path descriptor ``log/<name>``, where
 ``<name>`` is the id of the log or ``<id>:<token>``. Each message may have an `AppendTag` as its
 ``app_metadata``, and is answered by an `AppendReceipt` once its rows are durable.
@@ -20,8 +21,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from mrflight.errors import ProtocolError
+from mrflight.errors import AccessDeniedError, ProtocolError
 from mrflight.ids import ShuffleKey
+from mrflight.shuffle.wire.log_rights import ALL_RIGHTS, LogId, LogRight, token_for
 from mrflight.shuffle.wire.protocol import Location, Message, StoreId
 
 MAX_REPLICAS = 8
@@ -77,6 +79,11 @@ class LogPlacement(Message, frozen=True):
     """Servers that could become members, the least loaded first; none if none is needed."""
     lease_s: float = 10.0
     """An owner acknowledges nothing after so long without a heartbeat that was answered."""
+    id: str = ""
+    """A hash of the log's secret, which everybody may know."""
+    rights: list[str] = msgspec.field(default_factory=list)
+    """What may be done with ``token``, which is the one of the request; the log's secret if that
+    had none."""
 
     @property
     def owner_location(self) -> str:
@@ -86,6 +93,27 @@ class LogPlacement(Message, frozen=True):
     @property
     def key(self) -> ShuffleKey:
         return ShuffleKey(self.name, self.token)
+
+    @property
+    def log(self) -> LogId:
+        """The log as it is named in tables and messages."""
+        return LogId(self.name, self.id)
+
+    def handle(self, *rights: LogRight | str) -> str:
+        """Return a handle with which others may only ``read``, ``append`` or ``drop``, or several.
+
+        Without any it is that with all rights that this one has. Raises AccessDeniedError unless
+        this is the placement of a log's maker, who has its secret.
+        """
+        if not rights:
+            return str(self.key)
+        if set(self.rights) != ALL_RIGHTS:
+            raise AccessDeniedError(
+                f"only the maker of event log {self.name!r} can make handles of it; ask there"
+            )
+        return str(
+            ShuffleKey(self.name, token_for(self.token, [LogRight(each) for each in rights]))
+        )
 
 
 class ChangeLogMembers(Message, frozen=True):

@@ -29,6 +29,9 @@ class StreamOffsets(msgspec.Struct, frozen=True):
     """The next offsets that it has recorded once the commit is made."""
     notes: Mapping[str, Any] = {}
     """Further facts of the batch, which its log entry gets as JSON."""
+    forgotten: tuple[str, ...] = ()
+    """The names of partitions that ``after`` has under other names, and that the table need not
+    have any more. The transactions of a Delta table cannot be removed."""
 
     def note(self) -> dict[str, Any]:
         """Return what the commit records of the batch, as JSON has it."""

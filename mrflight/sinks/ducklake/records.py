@@ -191,6 +191,9 @@ def move_offsets(session: LakeSession, table: RecordTable, offsets: StreamOffset
     if new:
         rows = [f"({literal(part)}, {offsets.after[part]})" for part in new]
         session.rows(f"INSERT INTO {table.name.sql} VALUES {', '.join(rows)}")
+    if offsets.forgotten:
+        parts = ", ".join(map(literal, offsets.forgotten))
+        session.rows(f"DELETE FROM {table.name.sql} WHERE part IN ({parts})")
 
 
 def _check(

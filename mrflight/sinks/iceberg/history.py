@@ -156,7 +156,8 @@ def check_recorded(recorded: Mapping[str, int], offsets: StreamOffsets) -> bool:
 
 def next_offsets(recorded: Mapping[str, int], offsets: StreamOffsets) -> Offsets:
     """Return all offsets of the stream after the commit."""
-    return {**recorded, **offsets.after}
+    kept = {name: at for name, at in recorded.items() if name not in offsets.forgotten}
+    return {**kept, **offsets.after}
 
 
 def encode_offsets(offsets: Mapping[str, int]) -> str:

@@ -27,8 +27,9 @@ class Secured:
     callers: dict[str, Identity]
     processes: list[psutil.Process]
 
-    def connect(self, caller: str) -> mrflight.Cluster:
-        return mrflight.connect(self.metadata, identity=self.callers[caller])
+    def connect(self, caller: str, *logs: str) -> mrflight.Cluster:
+        """Return a client, which has handles of these event logs."""
+        return mrflight.connect(self.metadata, identity=self.callers[caller], logs=logs)
 
     def section(self, caller: str) -> str:
         """The lines of a job's section [cluster] that say who it is, and the section behind it."""

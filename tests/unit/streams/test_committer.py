@@ -11,7 +11,9 @@ from typing import cast
 import pytest
 
 from mrflight.errors import CommitError, StreamMovedError
+from mrflight.shuffle.wire.log_rights import log_id
 from mrflight.sinks.commit.stream_offsets import MARK, RecordedBatch, StreamOffsets
+from mrflight.sinks.iceberg.history import next_offsets
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.streams.batch_job import WrittenBatch
@@ -106,6 +108,28 @@ def test_the_marks_of_a_batch_are_recorded_and_no_offsets_of_a_partition() -> No
     assert [batch.recorded for batch in told] == [{ZERO: 3}, {ZERO: 5}]
     commit = to_commit(RecordedBatch(1, 2, second.note()))
     assert commit.offsets == {ZERO: (3, 5)}
+
+
+def test_the_name_of_a_log_with_its_secret_is_replaced() -> None:
+    now, before = f"log/t/{log_id('abc')}/0", "log/t/abc/0"
+
+    class Renamed(Names):
+        def name(self, partition: Partition) -> str:
+            return now
+
+    batches = [Batch((OffsetRange("t", 0, 3, 5),)), Batch((OffsetRange("t", 0, 5, 6),))]
+    positions = cast(TopicPositions, Renamed())
+    with Committer(SETTINGS, positions, None, lambda _: None, ThreadPoolExecutor(1)) as it:
+        it.begin({before: 3, ZERO: 7}, {("t", 0): 3})
+        for batch in batches:
+            it.submit(written(batch))
+        it.wait()
+        assert it.recorded == {now: 6, ZERO: 7}
+    first, second = (batch.committed[0] for batch in batches)
+    assert (first.before, first.after, first.forgotten) == ({}, {now: 5}, (before,))
+    assert first.notes == {"starts": {now: 3}}
+    assert (second.before, second.after, second.forgotten) == ({now: 5}, {now: 6}, ())
+    assert next_offsets({before: 3, ZERO: 7}, first) == {now: 5, ZERO: 7}
 
 
 def test_skipped_offsets_are_no_gap() -> None:

@@ -9,19 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from mrflight.config.identity import ANONYMOUS, Endpoint
-from mrflight.config.input_spec import InputSpec
-from mrflight.errors import InputError, LostOffsetsError, NoDataServersError
+from mrflight.config.identity import ANONYMOUS, ClientOptions, Endpoint
+from mrflight.config.input_spec import InputSpec, shown_log
+from mrflight.errors import InputError, JobFileError, LostOffsetsError, NoDataServersError
 from mrflight.ids import ShuffleKey
 from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import LogState
+from mrflight.shuffle.wire.log_rights import LogId, LogRight, log_id
 from mrflight.shuffle.wire.tail_protocol import reader_token
 from mrflight.sinks.commit.stream_offsets import MARK
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.log_source import LogInput
 from mrflight.storage import locate
 from mrflight.storage.tail_file import TailFile, read_tail_files
+from mrflight.streams import log_positions
 from mrflight.streams.committer import Committer
 from mrflight.streams.live_log import LiveLog, forget_live_log
 from mrflight.streams.log_positions import LogPositions
@@ -30,18 +32,20 @@ from tests.support.streams.memory_table import MemorySink, MemoryTable
 from tests.support.streams.scripted_broker import Script
 from tests.support.suite.messages import refused
 
-KEY, NAME = ShuffleKey("rows", "abc"), "log/rows/abc/0"
+KEY = ShuffleKey("rows", "abc")
+NAME, NAME_BEFORE = f"log/rows/{log_id('abc')}/0", "log/rows/abc/0"
 PLACE = ("rows", 0)
 
 
 class Log:
     """An event log whose rows from ``low`` to ``high`` are there, and its client."""
 
-    key = KEY
+    key, log, rights = KEY, LogId.of(KEY), list(LogRight)
 
     def __init__(self, low: int, high: int, age: int = 1) -> None:
         """``age``: the mark of each offset is so many times the offset."""
         self.low, self.high, self.age = low, high, age
+        self.trimmed: list[int] = []
 
     def __enter__(self) -> Log:
         return self
@@ -52,6 +56,10 @@ class Log:
     def describe(self, key: ShuffleKey) -> Log:
         assert key == ShuffleKey("rows")
         return self
+
+    def trim(self, key: ShuffleKey, offset: int) -> None:
+        assert key == KEY
+        self.trimmed.append(offset)
 
     def state(self, key: ShuffleKey, offsets: Sequence[int] = ()) -> LogState:
         assert key == KEY
@@ -64,7 +72,8 @@ class PositionsInLog(LogPositions):
 
     def __init__(self, log: Log, start: str = "earliest") -> None:
         self._log_in_memory = log
-        super().__init__("rows", InputSpec(log="rows", start=start), cast(LogInput, None))
+        place = LogInput("grpc://here:1", ClientOptions())
+        super().__init__("rows", InputSpec(log="rows", start=start), place)
 
     def _client(self) -> LogClient:
         return cast(LogClient, self._log_in_memory)
@@ -78,6 +87,8 @@ class PositionsInLog(LogPositions):
         ("earliest", {NAME: 5}, 5),
         ("latest", {NAME: 5}, 5),
         ("earliest", {"log/other/x/0": 7}, 3),
+        ("earliest", {NAME_BEFORE: 5}, 5),
+        ("latest", {NAME_BEFORE: 5, NAME: 7}, 7),
     ],
 )
 def test_a_log_is_read_from_its_start_or_from_what_is_recorded(
@@ -90,8 +101,9 @@ def test_a_log_is_read_from_its_start_or_from_what_is_recorded(
 
 
 def test_a_log_that_was_made_anew_is_refused() -> None:
-    with refused(InputError, "inputs.rows.log"):
-        PositionsInLog(Log(0, 1)).position({"log/rows/before/0": 4})
+    for before in ("before", log_id("before")):
+        with refused(InputError, "inputs.rows.log"):
+            PositionsInLog(Log(0, 1)).position({f"log/rows/{before}/0": 4})
 
 
 def test_rows_that_were_trimmed_before_they_were_read_are_lost_or_skipped() -> None:
@@ -147,6 +159,31 @@ def test_a_table_without_a_mark_gets_one() -> None:
     assert positions.marks([OffsetRange("rows", 0, 9, 12)]) == {MARK + NAME: 24}
 
 
+@pytest.mark.parametrize("rights", [["read"], ["read", "drop"]])
+def test_a_stream_that_may_only_read_trims_nothing(
+    rights: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_positions, "TRIM_EVERY_S", 0.0)
+    log = Log(0, 9)
+    log.rights = [LogRight(each) for each in rights]
+    PositionsInLog(log).committed({NAME: 5})
+    assert log.trimmed == ([5] if "drop" in rights else [])
+
+
+def test_a_log_is_named_by_a_handle_in_a_file_beside_the_job(tmp_path: Path) -> None:
+    (tmp_path / "rows.handle").write_text("rows:abc\n")
+    place = LogInput("grpc://here:1", ClientOptions(), tmp_path)
+    assert place.key("rows", InputSpec(log="file:rows.handle")) == KEY
+    assert place.key("rows", InputSpec(log="rows:abc")) == KEY
+    with pytest.raises(JobFileError, match=r"inputs\.rows\.log: .*none.* cannot be read"):
+        place.key("rows", InputSpec(log="file:none"))
+    assert [shown_log(each) for each in ("rows:abc", "rows", "file:x")] == [
+        "rows",
+        "rows",
+        "file:x",
+    ]
+
+
 class Recorded:
     """What a committer has recorded."""
 
@@ -168,7 +205,9 @@ def test_readers_are_told_of_a_log_once_the_table_has_recorded_an_offset(tmp_pat
     assert read_tail_files(table) == []
     committer.recorded[NAME] = 4
     live.committed()
-    assert read_tail_files(table) == [TailFile("s", cluster="grpc://here:1", log="rows:abc")]
+    assert read_tail_files(table) == [
+        TailFile("s", cluster="grpc://here:1", log=f"rows:{log_id('abc')}")
+    ]
     live.close()
     assert read_tail_files(table), "the log can be read without the stream"
     forget_live_log(table, "s")

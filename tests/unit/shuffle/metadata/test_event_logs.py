@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mrflight.errors import (
+    AccessDeniedError,
     EventLogExistsError,
     EventLogNotFoundError,
     LogOwnerChangedError,
     NoDataServersError,
+    ProtocolError,
 )
+from mrflight.ids import ShuffleKey
 from mrflight.shuffle.metadata.event_logs import EventLogs
 from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.registry import Registry
@@ -22,6 +26,7 @@ from mrflight.shuffle.wire.log_protocol import (
     LogName,
     LogPlacement,
 )
+from mrflight.shuffle.wire.log_rights import ALL_RIGHTS, LogId, LogRight, log_id
 from tests.support.suite.messages import refused
 
 TIMEOUT_S = 10.0
@@ -104,6 +109,44 @@ def test_a_name_is_taken_once(made: Callable[[int], Cluster]) -> None:
     cluster.logs.drop(LogName("x", "t"))
     with pytest.raises(EventLogNotFoundError, match="was never created"):
         cluster.logs.describe(LogName("x"))
+
+
+SECRET = "5ec2e7"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_handle_allows_what_it_was_made_for(made: Callable[[int], Cluster], count: int) -> None:
+    cluster = made(1)
+    log = cluster.logs.create(CreateLog("x", 1, SECRET))
+    assert (log.key, set(log.rights)) == (ShuffleKey("x", SECRET), ALL_RIGHTS)
+    assert log.handle() == log.handle(*LogRight) == f"x:{SECRET}"
+    for rights in itertools.combinations(LogRight, count):
+        key = ShuffleKey.parse(log.handle(*rights))
+        found = cluster.logs.describe(LogName(*key))
+        assert (found.key, found.log, set(found.rights)) == (key, log.log, set(rights))
+        if rights != tuple(LogRight):
+            with refused(AccessDeniedError):
+                found.handle("read")
+        if "drop" not in rights:
+            with refused(AccessDeniedError):
+                cluster.logs.drop(LogName(*key))
+        else:
+            assert cluster.logs.drop(LogName(*key)).key == log.key, "its files are found by that"
+            cluster.logs.create(CreateLog("x", 1, SECRET))
+
+
+def test_an_id_gives_no_rights(made: Callable[[int], Cluster]) -> None:
+    cluster = made(1)
+    log = cluster.logs.create(CreateLog("x", 1, SECRET)).log
+    assert str(log) == f"x:{log_id(SECRET)}"
+    assert LogId.parse(str(log)) == LogId.parse(f"x:{SECRET}") == log
+    for token in (log.id, log.id.removeprefix("id-")):
+        with pytest.raises(EventLogNotFoundError, match="another one has its name"):
+            cluster.logs.describe(LogName("x", token))
+    with pytest.raises(ProtocolError):
+        ShuffleKey.parse(str(log))
+    with refused(ProtocolError):
+        LogId.parse("x")
 
 
 def test_a_replica_takes_over_in_the_next_epoch(made: Callable[[int], Cluster]) -> None:
