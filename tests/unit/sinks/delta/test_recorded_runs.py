@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,47 @@ def test_a_run_counts_if_no_restore_has_undone_it(
                     assert rows == before + ROWS.num_rows
                     late = open_delta(folder, job_id="later", app_id=RUN)
                     assert late.committed_version() == table.last
+
+
+def check_random_history(folder: Path, seed: int) -> None:
+    """Compare what a rerun does with what is known of each version: its rows, and the run's."""
+    rng = random.Random(seed)
+    table = Table(folder, rng.choice([{}, RETENTION]))
+    known = [(0, False)]
+    steps: list[str] = []
+    for _ in range(rng.randrange(4, 12)):
+        rows, has_run = known[-1]
+        step = rng.choice(["run", "other", "restore", "restore", "clean to 0"])
+        if step == "restore" and len(known) > 1:
+            target = rng.randrange(len(known) - 1)
+            step = f"restore to {target}"
+            known.append(known[target])
+        elif step == "run" and not has_run:
+            known.append((rows + ROWS.num_rows, True))
+        elif step == "other":
+            known.append((rows + ROWS.num_rows, has_run))
+        elif step != "clean to 0":
+            continue
+        steps.append(step)
+        table.make(step)
+        said = open_delta(folder, job_id="asks", app_id=RUN).committed_version()
+        assert (said is not None) == known[-1][1], steps
+    assert table.last == len(known) - 1
+    assert DeltaTable(folder / "t").to_pyarrow_table().num_rows == known[-1][0], steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_is_there_once_after_a_random_history(tmp_path: Path, seed: int) -> None:
+    check_random_history(tmp_path, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(100, 500, 20))
+def test_a_run_is_there_once_after_many_random_histories(tmp_path: Path, first: int) -> None:
+    for seed in range(first, first + 20):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        check_random_history(folder, seed)
 
 
 def test_a_restore_that_names_no_version_is_refused_until_one_does(tmp_path: Path) -> None:
