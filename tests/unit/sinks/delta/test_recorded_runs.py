@@ -13,6 +13,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from mrflight.errors import CommitError
 from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.delta.commit_identity import RunIdentity
+from mrflight.sinks.delta.table import DeltaTable as LoadedTable
+from mrflight.storage import locate
 from tests.support.suite.cases import cases
 from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import ROWS, entry, finish, open_delta, run, versions
@@ -214,6 +217,17 @@ def test_files_of_an_undone_version_stay_for_another_restore(
         finish(sink)
     DeltaTable(tmp_path / "t").restore(1)
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == ROWS.num_rows
+
+
+def test_a_job_without_a_run_finds_its_commit_when_its_transaction_has_expired(
+    tmp_path: Path,
+) -> None:
+    """Otherwise it would commit again after a lost answer, or delete the files of its commit."""
+    Table(tmp_path, RETENTION).make("other, other")
+    table = LoadedTable.load(locate("t", tmp_path))
+    assert table is not None
+    identity = RunIdentity.of("other1")
+    assert (identity.find(table), identity.find_logged(table)) == (2, 2)
 
 
 @pytest.mark.parametrize("app_id", [RUN, None], ids=["a run", "a job without run_id"])
