@@ -26,6 +26,7 @@ from mrflight.storage.failures import reason
 from mrflight.storage.location import Location, locate
 from mrflight.storage.option_names import canonical, scheme_of
 from mrflight.storage.sqlite_lock import describe_holder, is_locked
+from mrflight.storage.synchronous_commit import check_synchronous_commit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -163,6 +164,7 @@ class CatalogAddress(msgspec.Struct, frozen=True):
                     f"{self.key}.catalog: the folder of {path} does not exist; create it"
                 )
             return f"sqlite:///{path}{query}"
+        check_synchronous_commit(uri.query, f"{self.key}.catalog")
         password = properties.pop("password", None)
         if password is not None and (uri.password or not uri.user):
             raise JobFileError(

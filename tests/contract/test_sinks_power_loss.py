@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.errors import CommitError, UnsyncedCommitError
+from mrflight.errors import UnsyncedCommitError
 from mrflight.storage.disk import Disk
 from mrflight.storage.ducklake.interpreter import VARIABLE
 from tests.support.faults.lost_power import Call, Power, recorded, recording, restore
@@ -110,7 +110,7 @@ def test_files_are_not_named_before_their_folders_are_synced(
         raise OSError(errno.EIO, "the disk does not answer")
 
     monkeypatch.setattr(Disk, "sync_names", fail)
-    with refused(CommitError):
+    with refused(UnsyncedCommitError):
         output.run(NEW)
     monkeypatch.setattr(Disk, "sync_names", sync_names)
     assert not output.folder.exists()

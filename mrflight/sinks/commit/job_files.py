@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mrflight.errors import CommitError, OutputError
+from mrflight.errors import CommitError, OutputError, UnsyncedCommitError
 from mrflight.storage import Location
 from mrflight.storage.deletion import TableFiles, delete_created_folder
 from mrflight.storage.delta import LOG
@@ -139,20 +139,22 @@ class JobFiles(msgspec.Struct, frozen=True):
 def sync_names(table: Location, paths: Collection[str], deadline: Deadline = NO_DEADLINE) -> None:
     """Let the names of part files survive a power loss, before a commit has them.
 
-    The paths are relative to the table. Raises CommitError.
+    The paths are relative to the table. Raises UnsyncedCommitError.
     """
-    if not table.store.is_disk:
-        return
-    try:
+
+    def sync() -> None:
+        try:
+            table.sync_names(paths)
+        except OSError as error:
+            raise UnsyncedCommitError(
+                f"{table.url}: the folders of the new files cannot be synced to the disk, so that "
+                f"nothing was committed: {reason(error)}; check the disk and the system's log"
+            ) from error
+
+    if table.store.is_disk:
         deadline.run(
-            partial(table.sync_names, paths),
-            f"the folders of the new files in {table.url} were synced, with nothing committed",
+            sync, f"the folders of the new files in {table.url} were synced, with nothing committed"
         )
-    except OSError as error:
-        raise CommitError(
-            f"{table.url}: the folders of the new files could not be synced to the disk, so that "
-            f"nothing was committed: {reason(error)}"
-        ) from error
 
 
 def is_job_file(table: Location, info: fs.FileInfo) -> bool:
