@@ -24,7 +24,7 @@ from mrflight.sinks.iceberg.expiry import expire
 from mrflight.sinks.iceberg.expiry_plan import Expiry
 from mrflight.sinks.iceberg.table import TableInCatalog
 from mrflight.storage.iceberg import CatalogAddress
-from tests.support.commands.clean_command import Cleaned, run_command
+from tests.support.commands.clean_command import Cleaned, run_clean, run_command
 from tests.support.commands.leftovers import tree
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.lakes import Lake
@@ -357,6 +357,9 @@ def test_what_a_forged_table_says_deletes_nothing_of_another(
         moves = "location" in forge.__name__
         assert command(name, lake, *options).returncode == (2 if moves else 0)
         assert tree(lake.base / "warehouse" / other.namespace) == files
+    if moves:
+        with pytest.raises(OutputError, match="somebody else has changed that file"):
+            append(lake, 1, first=1)  # which would move the metadata
 
 
 def test_a_live_file_under_another_spelling_stays(two_lakes: tuple[Lake, Lake]) -> None:
@@ -420,6 +423,8 @@ def test_a_renamed_table_stays_if_its_name_is_used_again(two_lakes: tuple[Lake, 
     append(lake, 1, first=9)
     assert {"old", "events"} <= {name[-1] for name in lake.stock().list_tables(lake.namespace)}
     assert command("clean", lake, "--remove", "--older-than", "0 s").stdout == ""
+    folder = f"{lake.base}/warehouse/{lake.namespace}/events/data"
+    assert run_clean(Path(folder), "--remove", "--no-table", "--older-than", "0 s").returncode == 2
     assert command("maintain", lake, "--retain", "0 s", "--force").returncode == 0
     found = lake.stock().load_table(f"{lake.namespace}.old").scan().to_arrow()
     assert sorted(found.column("n").to_pylist()) == [n for n, _ in old]
