@@ -178,7 +178,7 @@ def is_table_folder(folder: Location) -> bool:
 
 
 def delete_created(file: Location) -> None:
-    """Delete a file that this process has created, under a name that it gives to no other."""
+    """Delete a file that this process, or its job, has created under a name that no other has."""
     file.delete_file()
 
 

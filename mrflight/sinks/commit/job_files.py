@@ -17,7 +17,7 @@ import msgspec
 
 from mrflight.errors import CommitError, OutputError, UnsyncedCommitError
 from mrflight.storage import Location
-from mrflight.storage.deletion import TableFiles, delete_created_folder
+from mrflight.storage.deletion import TableFiles, delete_created, delete_created_folder
 from mrflight.storage.delta import LOG
 from mrflight.storage.failures import reason
 from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
@@ -111,14 +111,13 @@ class JobFiles(msgspec.Struct, frozen=True):
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files except ``kept``, and the empty folders that it created.
 
-        A file that cannot or may not be removed stays. It is not committed, and this is called
-        after the commit or after another failure.
+        A file that cannot be removed stays. It is not committed, and this is called after the
+        commit or after another failure.
         """
-        files = TableFiles(self.table)
         with suppress(OSError):
             for path in self.paths() - set(kept):
                 with suppress(OSError):
-                    files.delete(self.table.child(path))
+                    delete_created(self.table.child(path))
             self.delete_empty_folders()
 
     def delete_empty_folders(self) -> None:

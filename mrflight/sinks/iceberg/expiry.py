@@ -139,10 +139,9 @@ class _Unneeded:
         handle = self._table.load()
         if handle is None:
             return Expired(snapshots)
-        with catalog_errors(
-            f"the manifests of {self._table.url} cannot be read, so no files were deleted"
-        ):
-            for key in self._needed(handle.metadata.snapshots) | self._needed_data():
+        with catalog_errors(self._unreadable):
+            needed = self._needed(handle.metadata.snapshots)
+            for key in needed | (self._needed_data() if self._sizes else set()):
                 self._deletable.pop(key, None)
         for file in self._deletable.values():
             try:

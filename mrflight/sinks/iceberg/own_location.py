@@ -40,9 +40,14 @@ def why_nothing_goes(metadata: TableMetadata) -> str | None:
 
 
 def own_location(
-    address: CatalogAddress, metadata: TableMetadata, metadata_location: str
+    address: CatalogAddress, metadata: TableMetadata, metadata_location: str | None
 ) -> Location | None:
-    """Return a table's own location; None if it is not proven."""
+    """Return a table's own location; None if it is not proven.
+
+    ``metadata_location`` is the catalog's; a REST catalog may keep it to itself.
+    """
+    if metadata_location is None:
+        return None
     location = address.location(metadata.location)
     file = address.location(metadata_location)
     is_own = (
@@ -52,9 +57,11 @@ def own_location(
 
 
 def check_location(
-    address: CatalogAddress, metadata: TableMetadata, metadata_location: str, url: str
+    address: CatalogAddress, metadata: TableMetadata, metadata_location: str | None, url: str
 ) -> None:
     """Raise OutputError if the next metadata file would be in another folder than the newest."""
+    if metadata_location is None:
+        return
     given = metadata.properties.get("write.metadata.path") or f"{metadata.location}/metadata"
     if not _is_in(address.location(metadata_location), address.location(given)):
         raise OutputError(
