@@ -5,6 +5,7 @@ Run as a program with the names of cases and a folder, each in a folder of its o
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,9 +25,11 @@ from mrflight.storage.ducklake.process_pool import end_idle_processes
 from tests.services.built import ducklake_python
 from tests.support.faults.lost_power import mark, sync_all
 from tests.support.tables.ducklakes import DuckLake
-from tests.support.tables.lakes import Lake
+from tests.support.tables.lakes import Lake, rows_of
 from tests.support.tables.merges import write_rows
 from tests.support.tables.outputs import NEW, OLD, SCHEMA, Mode, Output, Rows, table_of, written
+
+REST_URI = "POWER_LOSS_REST_URI"
 
 Do = Callable[[Path], None]
 Found = list[tuple[Any, ...]] | None
@@ -108,6 +111,21 @@ def iceberg(mode: Mode, rows: Rows = NEW) -> Do:
 
 def lake(base: Path) -> Lake:
     return Lake(base, "sqlite:///catalog.db", "warehouse", "ns")
+
+
+def rest(base: Path) -> None:
+    """To the namespace that has the name of the folder, in the warehouse of a REST catalog."""
+    output = Lake(base, os.environ[REST_URI], None, base.name)
+    run(output.open("append", new_job_id()), base, NEW)
+
+
+def read_rest(base: Path) -> Found:
+    """Read the newest metadata, which the catalog would name."""
+    from pyiceberg.table import StaticTable
+
+    newest = max(base.glob("events/metadata/*.metadata.json"), key=lambda path: path.name)
+    found = StaticTable.from_metadata(str(newest)).scan().to_arrow()
+    return rows_of(found, ("n", "k"))
 
 
 def maintain_iceberg(base: Path) -> None:
@@ -264,6 +282,10 @@ CASES: dict[str, Case] = {
 }
 
 
+REST = Case(rest, read_rest, (rest,))
+"""Its folder, whose name begins with ``rest_``, is in the warehouse of a catalog at `REST_URI`."""
+
+
 def folder_of(root: Path, name: str) -> Path:
     """Return the folder in which a case runs."""
     return root / name.replace(" ", "-").replace(",", "")
@@ -271,8 +293,8 @@ def folder_of(root: Path, name: str) -> Path:
 
 def main(root: Path, *names: str) -> None:
     for name in names:
-        case, base = CASES[name], folder_of(root, name)
-        base.mkdir()
+        case, base = CASES.get(name, REST), folder_of(root, name)
+        base.mkdir(parents=True)
         for each in case.before:
             each(base)
         sync_all(base)
