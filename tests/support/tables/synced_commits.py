@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,10 @@ from mrflight.config.output_section import OutputSection
 from mrflight.ids import new_job_id
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
+from mrflight.storage.disk import Disk
 from mrflight.storage.ducklake.process_pool import end_idle_processes
 from tests.services.built import ducklake_python
 from tests.support.faults.lost_power import mark, sync_all
@@ -70,6 +73,52 @@ def folder(format: OutputFormat, mode: str, *by: str, rows: Rows = NEW, **keys: 
         run(open_sink(section, base, {}, new_job_id(), None), base, rows)
 
     return do
+
+
+def found_by_rerun(format: OutputFormat, mode: Mode) -> Do:
+    """A job is killed before it has synced its commit, and runs again."""
+
+    def do(base: Path) -> None:
+        section = OutputSection(table="out/table", format=format, mode=mode)
+        with _no_sync_of_commits():
+            _commit_rows(open_sink(section, base, {}, new_job_id(), "run"), NEW)
+        assert open_sink(section, base, {}, new_job_id(), "run").was_committed()
+        mark("said", base)
+
+    return do
+
+
+def found_by_stream(base: Path) -> None:
+    """A stream is killed before it has synced its commit, and starts again."""
+    section = OutputSection(table="out/table", mode="append")
+    offsets = StreamOffsets("events", {}, {"cluster/topic/0": 4})
+    with _no_sync_of_commits():
+        _commit_rows(open_sink(section, base, {}, new_job_id(), None), NEW, offsets)
+    again = open_sink(section, base, {}, new_job_id(), None)
+    assert again.recorded_offsets("events") == offsets.after
+    mark("said", base)
+
+
+def _commit_rows(sink: Sink, rows: Rows, offsets: StreamOffsets | None = None) -> None:
+    commit = Commit(tuple(written(sink, rows, SCHEMA)), SCHEMA, offsets=offsets)
+    sink.setup(commit)
+    sink.commit(commit)
+
+
+@contextmanager
+def _no_sync_of_commits() -> Iterator[None]:
+    """Sync neither the folder of entries or manifests, nor an entry that deltalake writes."""
+    sync = Disk.sync
+
+    def sync_files(self: Disk, path: str) -> None:
+        if not path.endswith(("_delta_log", "_mrflight", ".json")):
+            sync(self, path)
+
+    Disk.sync = sync_files  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Disk.sync = sync  # type: ignore[method-assign]
 
 
 def deltalake_writes(**more: Any) -> Do:
@@ -240,6 +289,15 @@ CASES: dict[str, Case] = {
         folder("delta", "append", rows=[(*row, 1) for row in NEW], schema="evolve"), _NEW_DELTA
     ),
     "delta maintenance": _delta(maintain_delta, *[_NEW_DELTA] * 3, keeps_rows=True, is_quick=True),
+    "delta found by a rerun": _delta(
+        found_by_rerun("delta", "overwrite"), _NEW_DELTA, is_quick=True
+    ),
+    "delta found by a stream": _delta(found_by_stream),
+    "parquet found by a rerun": Case(
+        found_by_rerun("parquet", "append"),
+        read_folder("parquet"),
+        (folder("parquet", "error", rows=OLD),),
+    ),
     "delta removed rows": _delta(remove_delta_rows, _NEW_DELTA),
     **{
         f"{format} {mode}": Case(
