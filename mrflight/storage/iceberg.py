@@ -21,7 +21,13 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.config.output_section import OutputSection
 from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
 from mrflight.config.service_uri import ServiceUri, hide_secrets, shown_uri
-from mrflight.errors import CatalogLockedError, CommitError, JobFileError, MrflightError
+from mrflight.errors import (
+    CatalogLockedError,
+    CommitError,
+    JobError,
+    JobFileError,
+    MrflightError,
+)
 from mrflight.storage.failures import reason
 from mrflight.storage.location import Location, locate
 from mrflight.storage.option_names import canonical, scheme_of
@@ -137,6 +143,13 @@ class CatalogAddress(msgspec.Struct, frozen=True):
     def location(self, path: str) -> Location:
         """Return the location of a folder or a file that the table's metadata names."""
         return locate(path, self.base, self.storage)
+
+    def known_location(self, url: str) -> Location | None:
+        """Return where a file is that some metadata names; None for an unknown kind of store."""
+        try:
+            return self.location(url)
+        except JobError:
+            return None
 
     def _of_files(self) -> dict[str, str]:
         given = {canonical(name): value for name, value in self.storage.items()}

@@ -41,7 +41,7 @@ class OtherTables:
                 found |= {
                     keys.of(file)
                     for url in self._urls(name, other)
-                    if (file := self._table.location_of(url)) is not None
+                    if (file := self._table.address.known_location(url)) is not None
                 } & asked
         return found
 
@@ -56,7 +56,7 @@ class OtherTables:
     def _folders_of(self, metadata: TableMetadata) -> list[Location]:
         """Return the folders of a table, without links."""
         urls = (metadata.location, data_folder(metadata))
-        found = (self._table.location_of(url) for url in urls)
+        found = (self._table.address.known_location(url) for url in urls)
         return [_without_links(each) for each in found if each is not None]
 
     def _errors(self) -> AbstractContextManager[None]:
