@@ -29,9 +29,6 @@ from tests.support.commands.leftovers import tree
 from tests.support.tables.manifests import newest_manifest
 from tests.support.tables.outputs import SCHEMA, written
 
-RUNS_AFTER_RESTORE = False
-"""Whether a run id that a RESTORE has undone is run again, which has to commit again."""
-
 Rows = list[tuple[int, str]]
 FORMATS = ("delta", "delta", "parquet", "parquet", "iceberg")
 FOLDERS = ("outer", "outer/archive", "outer/k=z", "outer/archive/deep", "beside")
@@ -61,7 +58,6 @@ class Table:
     """Files that are kept for readers of older versions, or that a killed job has not deleted."""
     left: dict[Path, str | None] = field(default_factory=dict)
     """Files of killed jobs, with their run ids."""
-    is_restored: bool = False
 
     @classmethod
     def of(cls, base: Path, name: str, format: str, partition_by: Sequence[str]) -> Table:
@@ -156,18 +152,16 @@ class RandomTables:
         assert {path: path.read_text() for path in self._strangers} == self._strangers
 
     def _job(self, table: Table) -> None:
-        self._run(table, self._mode(), self._run_id(table), "")
+        self._run(table, self._mode(), self._run_id(), "")
 
     def _killed(self, table: Table) -> None:
         moment = self._random.choice(("written", "committed"))
-        self._run(table, self._mode(), self._run_id(table), moment)
+        self._run(table, self._mode(), self._run_id(), moment)
 
     def _mode(self) -> str:
         return self._random.choice(("append", "append", "overwrite"))
 
-    def _run_id(self, table: Table) -> str | None:
-        if table.is_restored and not RUNS_AFTER_RESTORE:
-            return None
+    def _run_id(self) -> str | None:
         return self._random.choice((None, "mrflight/job/monday", "mrflight/job/tuesday"))
 
     def _run(self, table: Table, mode: str, run: str | None, killed: str) -> None:
@@ -232,9 +226,6 @@ class RandomTables:
         before, table.now = table.now, table.versions[version]
         table.removed = (table.removed | before.live) - table.now.live
         table.versions[DeltaTable(table.folder).version()] = table.now
-        table.is_restored = True
-        if not RUNS_AFTER_RESTORE:
-            table.now = Version(table.now.rows, table.now.live, before.runs)
 
     def _maintain(self, table: Table) -> None:
         table.command("maintain", "--retain", "0 s", "--force")
