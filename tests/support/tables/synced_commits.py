@@ -178,9 +178,12 @@ def read_rest(base: Path) -> Found:
 
 
 def maintain_iceberg(base: Path) -> None:
-    from mrflight.sinks.iceberg.maintenance import maintain, named_table
+    from mrflight.sinks.iceberg.maintenance import maintain
+    from mrflight.sinks.iceberg.table import TableInCatalog
+    from mrflight.storage.iceberg import CatalogAddress
 
-    maintain(named_table("ns.events", "sqlite:///catalog.db", base, {}), _ALL)
+    address = CatalogAddress.of("output", OutputSection(**lake(base).section()), base, {})
+    maintain(TableInCatalog(address, ("ns", "events")), _ALL)
 
 
 def ducklake(kind: str, mode: str, rows: Rows = NEW, app_id: str | None = None) -> Do:
