@@ -33,6 +33,7 @@ from experiments import report
 from experiments.datasets import WORK
 from mrflight.config.identity import ClientOptions
 from mrflight.ids import ShuffleKey
+from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import TailRead
@@ -100,7 +101,7 @@ def run(
         token = json.loads(mrflight.fresh_token(fresh(stream)))
         files = read_tail_files(locate(str(stream.table), Path.cwd()))
         assert files
-        with TailClient(files[0].server) as client:
+        with TailClient(*find_tail(files[0].tail)) as client:
             read = of_tail(stream, client, files[0].tail, token["streams"]["events"])
             found["tail"], first = measure(stream, first, events, read)
     return found, first

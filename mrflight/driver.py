@@ -137,8 +137,7 @@ def requested_job(options: argparse.Namespace) -> tuple[JobSpec, Path]:
     overrides = dict(parse_override(text) for text in options.set)
     path = options.job.resolve()
     spec = load_job(path, overrides)
-    is_local = spec.cluster.executor == "local"
-    storage = with_environment(spec.storage, spec.paths, os.environ, by_name=is_local)
+    storage = with_environment(spec.storage, spec.paths, os.environ, by_name=True)
     for variable in conflicting_variables(spec.storage, spec.paths, list(os.environ)):
         del os.environ[variable]
     return msgspec.structs.replace(spec, storage=storage), path.parent

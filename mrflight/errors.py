@@ -21,7 +21,8 @@
     │   │   ├── CatalogLockedError
     │   │   ├── StreamMovedError
     │   │   └── StreamRestoredError
-    │   └── CommitOverwrittenError
+    │   ├── CommitOverwrittenError
+    │   └── UnsyncedCommitError
     └── ShuffleError
         ├── AccessDeniedError
         ├── TooManyStreamsError
@@ -243,6 +244,15 @@ class CommitOverwrittenError(JobFailedError):
     """Two commits wrote the same version of a table, and the later one replaced the earlier."""
 
 
+class UnsyncedCommitError(JobFailedError):
+    """A commit is in its table, and the disk has failed to store it, so that a crash may undo it.
+
+    A disk reports such a failure once. So nothing is tried again, which would seem to succeed.
+    """
+
+    retryable = False
+
+
 class ShuffleError(MrflightError):
     """Something is wrong with a shuffle, as its servers see it."""
 
@@ -251,10 +261,18 @@ class AccessDeniedError(ShuffleError):
     """A server does not know who calls, or that caller may not do what it asks for."""
 
 
+class UnencryptedServerError(ShuffleError):
+    """A client that encrypts was to call a server in the clear, and has sent it nothing."""
+
+
 class TooManyStreamsError(ShuffleError):
     """A caller has as many streams at one server as this allows at the same time."""
 
     retryable = True
+
+
+class QuotaExceededError(ShuffleError):
+    """A caller holds as many shuffles or tails at one server as this allows."""
 
 
 class ShuffleNotFoundError(ShuffleError):

@@ -13,7 +13,7 @@ from mrflight.security.principal import Role
 from mrflight.shuffle.wire.protocol import Done, Message, decode
 from mrflight.system.malloc import return_freed_memory
 
-from .guard import Guard, check_token
+from .guard import OF_SHUFFLE, Guard, check_token
 
 LARGE_BYTES = 2**20
 """The size of a large request: far more than a job of thousands of partitions sends."""
@@ -28,17 +28,19 @@ class Handler(NamedTuple):
     """What answers an action, and who may call it."""
 
     message: type[Message]
-    answer: Callable[[Any], Message]
+    answer: Callable[..., Message]
     allowed: frozenset[Role]
-    needs_shuffle: bool = False
-    """Whether the message names a shuffle, whose token a caller needs that may not see them all."""
+    token_of: str = ""
+    """Of what the message has a token, which a caller needs that may not see all: see `Guard`."""
+    by_caller: bool = False
+    """Whether ``answer`` takes the name of the caller as well."""
 
 
 def of_shuffle(
     message: type[Message], answer: Callable[[Any], Message], allowed: frozenset[Role]
 ) -> Handler:
     """Return the handler of a message that names a shuffle."""
-    return Handler(message, answer, allowed, needs_shuffle=True)
+    return Handler(message, answer, allowed, OF_SHUFFLE)
 
 
 class Actions:
@@ -67,9 +69,10 @@ class Actions:
             # gRPC received it in thousands of pieces, and malloc keeps 30 to 100 MiB of 100 MB.
             return_freed_memory()
         request: Any = decode(body, handler.message)
-        if handler.needs_shuffle:
-            check_token(principal, request.token)
-        return [msgspec.json.encode(handler.answer(request))]
+        if handler.token_of:
+            check_token(principal, request.token, handler.token_of)
+        more = (principal.name,) if handler.by_caller else ()
+        return [msgspec.json.encode(handler.answer(request, *more))]
 
     def listing(self) -> list[tuple[str, str]]:
         """Return the name and meaning of each action, as Flight lists them."""

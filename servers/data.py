@@ -56,7 +56,7 @@ from . import process
 from .actions import Actions, Handler, answer_keepalive, of_shuffle
 from .block_streams import plain_rows, received_batches, received_blocks, received_messages
 from .decommission import Decommission
-from .guard import check_token
+from .guard import OF_TAIL, check_token
 from .http_port import http_port
 from .idle_streams import IdleStreams, StreamRules
 from .listening import Listening, listening
@@ -126,6 +126,7 @@ class DataServer(flight.FlightServerBase):
         if is_tail_path(descriptor.path):
             with self._rules.idle.watched(context.peer()) as stream:
                 put = decode_tail_path(descriptor.path)
+                check_token(principal, put.token, OF_TAIL)
                 writer.write(self._tails.put(put, stream.received(received_messages(reader))))
             return
         target = (
@@ -161,7 +162,9 @@ class DataServer(flight.FlightServerBase):
         principal = self._guard.caller(context, READERS)
         idle, peer = self._rules.idle, context.peer()
         if is_tail_ticket(ticket.ticket):
-            columns, rows = self._tails.get(decode_tail_ticket(ticket.ticket))
+            read = decode_tail_ticket(ticket.ticket)
+            check_token(principal, read.token, OF_TAIL)
+            columns, rows = self._tails.get(read)
             return flight.GeneratorStream(columns, answer_stream(idle.sent(peer, rows)))
         request = decode_ticket(ticket.ticket)
         shuffle, token = request.shuffle
@@ -173,7 +176,7 @@ class DataServer(flight.FlightServerBase):
             return flight.GeneratorStream(WIRE_SCHEMA, answer_stream(sent))
         blocks = self._store.read(shuffle, request.partition, attempts)
         schema = self._membership.schema(shuffle, request.partition)
-        plain = idle.sent(peer, plain_rows(blocks))
+        plain = idle.sent(peer, plain_rows(blocks, self._store.decoded))
         return flight.GeneratorStream(schema, answer_stream(plain))
 
     def _messages(
@@ -252,7 +255,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         IdleStreams(options.idle_timeout) as idle,
         _logs_of(options) as logs,
     ):
-        client = ClientOptions(identity=at.identity)
+        client = ClientOptions(identity=at.identity.at(options.metadata))
         membership = Membership(store, options.metadata, client, logs.store if logs else "")
         rules = StreamRules(idle, options.compressed_puts)
         tail_store = TailStore(options.memory // _TAIL_SHARE, store.count_other_bytes)

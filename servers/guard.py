@@ -20,6 +20,7 @@ from mrflight.security.access import Access
 from mrflight.security.principal import ALL, EVERYBODY, Principal, Role
 from mrflight.shuffle.wire.flight_errors import to_flight
 from mrflight.shuffle.wire.secure_client import AUTHORIZATION, BEARER
+from mrflight.system.limited_log import LimitedWarnings
 from mrflight.units import format_count
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Guard(flight.ServerMiddlewareFactory):
         self._access = access
         self._trusts_certificates = trusts_certificates
         self._max_streams = streams
+        self._refused = LimitedWarnings(log)
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()
         self._heard: Callable[[str], None] = lambda peer: None
@@ -62,7 +64,7 @@ class Guard(flight.ServerMiddlewareFactory):
         try:
             principal = self._by_token(self._access, headers)
         except AccessDeniedError as error:
-            log.warning("a call is refused: %s", error)
+            self._refused.warn("a call is refused: %s", error)
             raise to_flight(error) from None
         return _Call(principal, is_stream=is_stream, end=self._end_stream)
 
@@ -134,16 +136,21 @@ class _Call(flight.ServerMiddleware):
             self._end(self.counts_as)
 
 
-def check_token(principal: Principal, token: str) -> None:
+OF_SHUFFLE = (
+    "shuffle, which the handle has that created it; pass that handle on, or open_shuffle(name, "
+    "token)"
+)
+OF_TAIL = "tail, which its stream has, and for readers the file beside the table"
+"""Of what a caller needs the token, and who has it."""
+
+
+def check_token(principal: Principal, token: str, of: str = OF_SHUFFLE) -> None:
     """Raise AccessDeniedError if a caller gives no token of a shuffle and needs one.
 
     Whether it is that of the shuffle is found out where the shuffle is looked up.
     """
     if not token and not principal.knows_all_shuffles:
-        raise AccessDeniedError(
-            f"{principal.name!r} needs the token of the shuffle, which the handle has that created "
-            "it; pass that handle on, or open_shuffle(name, token)"
-        )
+        raise AccessDeniedError(f"{principal.name!r} needs the token of the {of}")
 
 
 def _names(roles: frozenset[Role]) -> str:

@@ -15,6 +15,7 @@ from mrflight.errors import AccessDeniedError, JobFileError
 from mrflight.page.measured import Measured
 from mrflight.security.access import Access
 from mrflight.security.principal import READERS
+from mrflight.system.limited_log import LimitedWarnings
 
 if TYPE_CHECKING:  # a server without this port loads none of it
     from mrflight.page.access import Authorize
@@ -117,6 +118,7 @@ class _Known:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self._refused = LimitedWarnings(log)
 
     def __call__(self, headers: Mapping[str, str]) -> bool:
         from mrflight.page.access import bearer_token
@@ -125,5 +127,5 @@ class _Known:
         try:
             return token is not None and self._access.by_token(token).may(READERS)
         except AccessDeniedError as error:
-            log.warning("a request over HTTP is refused: %s", error)
+            self._refused.warn("a request over HTTP is refused: %s", error)
             return False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mrflight.config.identity import ANONYMOUS, Identity
 from mrflight.config.identity_options import identity_of
+from mrflight.config.locations import is_loopback
 from mrflight.errors import JobFileError
 from mrflight.security.access import Access
 from mrflight.security.credentials import Credentials, load
@@ -108,7 +108,7 @@ def _check_plain(options: argparse.Namespace, *, is_known: bool) -> None:
     """Raise JobFileError if what is sent could be read on a network, and is not to be."""
     if options.verify_client:
         raise JobFileError("--verify-client needs --tls-certificate, --tls-key and --tls-ca")
-    if _is_loopback(options.host):
+    if is_loopback(options.host):
         return
     if not options.insecure_network:
         raise JobFileError(
@@ -121,10 +121,3 @@ def _check_plain(options: argparse.Namespace, *, is_known: bool) -> None:
         options.host,
         "" if is_known else ", and whoever reaches the port reads and changes all of them",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

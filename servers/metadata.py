@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.config.identity import ClientOptions
-from mrflight.config.locations import is_location
+from mrflight.config.locations import is_encrypted, is_location
 from mrflight.config.server_options import METADATA
 from mrflight.errors import (
     JobFileError,
@@ -31,6 +31,7 @@ from mrflight.errors import (
 )
 from mrflight.ids import MapAttempt, ShuffleKey, new_token
 from mrflight.security.principal import ALL, JOBS, JOBS_AND_SERVERS, SERVERS
+from mrflight.security.quota import Holdings, Quota
 from mrflight.shuffle.metadata.events import AnyEvent
 from mrflight.shuffle.metadata.journal import Journal
 from mrflight.shuffle.metadata.metadata_totals import MetadataTotals
@@ -93,19 +94,27 @@ _PROBE = Timeouts(call_s=2.0)
 """The timeouts of a call to a data server that is reported lost."""
 
 
+SHUFFLES = Quota("shuffle", 4096, 2**20)
+"""A job of ten stages has ten. Their partitions take about 250 bytes each."""
+
+
 class MetadataServer(flight.FlightServerBase):
     """Serves a `Registry`."""
 
-    def __init__(self, listening: Listening, registry: Registry) -> None:
+    def __init__(
+        self, listening: Listening, registry: Registry, held: Holdings | None = None
+    ) -> None:
         self._registry = registry
+        self._held = held or Holdings(SHUFFLES, registry.partition_count)
         self._guard = listening.guard
-        self._probe = ClientOptions(_PROBE, "flight", listening.identity)
         location = listening.location
+        self._probe = ClientOptions(_PROBE, "flight", listening.identity.at(location))
         self._is_local = location.startswith("grpc+unix:")
+        self._is_encrypted = is_encrypted(location)
         do = MetadataAction
         self._actions = Actions(
             {
-                do.PUT_SHUFFLE: Handler(PutShuffle, self._put_shuffle, JOBS),
+                do.PUT_SHUFFLE: Handler(PutShuffle, self._put_shuffle, JOBS, by_caller=True),
                 do.DESCRIBE_SHUFFLE: of_shuffle(DescribeShuffle, self._describe_shuffle, ALL),
                 do.DROP_SHUFFLE: of_shuffle(ShuffleName, self._drop_shuffle, JOBS),
                 do.COMMIT_MAP: of_shuffle(CommitMap, self._commit_map, JOBS),
@@ -165,11 +174,12 @@ class MetadataServer(flight.FlightServerBase):
             sum(info.size_bytes for info in partitions),
         )
 
-    def _put_shuffle(self, request: PutShuffle) -> Message:
+    def _put_shuffle(self, request: PutShuffle, caller: str) -> Message:
         token = request.token or new_token()  # a plain client sends none
-        placement = self._registry.put_shuffle(
-            request.id, request.reducers, request.replicas, token, request.lease_s, request.job
-        )
+        with self._held.adding(caller, f"{request.id}:{token}", request.reducers):
+            placement = self._registry.put_shuffle(
+                request.id, request.reducers, request.replicas, token, request.lease_s, request.job
+            )
         name = ShuffleKey(request.id, "" if self._guard.is_open else token)
         return PutShuffleResponse(
             [
@@ -231,10 +241,22 @@ class MetadataServer(flight.FlightServerBase):
     def _register_server(self, request: ServerLocation) -> Message:
         if not is_location(request.location):
             raise ProtocolError(f"register_server: {request.location!r} is not a location")
+        self._check_encrypted(request.location)
         if request.location.startswith("grpc+unix:"):
             self._check_socket(request.location)
         self._registry.register_server(request.location, request.incarnation, request.log_store)
         return Done()
+
+    def _check_encrypted(self, location: str) -> None:
+        """Refuse a server in the clear; a journal may have one from before this server encrypted.
+
+        Without heartbeats it is then declared lost.
+        """
+        if self._is_encrypted and not is_encrypted(location):
+            raise ProtocolError(
+                f"{location!r} does not encrypt, and this metadata server does; start that data "
+                "server with --tls-certificate and --tls-key, or correct its --advertise"
+            )
 
     def _check_socket(self, location: str) -> None:
         if not self._is_local:
@@ -255,6 +277,7 @@ class MetadataServer(flight.FlightServerBase):
         return Done()
 
     def _heartbeat(self, request: Heartbeat) -> Message:
+        self._check_encrypted(request.location)
         return HeartbeatResponse(
             *self._registry.heartbeat(
                 request.location,
@@ -302,7 +325,8 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         log_of_cluster.note(event)
 
     with _registry(options, note) as registry:
-        server = RotatingServer(at, lambda at: MetadataServer(at, registry))
+        held = Holdings(SHUFFLES, registry.partition_count)
+        server = RotatingServer(at, lambda at: MetadataServer(at, registry, held))
         location = process.public_location(server.port, at.location, options.advertise)
         observed = ObservedMetadata(registry.overview, totals, log_of_cluster, server)
         yield process.Running(location, server.shutdown, server.reload, observed=observed)

@@ -11,7 +11,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mrflight.errors import ProtocolError
+from mrflight.ids import MAX_PARTITIONS
 from mrflight.security.principal import JOBS
+from mrflight.security.quota import Holdings, Quota
 from mrflight.shuffle.store.received_batch import check_received
 from mrflight.shuffle.store.tail_store import TailStore
 from mrflight.shuffle.wire.protocol import Done, Message, decode
@@ -28,27 +30,32 @@ from mrflight.shuffle.wire.tail_protocol import (
 )
 
 from .actions import Handler
+from .guard import OF_TAIL
 from .idle_streams import StreamRules
 
 _LOOK_EVERY_S = 30.0
 MESSAGE_BYTES = 2 * 2**20
 """The rough size of a message of rows: clients of gRPC take 4 MiB by default."""
 
+TAILS = Quota("tail", 4096, MAX_PARTITIONS)
+"""A stream has one, with the partitions of its topics."""
+
 
 class Tails:
     """Answers calls from a `TailStore`."""
 
-    def __init__(self, store: TailStore, rules: StreamRules) -> None:
+    def __init__(self, store: TailStore, rules: StreamRules, quota: Quota = TAILS) -> None:
         self._store = store
         self._rules = rules
+        self._held = Holdings(quota, store.partition_count)
 
     @property
     def handlers(self) -> dict[str, Handler]:
         """What answers the actions."""
         return {
-            TailAction.OPEN_TAIL: Handler(OpenTail, self._open, JOBS),
-            TailAction.TRIM_TAIL: Handler(TrimTail, self._trim, JOBS),
-            TailAction.DROP_TAIL: Handler(TailName, self._drop, JOBS),
+            TailAction.OPEN_TAIL: Handler(OpenTail, self._open, JOBS, OF_TAIL, by_caller=True),
+            TailAction.TRIM_TAIL: Handler(TrimTail, self._trim, JOBS, OF_TAIL),
+            TailAction.DROP_TAIL: Handler(TailName, self._drop, JOBS, OF_TAIL),
         }
 
     def put(self, target: TailPut, received: Iterator[flight.FlightStreamChunk]) -> bytes:
@@ -58,8 +65,9 @@ class Tails:
                 raise ProtocolError("a batch of a tail has its range as app_metadata")
             check_received(message.data, takes_compressed=self._rules.takes_compressed)
             part = decode(memoryview(message.app_metadata), TailRange)
-            self._store.put(target.tail, target.epoch, part, message.data)
-        return msgspec.json.encode(TailPositions(self._store.positions(target.tail)))
+            self._store.put(target, part, message.data)
+        positions = self._store.positions(target.tail, target.token)
+        return msgspec.json.encode(TailPositions(positions))
 
     def get(self, request: TailRead) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
         """Return the columns and the messages of an answer."""
@@ -75,14 +83,15 @@ class Tails:
 
         return found.schema, messages()
 
-    def _open(self, request: OpenTail) -> Message:
-        return TailPositions(self._store.open(request))
+    def _open(self, request: OpenTail, caller: str) -> Message:
+        with self._held.adding(caller, request.tail, max(1, len(request.starts))):
+            return TailPositions(self._store.open(request))
 
     def _trim(self, request: TrimTail) -> Message:
-        return TailPositions(self._store.trim(request.tail, request.recorded))
+        return TailPositions(self._store.trim(request))
 
     def _drop(self, request: TailName) -> Message:
-        self._store.drop(request.tail)
+        self._store.drop(request.tail, request.token)
         return Done()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from mrflight.config.locations import is_encrypted
 from mrflight.config.transport import Transport
 from mrflight.system.deadlines import DEFAULT_TIMEOUTS, Timeouts
 
@@ -26,8 +27,16 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     given: str = ""
     """The name of credentials that a process is given in memory, in place of all others. A job on
     several nodes of Ray does that: see `mrflight.security.job_certificates`."""
-    giver: str = ""
-    """The module whose ``fetch(name)`` gets them for a process that has not been given them."""
+    giver: Literal["", "ray"] = ""
+    """Where a process gets them that has not been given them; empty for nowhere."""
+    encrypted: bool = False
+    """Whether it calls no server over plain TCP, as none that has a ``ca`` does: see `at`."""
+
+    def at(self, location: str) -> Identity:
+        """Return the identity of a client whose first server, which tells of others, is there."""
+        if not is_encrypted(location):
+            return self
+        return msgspec.structs.replace(self, encrypted=True)
 
 
 ANONYMOUS = Identity()
@@ -52,6 +61,10 @@ class ClientOptions(msgspec.Struct, frozen=True):
     def with_timeouts(self, timeouts: Timeouts) -> ClientOptions:
         """Return these options with other timeouts."""
         return msgspec.structs.replace(self, timeouts=timeouts)
+
+    def at(self, location: str) -> ClientOptions:
+        """Return these options for a client whose first server is there: see `Identity.at`."""
+        return msgspec.structs.replace(self, identity=self.identity.at(location))
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):

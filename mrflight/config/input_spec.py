@@ -10,8 +10,8 @@ import msgspec
 from mrflight.config.formats import CATALOG_FORMATS, InputFormat, MessageFormat
 from mrflight.config.input_frame import InputFrame
 from mrflight.config.row_steps import Call, RowStep
-from mrflight.config.secret_options import without_userinfo
 from mrflight.config.secret_reference import is_reference
+from mrflight.config.service_uri import shown_section
 from mrflight.config.stream_batch import StreamBatch
 from mrflight.config.text_options import CsvOptions, JsonOptions
 
@@ -100,7 +100,7 @@ class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """The fraction of the files' bytes that is read."""
 
     def __repr__(self) -> str:
-        return without_userinfo(self)
+        return shown_section(self)
 
     @property
     def in_catalog(self) -> bool:

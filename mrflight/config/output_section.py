@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from mrflight.config.formats import CATALOG_FORMATS, OutputFormat, ParquetCodec
-from mrflight.config.secret_options import without_userinfo
+from mrflight.config.service_uri import shown_section
 from mrflight.config.unstored_columns import UnstoredColumns
 
 
@@ -42,7 +42,7 @@ class OutputSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """The columns of change events that a merge does not store. A job file cannot have them."""
 
     def __repr__(self) -> str:
-        return without_userinfo(self)
+        return shown_section(self)
 
     @property
     def in_catalog(self) -> bool:

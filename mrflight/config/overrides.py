@@ -10,6 +10,7 @@ from typing import Any
 
 from mrflight.config.document_check import STORAGE
 from mrflight.config.secret_options import holds_secret
+from mrflight.config.service_uri import check_argument
 from mrflight.errors import JobFileError
 
 _NOT_IN_A_KEY = re.compile(r"[^\w.-]")
@@ -36,8 +37,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     is_one_value = parsed.keys() == {"value"}
     if not is_one_value or isinstance(parsed["value"], datetime.date | datetime.time):
         parsed = {"value": value}
-    if path[0] == STORAGE:
-        _check_no_secret(path, parsed["value"])
+    _check_no_secret(path, parsed["value"])
     return ".".join(path), parsed["value"]
 
 
@@ -46,7 +46,9 @@ def _check_no_secret(path: Sequence[str], value: Any) -> None:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             _check_no_secret([*path, name], inner)
-    elif holds_secret(path[-1], value):
+    elif path[-1] == "catalog" and isinstance(value, str):
+        check_argument(value, f"--set {'.'.join(path)}")
+    elif path[0] == STORAGE and holds_secret(path[-1], value):
         raise JobFileError(
             f"--set {'.'.join(path)}: a secret must not be an argument, because every user of this "
             "machine can read the arguments of a process; put it into [storage] of the job file, "

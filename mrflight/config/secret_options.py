@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 HIDDEN = "..."
 """Stands for a secret in what is shown."""
 USERINFO = re.compile(r"(?<=://)[^/\s]*@")
@@ -26,10 +24,3 @@ def holds_secret(name: str, value: Any) -> bool:
         return True
     name = name.lower()
     return bool(_NAMES.search(name)) and not _FILE_NAMES.search(name)
-
-
-def without_userinfo(section: msgspec.Struct) -> str:
-    """Return the text of a section, in which URLs have neither user nor password."""
-    values = ((name, getattr(section, name)) for name in section.__struct_fields__)
-    fields = ", ".join(f"{name}={value!r}" for name, value in values)
-    return USERINFO.sub(f"{HIDDEN}@", f"{type(section).__name__}({fields})")

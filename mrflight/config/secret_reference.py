@@ -7,13 +7,21 @@ message, log or process list.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mrflight.errors import JobFileError
 
 ENV, FILE = "env:", "file:"
 _MAX_BYTES = 64 * 2**10
+
+_given: dict[str, str] = {}
+"""Variables of the driver's environment, which this process does not have: see `give_variables`."""
+
+
+def give_variables(variables: Iterable[tuple[str, str]]) -> None:
+    """Let references in this process name variables of the driver's environment."""
+    _given.update(variables)
 
 
 def is_reference(text: str) -> bool:
@@ -51,7 +59,7 @@ def resolve(reference: str, key: str) -> str:
     check_reference(reference, key)
     if reference.startswith(ENV):
         name = reference.removeprefix(ENV)
-        found = os.environ.get(name, "").strip()
+        found = _given.get(name, os.environ.get(name, "")).strip()
         if not found:
             raise JobFileError(f"{key}: the environment has no variable {name}; set it")
         return found

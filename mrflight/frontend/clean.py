@@ -15,9 +15,7 @@ from mrflight.system.standard_streams import print_answer
 from mrflight.units import format_bytes, format_count, parse_seconds
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from mrflight.sinks.orphan_files import OrphanFiles
+    from mrflight.sinks.orphan_files import CatalogTable, OrphanFiles
     from mrflight.storage import Location
 
 
@@ -26,6 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "folder or URL of a table, or of bad rows, that jobs write to"
     )
     table_argument.add_catalog(parser)
+    table_argument.add_data_path(parser)
     parser.add_argument("--remove", action="store_true", help="remove the listed files")
     parser.add_argument(
         "--no-table",
@@ -63,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
     """List or remove the files; the exit codes are those of a job."""
     from datetime import UTC, datetime, timedelta
 
-    from mrflight.sinks.orphan_files import remove_orphan_files
+    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
+    from mrflight.sinks.orphan_files import find_orphan_files, remove_orphan_files
 
     try:
         age = timedelta(seconds=parse_seconds(options.older_than))
@@ -71,41 +71,44 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mrflight: --older-than: {error}\n")
         return driver.EXIT_WRONG_JOB
     try:
-        table, orphans = _find(options, datetime.now(UTC) - age)
+        table, in_catalog = _search(options)
+        before = datetime.now(UTC) - age
+        orphans = find_orphan_bad_rows(table, before) if in_catalog is None else None
+        orphans = orphans or find_orphan_files(table, before, in_catalog)
         lines = [f"{each.path}  {format_bytes(each.size_bytes)}" for each in orphans.files]
         if lines and (code := print_answer("\n".join(lines))):
             return code  # nothing is removed that was not listed
         if options.remove:
-            remove_orphan_files(table, orphans, no_table=options.no_table)
+            files = None if in_catalog is None else in_catalog.files
+            remove_orphan_files(table, orphans, files, no_table=options.no_table)
     except MrflightError as error:
         return driver.report_error(error)
     sys.stderr.write(f"{_summary(orphans, table.url, options.remove)}\n")
     return 0
 
 
-def _find(options: argparse.Namespace, before: datetime) -> tuple[Location, OrphanFiles]:
-    """Return the folder that was searched, and the files that are left over in it."""
-    from mrflight.sinks.orphan_bad_rows import find_orphan_bad_rows
-    from mrflight.sinks.orphan_files import find_orphan_files
-
+def _search(options: argparse.Namespace) -> tuple[Location, CatalogTable | None]:
+    """Return the folder to search, and the table if a catalog has it."""
+    data_path = table_argument.requested_data_path(options)
     if options.catalog is None:
-        table = table_argument.requested_table(options)
-        return table, find_orphan_bad_rows(table, before) or find_orphan_files(table, before)
+        return table_argument.requested_table(options), None
     storage = table_argument.requested_storage(options)
     if (url := table_argument.ducklake_url(options.catalog)) is not None:
         from mrflight.sinks.ducklake.named_files import LakeFiles
 
         files = LakeFiles.of(options.table, url, Path.cwd(), storage)
-        return files.folder, find_orphan_files(files.folder, before, files.names)
+        return files.folder, files
     from mrflight.sinks.iceberg.needed_files import NeededFiles
+    from mrflight.sinks.iceberg.table import named_table
 
-    needed = NeededFiles(options.table, options.catalog, Path.cwd(), storage)
-    return needed.folder, find_orphan_files(needed.folder, before, needed.names)
+    table = named_table("clean", options.table, options.catalog, Path.cwd(), storage)
+    needed = NeededFiles(table, data_path)
+    return needed.folder, needed
 
 
 def _summary(orphans: OrphanFiles, url: str, are_removed: bool) -> str:
     """Return the last lines of what is printed."""
-    lines = []
+    lines = [f"{file.url} stays: {file.why}" for file in orphans.kept]
     if not orphans.is_proven:
         lines.append(
             f"there is no table at {url}: these files may be somebody's copy, and not left over"

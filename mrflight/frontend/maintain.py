@@ -25,6 +25,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "folder or URL of a Delta table, or with --catalog the name of another one"
     )
     table_argument.add_catalog(parser)
+    table_argument.add_data_path(parser)
     parser.add_argument(
         "--target-size",
         default="128 MiB",
@@ -104,9 +105,10 @@ def _maintain_in_catalog(
         from mrflight.sinks.ducklake import maintenance as of_lake
 
         return of_lake.maintain(options.table, url, storage, steps, dry_run=dry_run)
-    from mrflight.sinks.iceberg.maintenance import maintain, named_table
+    from mrflight.sinks.iceberg.maintenance import maintain
+    from mrflight.sinks.iceberg.table import named_table
 
-    table = named_table(options.table, options.catalog, Path.cwd(), storage)
+    table = named_table("maintain", options.table, options.catalog, Path.cwd(), storage)
     return maintain(table, steps, dry_run=dry_run)
 
 
@@ -129,4 +131,5 @@ def _maintenance_options(options: argparse.Namespace) -> MaintenanceOptions:
         target_bytes=None if options.no_compact else target_bytes,
         retention=None if options.no_vacuum else Retention(time, options.force),
         checkpoints=not options.no_checkpoint,
+        data_path=table_argument.requested_data_path(options),
     )

@@ -151,9 +151,8 @@ def _spec(options: argparse.Namespace) -> JobSpec:
     for key, value in map(parse_override, options.set):
         set_key(document, key.split("."), value)
     spec = decode_job(document)
-    is_local = spec.cluster.executor == "local"
     spec = msgspec.structs.replace(
-        spec, storage=with_environment(spec.storage, spec.paths, os.environ, by_name=is_local)
+        spec, storage=with_environment(spec.storage, spec.paths, os.environ, by_name=True)
     )
     return spec if options.out else msgspec.structs.replace(spec, output=NO_OUTPUT)
 

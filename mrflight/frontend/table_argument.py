@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrflight.config.secret_options import holds_secret
+from mrflight.config.service_uri import check_argument
 from mrflight.errors import InputError, JobFileError
 
 if TYPE_CHECKING:
@@ -41,8 +42,33 @@ def add_catalog(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_data_path(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of an Iceberg table's data files if it is not below the table's location."""
+    parser.add_argument(
+        "--data-path",
+        metavar="URL",
+        help="the folder of an Iceberg table's data files (write.data.path) if it lies outside of "
+        "the table's location, to delete files there as well; no other table may be there",
+    )
+
+
+def requested_data_path(options: argparse.Namespace) -> Location | None:
+    """Return the folder that ``--data-path`` names; raises JobError."""
+    if options.data_path is None:
+        return None
+    if options.catalog is None or ducklake_url(options.catalog) is not None:
+        raise JobFileError("--data-path: only an Iceberg table has such a folder; leave it out")
+    from mrflight.storage import locate
+
+    return locate(options.data_path, Path.cwd(), requested_storage(options))
+
+
 def ducklake_url(catalog: str) -> str | None:
-    """Return the URL of the catalog of a DuckLake; None for the catalog of Iceberg tables."""
+    """Return the URL of the catalog of a DuckLake; None for the catalog of Iceberg tables.
+
+    Raises JobFileError for one with a password.
+    """
+    check_argument(catalog.removeprefix(_DUCKLAKE), "--catalog")
     return catalog.removeprefix(_DUCKLAKE) if catalog.startswith(_DUCKLAKE) else None
 
 

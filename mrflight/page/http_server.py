@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -25,7 +25,10 @@ from mrflight.system.closeable import Closeable
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
-"""Each costs a thread. A browser takes one for a page, and a Prometheus one at a time."""
+"""Each costs a thread. A browser takes one for a page, and a Prometheus one at a time. If there are
+so many, the one that has waited for its request for longest makes room for another."""
+MAX_STREAMS = 32
+"""Answers that last, of browsers; the other connections are left to those who ask for health."""
 MAX_HEAD_BYTES = 16 * 2**10
 HEAD_TIMEOUT_S = 5.0
 """How long all of a request's head may take, however slowly its bytes come."""
@@ -99,8 +102,12 @@ class HttpServer(Closeable):
         self.port: int = self._socket.getsockname()[1]
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._closed = False
-        self._connections: set[socket.socket] = set()
-        self._changing = threading.Lock()  # guards `_closed` and `_connections`
+        self._streams = threading.BoundedSemaphore(MAX_STREAMS)
+        self._connections: dict[socket.socket, socket.socket] = {}
+        """A second handle of each connection, as TLS takes the first one over."""
+        self._waiting: dict[socket.socket, None] = {}
+        """The connections whose request has not come yet, the oldest first."""
+        self._changing = threading.Lock()  # guards `_closed` and the connections
         self._thread = threading.Thread(target=self._accept, name="http", daemon=True)
         self._thread.start()
 
@@ -126,49 +133,78 @@ class HttpServer(Closeable):
             if not self._free.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 break
         with self._changing:
-            for connection in self._connections:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+            for handle in self._connections.values():
+                _end(handle)
 
     def _accept(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
+                handle = connection.dup()
             except OSError as error:
                 if self._closed:
                     return
                 log.warning("a connection to the page was not accepted: %s", error)
                 time.sleep(0.1)  # too many open files: another one may be closed
                 continue
-            if not self._free.acquire(blocking=False):
+            if not self._free.acquire(blocking=False) and not self._make_room():
+                handle.close()
                 connection.close()
                 continue
+            with self._changing:
+                self._connections[connection] = handle
+                self._waiting[connection] = None
             thread = threading.Thread(
                 target=self.serve_connection, args=(connection,), name="http-request", daemon=True
             )
             thread.start()
 
+    def _make_room(self) -> bool:
+        """End the oldest connection without a request; return whether another may be answered."""
+        with self._changing:
+            if (oldest := next(iter(self._waiting), None)) is None:
+                return False
+            del self._waiting[oldest]
+            _end(self._connections[oldest])
+        return self._free.acquire(timeout=HEAD_TIMEOUT_S)
+
     def serve_connection(self, connection: socket.socket) -> None:
         """Answer the one request of a connection."""
-        with self._changing:
-            self._connections.add(connection)
         try:
             with suppress(OSError), self._secured(connection) as stream:
                 head = read_head(stream, time.monotonic() + HEAD_TIMEOUT_S)
+                with self._changing:
+                    self._waiting.pop(connection, None)
                 stream.settimeout(SEND_TIMEOUT_S)
                 if head:
                     _Request(self, stream, head)
         finally:
             with self._changing:
-                self._connections.discard(connection)
+                self._waiting.pop(connection, None)
+                self._connections.pop(connection).close()
             connection.close()
             self._free.release()
+
+    @contextmanager
+    def streaming(self) -> Iterator[bool]:
+        """Yield whether one more answer may last until the context ends."""
+        may_last = self._streams.acquire(blocking=False)
+        try:
+            yield may_last
+        finally:
+            if may_last:
+                self._streams.release()
 
     def _secured(self, connection: socket.socket) -> socket.socket:
         connection.settimeout(HEAD_TIMEOUT_S)
         if self.listen.tls is None:
             return connection
         return self.listen.tls.wrap_socket(connection, server_side=True)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):  # the other side may have ended it
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def read_head(stream: socket.socket, deadline: float) -> bytes:
@@ -237,7 +273,17 @@ class _Request(BaseHTTPRequestHandler):
         elif route is None:
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
-            self._send(route.answer())
+            self._answer(route.answer())
+
+    def _answer(self, answer: Answer) -> None:
+        if answer.parts is None:
+            self._send(answer)
+            return
+        with self._http.streaming() as may_last:
+            if may_last:
+                self._send(answer)
+            else:
+                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _send(self, answer: Answer) -> None:
         self.send_response_only(answer.status)

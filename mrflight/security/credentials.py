@@ -38,6 +38,9 @@ _REPLACING_S = 1.0
 _LOOK_AGAIN_S = 0.02
 """How long, and how often, a certificate and a key that do not belong together are read again."""
 
+_GIVERS = {"ray": "mrflight.runtime.ray.credential_actor"}
+"""The modules whose ``fetch(name)`` gets credentials. No identity can name another one."""
+
 _given: dict[str, Credentials] = {}
 
 
@@ -73,8 +76,10 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 def _given_or_fetched(identity: Identity) -> Credentials:
     found = _given.get(identity.given)
-    if found is None and identity.giver:
-        fetched: Credentials = importlib.import_module(identity.giver).fetch(identity.given)
+    if found is None and identity.giver in _GIVERS:
+        fetched: Credentials = importlib.import_module(_GIVERS[identity.giver]).fetch(
+            identity.given
+        )
         give(fetched)
         return fetched
     if found is None:

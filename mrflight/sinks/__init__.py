@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mrflight.config.formats import CATALOG_FORMATS
 from mrflight.config.output_section import OutputSection
-from mrflight.config.secret_options import USERINFO
+from mrflight.config.service_uri import shown_uri
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.base import Sink
 from mrflight.storage import locate
@@ -60,7 +60,7 @@ def output_url(spec: OutputSection, base: Path, options: Mapping[str, str]) -> s
     """Return the URL of the output for messages, without secrets."""
     if not spec.in_catalog:
         return locate(spec.table, base, options).url
-    return f"{spec.table} in {USERINFO.sub('', spec.catalog or '')}"
+    return f"{spec.table} in {shown_uri(spec.catalog)}"
 
 
 def _check(spec: OutputSection) -> None:

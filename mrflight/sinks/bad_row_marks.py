@@ -18,6 +18,7 @@ import msgspec
 from mrflight.sinks.parts.open_files import translate_write_errors
 from mrflight.storage import Location
 from mrflight.storage.bad_rows_name import mark_name
+from mrflight.storage.deletion import delete_created
 from mrflight.system.json_decoders import json_decoder
 
 
@@ -49,7 +50,7 @@ class Mark:
 
     def remove(self) -> None:
         """Remove it. Raises OSError."""
-        self.location.delete_file()
+        delete_created(self.location)
         self.release()
 
     def release(self) -> None:

@@ -1,8 +1,9 @@
 """Orphan files, which killed drivers left behind: files that their table does not name.
 
-A part file is an orphan only if its name is one that mrflight gives, no log names it (not even as
-removed), no manifest names it except as a tombstone, and it and its job are so old that the job
-cannot be running. Files are listed before the log is read, so that the files of a commit in between
+A part file is an orphan only if its name is one that mrflight gives, it lies where jobs write them
+and may be deleted (see `mrflight.storage.deletion`), no log names it (not even as removed), no
+manifest names it except as a tombstone, and it and its job are so old that the job cannot be
+running. Files are listed before the log is read, so that the files of a commit in between
 are not orphans. A log entry or manifest that was not written completely when its writer was killed
 is an orphan as well, because no reader looks for the name that it has.
 
@@ -15,10 +16,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -33,8 +33,9 @@ from mrflight.sinks.commit.job_files import (
     relative_path,
 )
 from mrflight.storage import Location
+from mrflight.storage.deletion import KeptFile, TableFiles, is_table_folder
 from mrflight.storage.delta import LOG
-from mrflight.storage.manifest_log import MANIFESTS, UNNUMBERED, ManifestLog
+from mrflight.storage.manifest_log import MANIFESTS, ManifestLog
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -58,6 +59,9 @@ class OrphanFiles(msgspec.Struct, frozen=True):
     """The number of other files that would be orphans if they were older."""
     is_proven: bool
     """Whether a log, a manifest or a mark proves that the files are not needed."""
+    kept: tuple[KeptFile, ...] = ()
+    """The files that would be orphans as well, but lie outside of the own location of their table,
+    which a catalog has."""
     undecided: tuple[str, ...] = ()
     """The files of bad rows that stay, because their job was killed as it committed."""
 
@@ -66,45 +70,70 @@ class OrphanFiles(msgspec.Struct, frozen=True):
         return sum(file.size_bytes for file in self.files)
 
 
+class CatalogTable(Protocol):
+    """A table that a catalog knows, so that its folder has no log."""
+
+    @property
+    def folder(self) -> Location:
+        """The folder of its data files."""
+
+    @property
+    def files(self) -> TableFiles:
+        """The files that may be deleted."""
+
+    def names(self) -> set[str]:
+        """Return the names, without folders, of the files that the catalog names."""
+
+
 def find_orphan_files(
-    table: Location, before: datetime, named_files: Callable[[], set[str]] | None = None
+    table: Location, before: datetime, in_catalog: CatalogTable | None = None
 ) -> OrphanFiles:
     """Return the orphan files that were last changed ``before`` then, as were their jobs started.
 
-    ``named_files`` returns the names of the files that a table in a catalog needs. It is called
-    once the files are listed. Raises OutputError if ``table`` is neither a Delta table, nor a
-    folder with a manifest, nor a folder in which only jobs wrote, and if it cannot be read
+    Raises OutputError if ``table`` is neither a Delta table, nor a folder with a manifest, nor that
+    of a table ``in_catalog``, nor a folder in which only jobs wrote, and if it cannot be read
     completely.
     """
     try:
-        return _find(table, before, named_files or partial(_named_files, table))
+        return _find(table, before, in_catalog)
     except OSError as error:
         raise OutputError(f"{table.url} cannot be listed: {error}; nothing was removed") from error
 
 
-def _find(
-    table: Location, before: datetime, named_files: Callable[[], set[str] | None]
-) -> OrphanFiles:
+def _find(table: Location, before: datetime, in_catalog: CatalogTable | None) -> OrphanFiles:
     found = table.walk()
-    named = named_files()
+    named = _named_files(table) if in_catalog is None else in_catalog.names()
+    files = TableFiles(table) if in_catalog is None else in_catalog.files
     if named is None:
         _check_only_job_files(table, found)
+    left = {
+        info.path: info
+        for info in found
+        if info.is_file and is_job_file(table, info) and info.base_name not in (named or ())
+    }
+    may, kept = files.split(table.at(path) for path in sorted(left))
     orphans, newer = [], 0
-    for info in found:
-        path, job_id = relative_path(table, info.path), job_of_file(table, info)
-        if not info.is_file or not is_job_file(table, info) or info.base_name in (named or ()):
-            continue
+    for info in (left[file.path] for file in may):
+        job_id = job_of_file(table, info)
         changed = info.mtime.astimezone(UTC)
         if changed < before and (job_id is None or job_started(job_id) < before):
-            orphans.append(OrphanFile(path, job_id, info.size))
+            orphans.append(OrphanFile(relative_path(table, info.path), job_id, info.size))
         else:
             newer += 1
-    orphans.sort(key=lambda orphan: orphan.path)
-    return OrphanFiles(tuple(orphans), newer, named is not None)
+    stays = () if in_catalog is None else tuple(file for file in kept if not file.is_named)
+    return OrphanFiles(tuple(orphans), newer, named is not None, stays)
 
 
-def remove_orphan_files(table: Location, orphans: OrphanFiles, *, no_table: bool = False) -> None:
+def remove_orphan_files(
+    table: Location,
+    orphans: OrphanFiles,
+    files: TableFiles | None = None,
+    *,
+    no_table: bool = False,
+) -> None:
     """Remove the files; raise OutputError for the first that cannot be removed.
+
+    ``files`` are those of a table in a catalog, by default those below ``table``.
 
     ``no_table`` removes them also if no table proves that they are not needed, with the partition
     folders that are empty then. Without it, OutputError is raised in this case.
@@ -115,14 +144,15 @@ def remove_orphan_files(table: Location, orphans: OrphanFiles, *, no_table: bool
             "not orphans; nothing was removed: add --no-table if they are orphans, which no job "
             "will commit any more"
         )
+    files = TableFiles(table) if files is None else files
     for orphan in orphans.files:
         try:
-            table.child(orphan.path).delete_file()
+            files.delete(table.child(orphan.path))
         except OSError as error:
             raise OutputError(f"{orphan.path} cannot be removed: {error}") from error
         path = "" if orphans.is_proven else posixpath.dirname(orphan.path)
         while path:
-            table.child(path).delete_empty_folder()
+            files.delete_empty_folder(table.child(path))
             path = posixpath.dirname(path)
 
 
@@ -134,7 +164,7 @@ def _check_only_job_files(table: Location, found: list[fs.FileInfo]) -> None:
     foreign = next((info for info in found if not _is_made_by_job(table, info)), None)
     if foreign is None and any(info.is_file for info in found):
         for folder in _parents(table):
-            if any(_exists(folder.child(name)) for name in (LOG, MANIFESTS, UNNUMBERED)):
+            if is_table_folder(folder):
                 raise OutputError(
                     f"{table.url} lies in the table {folder.url}, whose files these may be; name "
                     "that one"
@@ -162,14 +192,6 @@ def _parents(table: Location) -> Iterator[Location]:
     while path != posixpath.dirname(path):
         path = posixpath.dirname(path)
         yield table.at(path)
-
-
-def _exists(location: Location) -> bool:
-    from pyarrow import fs
-
-    if location.store.is_disk:
-        return os.path.lexists(location.path)  # a broken link exists, too
-    return bool(location.info().type != fs.FileType.NotFound)
 
 
 def _named_files(table: Location) -> set[str] | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.identity import ClientOptions, ClusterAccess, Endpoint
-from mrflight.config.locations import is_encrypted
+from mrflight.config.locations import is_encrypted, is_on_this_machine
 from mrflight.errors import (
     AccessDeniedError,
     EventLogNotFoundError,
@@ -22,6 +22,7 @@ from mrflight.errors import (
     TailTrimmedError,
 )
 from mrflight.ids import ShuffleKey
+from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient, LogRows
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.tail_client import TailClient, TailRows
@@ -87,10 +88,12 @@ class ServerTail(msgspec.Struct, frozen=True):
     """A tail that a data server holds."""
 
     server: Endpoint
+    token: str
+    """That of the tail's readers."""
 
     def read(self, request: TailRead) -> TailRows:
         """Return the rows that are asked for; raise the errors of `TailClient.read`."""
-        with TailClient(self.server) as client:
+        with TailClient(self.server, self.token) as client:
             return client.read(request)
 
 
@@ -185,12 +188,14 @@ TailPlace = ServerTail | LogTail
 def place_of(file: TailFile, cluster: ClusterAccess | None) -> TailPlace:
     """Return where a tail is read; ``cluster`` is what the reader knows of a standing one.
 
-    Raises TailNotFoundError if its data server has left the cluster.
+    What the file says is not believed: a server is asked that is this user's own, or that the
+    cluster of the reader knows. Raises TailNotFoundError if there is none, and JobFileError if the
+    reader has to name the cluster.
     """
     if not file.cluster:
-        return ServerTail(file.server)
-    if cluster is None and is_encrypted(file.cluster):
-        raise _not_known(file.cluster, "its connections are encrypted")
+        return ServerTail(*find_tail(file.tail))
+    if cluster is None:
+        _check_unnamed(file)
     access = cluster or ClusterAccess(file.cluster)
     if file.log:
         return LogTail(access, file.log)
@@ -205,7 +210,16 @@ def place_of(file: TailFile, cluster: ClusterAccess | None) -> TailPlace:
             f"the data server at {file.location}, which had the tail, is not in the cluster at "
             f"{access.location} any more; the stream is about to fetch it again"
         )
-    return ServerTail(Endpoint(file.location, access.client.identity))
+    return ServerTail(Endpoint(file.location, access.client.identity), file.token)
+
+
+def _check_unnamed(file: TailFile) -> None:
+    """Raise JobFileError unless nobody but this machine is asked, in the clear and as nobody."""
+    if is_encrypted(file.cluster):
+        raise _not_known(file.cluster, "its connections are encrypted")
+    for location in (file.cluster, file.location):
+        if location and not is_on_this_machine(location):
+            raise _not_known(file.cluster, f"{location} is not on this machine")
 
 
 def _pin(client: LogClient, key: ShuffleKey, since: int, pin_s: float) -> None:

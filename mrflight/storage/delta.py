@@ -111,10 +111,21 @@ def open_table(location: Location, version: int | None = None) -> Any:
 
 
 def data_file(table: Location, path: str) -> Location:
-    """Return the location of a data file; the log has absolute URLs, or relative to the table."""
+    """Return the location of a data file; the log has absolute URLs, or relative to the table.
+
+    Raises InputError for a file at another host, or on this machine's disk, that the log of a table
+    elsewhere names. Another bucket is reached at the endpoint that the caller has set.
+    """
     path_or_url = unquote(path)
     if _WITH_SCHEME.match(path):
-        return locate(path_or_url, Path(table.path), table.options)
+        file = locate(path_or_url, Path(table.path), table.options)
+        is_other = file.store.identity != table.store.identity
+        if is_other and (file.store.is_disk or file.store.names_host):
+            raise InputError(
+                f"{table.url} has a file that is not opened because the log names it, {file.url}; "
+                "copy the table and its files to one store first"
+            )
+        return file
     if path.startswith("/"):
         return table.at(posixpath.normpath(path_or_url))
     return table.child(path_or_url)
@@ -167,6 +178,13 @@ def kept_metadata(table: Any) -> dict[str, Any]:
     }
 
 
+def no_hooks() -> Any:
+    """Return the properties of a commit after which deltalake (1.6) does nothing more."""
+    return import_deltalake().PostCommitHookProperties(
+        create_checkpoint=False, cleanup_expired_logs=False
+    )
+
+
 def create_table(location: Location, write: TableWrite, mode: str) -> None:
     """Commit a table's first version, or one that replaces everything; raises deltalake's errors.
 
@@ -188,6 +206,7 @@ def create_table(location: Location, write: TableWrite, mode: str) -> None:
         write.partition_by,
         storage_options=storage_options(location),
         commit_properties=write.properties,
+        post_commithook_properties=no_hooks() if store.is_disk else None,
         **write.metadata,
     )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mrflight.errors import UnsyncedCommitError
 from mrflight.storage.store import ChangedFileError, FileVersion, PutIfAbsentStore
 
 if TYPE_CHECKING:
@@ -97,26 +99,50 @@ class Disk(PutIfAbsentStore):
         filesystem.create_dir(os.path.dirname(path), recursive=True)
         return filesystem.open_output_stream(path)
 
-    def delete_file(self, path: str) -> None:
+    def delete_file(self, path: str, below: str | None = None) -> None:
         with suppress(FileNotFoundError):
-            self.filesystem.delete_file(path)
+            if below is None:
+                self.filesystem.delete_file(path)
+            else:
+                with _open_folder(os.path.dirname(path), below) as folder:
+                    os.unlink(os.path.basename(path), dir_fd=folder)
 
-    def delete_empty_folder(self, path: str) -> None:
+    def delete_empty_folder(self, path: str, below: str | None = None) -> None:
         # pyarrow's delete_dir would also remove a file that another writer has just put there.
-        with suppress(OSError):
-            os.rmdir(path)
+        above, name = os.path.split(path)
+        with suppress(OSError), _open_folder(above, above if below is None else below) as folder:
+            os.rmdir(name, dir_fd=folder)
 
     def sync(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            # Some file systems cannot sync a folder; PostgreSQL, too, goes on (fsync_fname_ext).
+            if error.errno != errno.EINVAL or not os.path.isdir(path):
+                raise
         finally:
             os.close(descriptor)
 
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """See `Store.sync_names`; a folder that this user cannot write to has no new names."""
+        seen = set()
+        for path in paths:
+            folder = os.path.dirname(path)
+            while folder not in seen and os.access(folder, os.W_OK):
+                seen.add(folder)
+                if os.access(folder, os.R_OK):
+                    self.sync(folder)
+                else:
+                    os.sync()  # a folder that cannot be read cannot be opened
+                folder = os.path.dirname(folder)
+
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss."""
+        """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss.
+
+        Raises UnsyncedCommitError if the file is there and its folder cannot be synced.
+        """
         folder = os.path.dirname(path)
-        is_new = not os.path.isdir(folder)
         staged = f"{path}.{os.urandom(4).hex()}.tmp"
         try:
             with self.create(staged) as file:
@@ -125,9 +151,40 @@ class Disk(PutIfAbsentStore):
             os.link(staged, path)  # a rename would replace an existing file
         finally:
             self.delete_file(staged)
-        self.sync(folder)
-        if is_new:
+        with committed_syncs(path):
+            self.sync(folder)
             self.sync(os.path.dirname(folder))
+
+
+@contextmanager
+def _open_folder(path: str, below: str) -> Iterator[int]:
+    """Yield a descriptor of a folder that is, or lies in, the folder ``below``.
+
+    Each folder is opened from the one above, so that it cannot be replaced by a link meanwhile.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    folder = os.open(below, flags)
+    try:
+        for name in filter(None, os.path.relpath(path, below).split(os.sep)):
+            opened = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = opened
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def committed_syncs(what: str) -> Iterator[None]:
+    """Raise UnsyncedCommitError for an error of a sync after which ``what`` is committed."""
+    try:
+        yield
+    except OSError as error:
+        raise UnsyncedCommitError(
+            f"{what} is committed, but it could not be synced to the disk ({error}), so that a "
+            "crash of this machine may undo it: check the disk and the system's log, and then "
+            "whether the commit is still there"
+        ) from error
 
 
 @cache

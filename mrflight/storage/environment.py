@@ -33,8 +33,8 @@ def with_environment(
     """Return ``[storage]`` with the missing options of these paths' stores from the environment.
 
     The credentials of a bucket belong together: if the job sets any of them, none are added. With
-    ``by_name`` they are added as references to the variables, for processes that have the same
-    environment.
+    ``by_name`` they are added as references to the variables, which the processes of the job have
+    as well, or are given: see `named_variables`.
     """
     schemes = {scheme_of(path) for path in paths}
     found: dict[str, str] = {}
@@ -70,6 +70,15 @@ def _of_bucket(
         for name, value in found.items()
         if name not in given and not (has_credentials and _is_credential(name))
     }
+
+
+def named_variables(
+    options: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """Return the variables of AWS's tools that the options refer to, with what they have."""
+    named = (value.removeprefix(ENV) for value in options.values() if value.startswith(ENV))
+    found = (name for name in named if name in _VARIABLES and name in environment)
+    return tuple((name, environment[name]) for name in found)
 
 
 def conflicting_variables(

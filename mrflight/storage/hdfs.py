@@ -47,6 +47,7 @@ class NameNode(PutIfAbsentStore):
         "data nodes at the addresses that the name node has for them (for HopsFS at "
         "storage.datanode_host)"
     )
+    names_host = True
     open_file_bytes = 8 << 20
     requests_at_once = 8
     slow_close = True
@@ -159,7 +160,7 @@ class NameNode(PutIfAbsentStore):
     def put_if_absent(self, path: str, data: bytes) -> None:
         hdfs_put.put_if_absent(self.url("/").rstrip("/"), path, data, dict(self.given))
 
-    def delete_file(self, path: str) -> None:
+    def delete_file(self, path: str, below: str | None = None) -> None:
         self.await_answer(path)
         try:
             with _as_os_errors(self.url(path)):

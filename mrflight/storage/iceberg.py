@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ import msgspec
 
 from mrflight.config.input_spec import InputSpec
 from mrflight.config.output_section import OutputSection
-from mrflight.config.secret_options import USERINFO
 from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
+from mrflight.config.service_uri import ServiceUri, hide_secrets, shown_uri
 from mrflight.errors import CatalogLockedError, CommitError, JobFileError, MrflightError
 from mrflight.storage.failures import reason
 from mrflight.storage.location import Location, locate
@@ -83,15 +83,13 @@ class CatalogAddress(msgspec.Struct, frozen=True):
             if any(word in name.lower() for word in _SECRETS) and "uri" not in name.lower():
                 check_reference(value, f"{key}.catalog_options.{name}")
         if not is_reference(spec.catalog):
-            _check_uri(spec.catalog, f"{key}.catalog")
+            _check_uri(ServiceUri.parse(spec.catalog), f"{key}.catalog")
         return cls(key, spec.catalog, spec.warehouse, spec.catalog_options, base, storage)
 
     @property
     def shown(self) -> str:
-        """The URI for messages, without a user and a password."""
-        if is_reference(self.uri):
-            return self.uri
-        return USERINFO.sub("", self.uri)
+        """The URI for messages: the scheme, the host and the path, or the reference."""
+        return shown_uri(self.uri)
 
     @property
     def is_in_process(self) -> bool:
@@ -109,19 +107,19 @@ class CatalogAddress(msgspec.Struct, frozen=True):
         uri = resolve(self.uri, key) if is_reference(self.uri) else self.uri
         options = resolved(self.options, f"{self.key}.catalog_options")
         name = options.pop("name", DEFAULT_CATALOG)
-        scheme = _scheme(uri)
-        _check_scheme(scheme, key)
+        parts = ServiceUri.parse(uri)
+        _check_uri(parts, key)
         properties = {**self._of_files(), **options}
         if self.warehouse is not None:
-            properties["warehouse"] = self._warehouse(scheme)
-        with catalog_errors(f"{key}: the catalog {self.shown} cannot be opened"):
-            if scheme in _REST:
-                from pyiceberg.catalog.rest import RestCatalog
+            properties["warehouse"] = self._warehouse(parts.scheme)
+        with catalog_errors(f"{key}: the catalog {self.shown} cannot be opened", parts.secrets):
+            if parts.scheme in _REST:
+                from mrflight.storage.iceberg_rest import RestCatalog
 
                 return RestCatalog(name, uri=uri, **properties)
-            address = self._sql_uri(uri, scheme, properties)
+            address = self._sql_uri(parts, properties)
             catalog = _open_sql(name, address, properties)
-            if scheme == _SQLITE:
+            if parts.scheme == _SQLITE:
                 _name_locks(catalog, self.shown)
             return catalog
 
@@ -130,7 +128,8 @@ class CatalogAddress(msgspec.Struct, frozen=True):
         import_pyiceberg()
         if is_reference(self.uri) or not self.is_in_process:
             return
-        path = self._sql_uri(self.uri, _SQLITE, {}).removeprefix("sqlite:///")
+        path = self._sql_uri(ServiceUri.parse(self.uri), {}).removeprefix("sqlite:///")
+        path = path.partition("?")[0]
         if not os.path.exists(path):
             raise JobFileError(f"{self.key}.catalog: there is no file {path}")
 
@@ -143,7 +142,9 @@ class CatalogAddress(msgspec.Struct, frozen=True):
         named = {_OF_FILES[name]: value for name, value in given.items() if name in _OF_FILES}
         if "s3.endpoint" in named:  # or pyiceberg asks Amazon for the bucket's region
             named.setdefault("s3.region", "us-east-1")
-        return {"s3.force-virtual-addressing": "false", **resolved(named, "storage")}
+        from mrflight.storage.iceberg_files import OF_FILES
+
+        return {"s3.force-virtual-addressing": "false", **OF_FILES, **resolved(named, "storage")}
 
     def _warehouse(self, scheme: str) -> str:
         """Return the warehouse as a URL if it is a path. To a REST catalog it may be any name."""
@@ -152,26 +153,25 @@ class CatalogAddress(msgspec.Struct, frozen=True):
             return self.warehouse
         return f"file://{os.path.normpath(self.base / os.path.expanduser(self.warehouse))}"
 
-    def _sql_uri(self, uri: str, scheme: str, properties: dict[str, str]) -> str:
+    def _sql_uri(self, uri: ServiceUri, properties: dict[str, str]) -> str:
         """Return the URI as SQLAlchemy takes it, with the password of the options."""
-        rest = uri.partition("://")[2]
-        if scheme == _SQLITE:
-            path = os.path.normpath(self.base / rest.removeprefix("/"))
+        query = f"?{uri.query}" if uri.query else ""
+        if uri.scheme == _SQLITE:
+            path = os.path.normpath(self.base / uri.path.removeprefix("/"))
             if not os.path.isdir(os.path.dirname(path)):
                 raise JobFileError(
                     f"{self.key}.catalog: the folder of {path} does not exist; create it"
                 )
-            return f"sqlite:///{path}"
+            return f"sqlite:///{path}{query}"
         password = properties.pop("password", None)
-        if password is not None:
-            user, at, host = rest.rpartition("@")
-            if not at or ":" in user:
-                raise JobFileError(
-                    f"{self.key}.catalog must have a user and no password (postgresql://user@host)"
-                    ", as catalog_options has a password"
-                )
-            rest = f"{user}:{quote(password, safe='')}@{host}"
-        return f"postgresql+psycopg://{rest}"
+        if password is not None and (uri.password or not uri.user):
+            raise JobFileError(
+                f"{self.key}.catalog must have a user and no password (postgresql://user@host)"
+                ", as catalog_options has a password"
+            )
+        login = [quote(part, safe="") for part in (uri.user, password or uri.password) if part]
+        at = f"{':'.join(login)}@" if login else ""
+        return f"postgresql+psycopg://{at}{uri.host}{uri.path}{query}"
 
 
 def import_pyiceberg() -> None:
@@ -202,14 +202,18 @@ def parse_table_name(name: str, key: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def catalog_errors(what: str) -> Iterator[None]:
-    """Raise CommitError, which says ``what``, for any error of pyiceberg and of its libraries."""
+def catalog_errors(what: str, secrets: Iterable[str] = ()) -> Iterator[None]:
+    """Raise CommitError, which says ``what``, for any error of pyiceberg and of its libraries.
+
+    ``secrets`` are left out of its text.
+    """
     try:
         yield
     except (MrflightError, MemoryError):
         raise
     except Exception as error:
-        raise CommitError(f"{what}: {_first_line(error)}") from error
+        why = hide_secrets(_first_line(error), secrets)
+        raise CommitError(f"{what}: {why}") from error
 
 
 def is_refusal(error: CommitError) -> bool:
@@ -243,28 +247,31 @@ def _first_line(error: Exception) -> str:
     return text or type(error).__name__
 
 
-def _scheme(uri: str) -> str:
-    return uri.partition("://")[0].lower() if "://" in uri else ""
-
-
-def _check_uri(uri: str, key: str) -> None:
+def _check_uri(uri: ServiceUri, key: str) -> None:
     """Raise JobFileError for a URI that no catalog has."""
-    _check_scheme(_scheme(uri), key)
-    if _scheme(uri) in _REST and not urlsplit(uri).hostname:
-        raise JobFileError(f"{key}: {uri} has no host; write https://host/...")
-
-
-def _check_scheme(scheme: str, key: str) -> None:
-    if scheme not in (_SQLITE, *_POSTGRES, *_REST):
+    if uri.scheme not in (_SQLITE, *_POSTGRES, *_REST):
         raise JobFileError(
             f"{key}: the URI of a catalog begins with sqlite:///, postgresql://, https:// or "
-            f"http://, and not with {f'{scheme}://' if scheme else 'a path'}"
+            f"http://, and not with {f'{uri.scheme}://' if uri.scheme else 'a path'}"
+        )
+    if not uri.is_clear:
+        raise JobFileError(
+            f"{key}: {uri.shown} has no host that can be told from a user and a password; write a "
+            "?, @ or / of these as %3F, %40 or %2F, and a port as a number"
+        )
+    if uri.scheme in _REST and not urlsplit(f"//{uri.host}").hostname:
+        raise JobFileError(f"{key}: {uri.shown} has no host; write https://host/...")
+    if uri.scheme in _REST and uri.query:
+        raise JobFileError(
+            f"{key}: the URI of a REST catalog has nothing behind a ?; write its properties into "
+            "catalog_options"
         )
 
 
 def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> SqlCatalog:
-    from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy.exc import SQLAlchemyError
+
+    from mrflight.storage.iceberg_sql import SqlCatalog
 
     given = {"pool_pre_ping": "true", **properties, "uri": uri}
     for _ in range(_CATALOG_TABLES):  # each of which another job may make in this moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,13 +136,24 @@ class Location(msgspec.Struct, frozen=True):
         """Make the file's content, or the folder's entries, survive a power loss."""
         self.store.sync(self.path)
 
-    def delete_file(self) -> None:
-        """Remove the file. It is no error if there is none."""
-        self.store.delete_file(self.path)
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """Make the names of files below this folder, and of folders above, survive a power loss."""
+        self.store.sync_names([self.child(path).path for path in paths])
 
-    def delete_empty_folder(self) -> None:
-        """Remove the folder if it is empty. It is no error if it is not, or does not exist."""
-        self.store.delete_empty_folder(self.path)
+    def delete_file(self, below: Location | None = None) -> None:
+        """Remove the file. It is no error if there is none.
+
+        With ``below``, a folder above it, no link between the two is followed. Of tables only
+        `mrflight.storage.deletion` deletes anything.
+        """
+        self.store.delete_file(self.path, below.path if below is not None else None)
+
+    def delete_empty_folder(self, below: Location | None = None) -> None:
+        """Remove the folder if it is empty. It is no error if it is not, or does not exist.
+
+        ``below`` is as for `delete_file`.
+        """
+        self.store.delete_empty_folder(self.path, below.path if below is not None else None)
 
 
 def locate(path: str, base: Path, options: Mapping[str, str] | None = None) -> Location:

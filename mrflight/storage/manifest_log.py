@@ -16,6 +16,8 @@ import re
 import msgspec
 
 from mrflight.errors import CommitError, OutputError
+from mrflight.storage.deletion import TableFiles, delete_created_folder
+from mrflight.storage.disk import committed_syncs
 from mrflight.storage.location import Location
 from mrflight.storage.manifest import Manifest, decode_manifest, encode_manifest
 
@@ -74,8 +76,20 @@ class ManifestLog(msgspec.Struct, frozen=True):
         except FileExistsError:
             raise
         except OSError as error:
-            self._child(MANIFESTS).delete_empty_folder()
+            delete_created_folder(self._child(MANIFESTS))
             raise CommitError(f"{location.url} cannot be written: {error}") from error
+
+    def sync(self, entry: Entry) -> None:
+        """Let the manifest that counts survive a power loss; its job may have been killed.
+
+        Raises UnsyncedCommitError.
+        """
+        if entry.manifest is None or not self.folder.store.is_disk:
+            return
+        with committed_syncs(self._numbered(entry.number).url):
+            if entry.number != _NONE:
+                self._child(MANIFESTS).sync()
+            self.folder.sync()
 
     def remove_older(self, entry: Entry) -> None:
         """Remove the manifests before the one that counts; raise OSError if that fails.
@@ -84,13 +98,14 @@ class ManifestLog(msgspec.Struct, frozen=True):
         """
         if entry.number == 0 and not self.folder.store.has_folders:
             return  # there is none before it, and none has a temporary name
+        files = TableFiles(self.folder)
         for info in self._child(MANIFESTS).children():
             final = self.folder.store.final_name(info.base_name)
             match = MANIFEST_NAME.fullmatch(final)
             if match is not None and int(match[1]) < entry.number + (final != info.base_name):
-                self.folder.at(info.path).delete_file()
+                files.delete(self.folder.at(info.path))
         if self.folder.store.is_disk and entry.number != _NONE:
-            self._child(UNNUMBERED).delete_file()
+            files.delete(self._child(UNNUMBERED))
 
     def _numbered(self, number: int) -> Location:
         return self._child(f"{MANIFESTS}/{number:08}.json" if number != _NONE else UNNUMBERED)

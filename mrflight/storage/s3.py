@@ -166,7 +166,7 @@ class Bucket(PutIfAbsentStore):
         with _as_os_errors(self.url(path)):
             put(self._client, _key(path), data, mode="create")
 
-    def delete_file(self, path: str) -> None:
+    def delete_file(self, path: str, below: str | None = None) -> None:
         from obstore import delete
 
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,6 +51,9 @@ class Store(ABC):
 
     is_disk = False
     """Whether the store is a disk of this machine, with real folders, locks and renames."""
+
+    names_host = False
+    """Whether its URLs name the host that is called, as those of a bucket do not."""
 
     open_file_bytes = 0
     """About how much a file that is being written buffers."""
@@ -158,17 +161,30 @@ class Store(ABC):
         """Open a file for writing, with the folders above it; the caller closes it."""
 
     @abstractmethod
-    def delete_file(self, path: str) -> None:
-        """Remove a file. It is no error if there is none."""
+    def delete_file(self, path: str, below: str | None = None) -> None:
+        """Remove a file. It is no error if there is none.
 
-    def delete_empty_folder(self, path: str) -> None:
-        """Remove a folder if it is empty. It is no error if it is not, or does not exist."""
+        A store with links follows none between the file and a folder ``below`` which it lies.
+        """
+
+    def delete_empty_folder(self, path: str, below: str | None = None) -> None:
+        """Remove a folder if it is empty. It is no error if it is not, or does not exist.
+
+        ``below`` is as for `delete_file`.
+        """
         return
 
     def sync(self, path: str) -> None:
         """Make the content of a file, or the entries of a folder, survive a power loss.
 
         A store whose files are durable once they are closed has nothing to do.
+        """
+        return
+
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """Make the names of files, and those of all folders above them, survive a power loss.
+
+        Their content is synced before, so that no file is found empty.
         """
         return
 

@@ -1,15 +1,17 @@
 """Where the tail of a live stream is: a small file beside the stream's table.
 
 It is ``<table>/_mrflight/tails/<stream>.json``. Readers of Delta tables leave out folders that
-begin with an underscore, and so does their vacuum.
+begin with an underscore, and so does their vacuum. Whoever may write to the table's folder may have
+written it, so it has names and no references. How a server is reached, and as whom, is what the
+reader has said, or what `mrflight.security.known_tails` has of this user.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from mrflight.config.identity import ANONYMOUS, Endpoint, Identity
 from mrflight.config.tail_merge import TailMerge
+from mrflight.storage.deletion import TableFiles
 from mrflight.storage.location import Location
 
 _FOLDER = "_mrflight/tails"
@@ -17,26 +19,22 @@ _SUFFIX = ".json"
 
 
 class TailFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The place of a tail."""
+    """The place of a tail. Other keys, such as the identity in files of before, are not read."""
 
     stream: str
     tail: str = ""
     """Its name on the data server."""
     location: str = ""
-    """That of the data server."""
-    identity: Identity = ANONYMOUS
-    """Who readers are to it: references only, which a user of the stream's machine can read. Those
-    of a standing cluster say themselves who they are."""
+    """That of the data server of a standing cluster, which is asked only if the cluster has it."""
     cluster: str = ""
     """The location of the metadata server of a standing cluster; empty for the stream's own."""
     log: str = ""
     """The event log that is the tail: its name and token. Then no data server is named."""
     merge: TailMerge | None = None
     """Set if the rows of the tail are changes, which are merged into the table."""
-
-    @property
-    def server(self) -> Endpoint:
-        return Endpoint(self.location, self.identity)
+    token: str = ""
+    """That of readers, for a tail on a standing cluster: who reads the table may read its tail, and
+    do nothing else with it."""
 
 
 def write_tail_file(table: Location, file: TailFile) -> None:
@@ -47,7 +45,7 @@ def write_tail_file(table: Location, file: TailFile) -> None:
 
 def remove_tail_file(table: Location, stream: str) -> None:
     """Remove the place of a tail; raises OSError, but not if there is none."""
-    _of(table, stream).delete_file()
+    TableFiles(table).delete(_of(table, stream))
 
 
 def read_tail_files(table: Location) -> list[TailFile] | None:

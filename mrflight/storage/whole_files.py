@@ -70,8 +70,8 @@ class WholeFiles(Store):
     def create(self, path: str) -> pa.NativeFile:
         return self._store.create(path)
 
-    def delete_file(self, path: str) -> None:
-        self._store.delete_file(path)
+    def delete_file(self, path: str, below: str | None = None) -> None:
+        self._store.delete_file(path, below)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -60,7 +59,7 @@ class LiveTail(Live):
         schema: Callable[[], pa.Schema | None],
     ) -> None:
         """Wait until the data servers are ready."""
-        self._servers = tail_servers(job)
+        self._servers = tail_servers(settings.name, job)
         self._job = job
         self._settings = settings
         self._positions = positions
@@ -70,7 +69,7 @@ class LiveTail(Live):
         spec, name = job.spec, settings.input
         self._map = chained(input_maps(spec, name, str(job.folder)))
         self._changes = TailChanges.of(spec.output)
-        self._name = f"{settings.name}.{secrets.token_hex(8)}"
+        self._name, self._token = self._servers.name, self._servers.token
         self._position: Position | None = None
         """Where the stream began, or has come to, in each partition."""
         self._feed: Future[None] | None = None
@@ -100,7 +99,7 @@ class LiveTail(Live):
         if server is None or self._map is None:
             return ends
         try:
-            with TailClient(server) as client:
+            with TailClient(server, self._token) as client:
                 found = client.trim(self._name, {})
         except MrflightError as error:
             log.info("the tail of stream %r does not answer: %s", self._settings.name, error)
@@ -126,8 +125,9 @@ class LiveTail(Live):
             if self._written is not None:
                 remove_tail_file(self._table, self._settings.name)
         if self._server is not None:
-            with suppress(MrflightError), TailClient(self._server) as client:
+            with suppress(MrflightError), TailClient(self._server, self._token) as client:
                 client.drop(self._name)
+        self._servers.close()
 
     def _keep(self) -> None:
         pause_s, trimmed_at = 0.0, 0.0
@@ -175,6 +175,7 @@ class LiveTail(Live):
             names,
             self._server,
             self._name,
+            self._token,
             self._epoch,
             ClusterAccess(self._job.metadata, self._job.client) if spec.inputs[name].log else None,
             self._changes,
@@ -193,12 +194,10 @@ class LiveTail(Live):
         recorded = self._recorded.read()
         if self._server is None or not recorded:  # no table, beside which a file could be
             return
-        with TailClient(self._server) as client:
+        with TailClient(self._server, self._token) as client:
             client.trim(self._name, recorded)
         merge = None if self._changes is None else self._changes.merge
-        file = structs.replace(
-            self._servers.file(self._settings.name, self._name, self._server), merge=merge
-        )
+        file = structs.replace(self._servers.file(self._settings.name, self._server), merge=merge)
         if file != self._written:
             write_tail_file(self._table, file)
             self._written = file

@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import threading
 from pathlib import Path
 
@@ -139,20 +140,20 @@ def remove_dead_folders(root: Path) -> list[Path]:
     It only touches folders of this user that have the name of a scratch folder and contain
     mrflight's lock file, unlocked.
     """
-    removed = []
     with os.scandir(root) as entries:
-        candidates = [
-            Path(entry.path)
-            for entry in entries
-            if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-        ]
-    for folder in candidates:
-        try:
-            if folder.stat().st_uid == os.geteuid() and _remove_if_dead(folder):
-                removed.append(folder)
-        except OSError as error:  # it is gone by now, or is not mrflight's
-            log.debug("%s is left alone: %s", folder, error)
-    return removed
+        candidates = [Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name)]
+    return [folder for folder in candidates if remove_if_dead(folder)]
+
+
+def remove_if_dead(folder: Path) -> bool:
+    """Remove one such folder if its process is gone; return whether it was removed."""
+    try:
+        found = folder.lstat()
+        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return is_ours and _remove_if_dead(folder)
+    except OSError as error:  # it is gone by now, or is not mrflight's
+        log.debug("%s is left alone: %s", folder, error)
+        return False
 
 
 def _remove_if_dead(folder: Path) -> bool:

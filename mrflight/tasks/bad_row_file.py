@@ -13,6 +13,7 @@ from mrflight.errors import InputError
 from mrflight.sinks.parts.open_files import translate_write_errors
 from mrflight.sources.bad_rows import BadRow, BadRowLog, BadRowPolicy
 from mrflight.storage.bad_rows_name import bad_rows_name
+from mrflight.storage.deletion import delete_created
 from mrflight.units import format_bytes
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class AttemptLog(BadRowLog):
             with translate_write_errors(self._location):
                 self._stream.close()
                 self._location.sync()
+                self._location.store.sync_names([self._location.path])
 
     def _flush(self) -> None:
         assert self._location is not None
@@ -98,4 +100,4 @@ class AttemptLog(BadRowLog):
             with suppress(OSError):
                 self._stream.close()
             with suppress(OSError):
-                self._location.delete_file()
+                delete_created(self._location)

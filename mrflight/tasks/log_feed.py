@@ -28,7 +28,7 @@ def run_log_feed(feed: TailFeed) -> None:
     assert access is not None, feed.input
     place = LogInput(access.location, access.client, feed.folder)
     with (
-        TailClient(feed.server) as client,
+        TailClient(feed.server, feed.token) as client,
         LogClient(access.location, access.client) as log,
     ):
         placement = log.describe(place.key(feed.input, feed.spec))

@@ -50,6 +50,7 @@ class TailFeed(msgspec.Struct, frozen=True):
     names: Mapping[Partition, str]
     server: Endpoint
     tail: str
+    token: str
     epoch: int
     log: ClusterAccess | None = None
     """The cluster that has the event log; None for topics of Kafka."""
@@ -64,7 +65,7 @@ def run_feed(feed: TailFeed) -> None:
     """
     settings = client_settings(feed.input, feed.spec)
     with (
-        TailClient(feed.server) as client,
+        TailClient(feed.server, feed.token) as client,
         TopicFollower(settings, with_headers=feed.spec.metadata) as follower,
     ):
         ends = {

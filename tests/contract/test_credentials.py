@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pyarrow as pa
@@ -16,10 +18,14 @@ from mrflight.storage import Location, locate
 from tests.contract.test_jobs_on_stores import KEYS, job_file, put_inputs, table_of
 from tests.services.hdfs import Hdfs
 from tests.services.minio import Bucket
-from tests.support.commands.driver import drive, driver_command
+from tests.services.postgres import Postgres
+from tests.support.commands.driver import drive, driver_command, write_job
+from tests.support.commands.mrflight import mrflight
 from tests.support.commands.running_command import running_command
 from tests.support.faults import place as fault_place
 from tests.support.faults.faulty_run import await_that
+from tests.support.jobs.job_sections import toml_section
+from tests.support.ray.head import RayHead
 
 pytestmark = pytest.mark.runs_on_ray
 
@@ -36,16 +42,26 @@ if "mrflight.driver" in " ".join(sys.orig_argv):
     from pathlib import Path
 
     from mrflight.runtime import calls
+    from mrflight.runtime.ray import shared_payloads
 
-    encode = calls.encode_call
-
-    def noting(*arguments, **options):
-        encoded = encode(*arguments, **options)
+    def note(encoded):
         with (Path(__file__).parent / "calls").open("ab") as file:
             file.write(encoded)
         return encoded
 
-    calls.encode_call = noting
+    encode = calls.encode_call
+    calls.encode_call = lambda *arguments: note(encode(*arguments))
+
+    class Noting(shared_payloads.CallEncoder):
+        def __init__(self, send):
+            super().__init__(lambda number, encoded: send(number, note(encoded)))
+
+        def encode(self, *arguments):
+            encoded = super().encode(*arguments)
+            note(encoded.call)
+            return encoded
+
+    shared_payloads.CallEncoder = Noting
 """
 WAITING = """
 from pathlib import Path
@@ -126,6 +142,96 @@ def test_a_job_finds_secrets_where_its_file_says_that_they_are(
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     texts = [path.read_bytes().decode(errors="replace") for path in left]
     assert_none_in("\n".join([done.stdout, done.stderr, *texts]), secrets_of(bucket))
+
+
+def test_a_driver_on_ray_sends_names_of_secrets(
+    bucket: Bucket, ray_head: RayHead, tmp_path: Path
+) -> None:
+    """The variables are in its environment only, and not in that of Ray."""
+    options = {key: value for key, value in bucket.options.items() if "access_key" not in key}
+    assert options.keys() < bucket.options.keys()
+    place = locate(bucket.url, tmp_path, bucket.options)
+    put_inputs(place.child("in"))
+    named = locate(f"{bucket.url}/table", tmp_path, options)
+    job = job_file(tmp_path, place.child("in").url, named)
+    (tmp_path / "sitecustomize.py").write_text(NOTING_CALLS)
+    variables = {
+        "AWS_ACCESS_KEY_ID": bucket.minio.user,
+        "AWS_SECRET_ACCESS_KEY": bucket.minio.password,
+        "PYTHONPATH": str(tmp_path),
+    }
+    words = [f"--set={option}" for option in (*ray_head.options, "job.events=history")]
+    done = drive(job, *words, environment=variables)
+    assert done.code == 0, done.stderr
+    assert done.result["rows_out"] == KEYS
+    assert b"env:AWS_SECRET_ACCESS_KEY" in (tmp_path / "calls").read_bytes()
+    session = Path(ray_head.process.cmdline()[-2])
+    places = [tmp_path, *session.glob("session_*/logs")]
+    left = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert any(session in path.parents for path in left)
+    texts = [path.read_bytes().decode(errors="replace") for path in left]
+    texts += [" ".join(process.cmdline()) for process in ray_head.workers("")]
+    assert_none_in("\n".join([done.stdout, done.stderr, *texts]), secrets_of(bucket))
+
+
+NEEDLE = "qzxneedle"
+PASSWORD = f"it's/a%\\w@rd-{NEEDLE}"
+_ENCODED = quote(PASSWORD, safe="")
+CATALOGS = {
+    "encoded": f"postgresql://USER:{_ENCODED}@HOST/DATABASE",
+    "as it is": f"postgresql://USER:{PASSWORD.replace('%', '%25')}@HOST/DATABASE",
+    "in the query": f"postgresql://HOST/DATABASE?user=USER&password={_ENCODED}",
+}
+
+
+def catalog_job(folder: Path, format: str, catalog: str) -> Path:
+    place = {"iceberg": {"warehouse": "warehouse"}, "ducklake": {"data_path": "data"}}[format]
+    output = {"table": "ns.t", "format": format, "catalog": catalog, "mode": "append", **place}
+    sections: dict[str, dict[str, Any]] = {
+        "job": {"name": "planted", "events": "history"},
+        "inputs.rows": {"path": "in.csv", "key": ["k"], "map": "waiting:wait"},
+        "output": output,
+        "cluster": {"workers": 1},
+    }
+    text = "\n".join(toml_section(title, keys) for title, keys in sections.items())
+    return write_job(folder, text)
+
+
+@pytest.mark.slow_but("iceberg-as it is", "ducklake-in the query")
+@pytest.mark.parametrize("written", CATALOGS)
+@pytest.mark.parametrize("format", ["iceberg", "ducklake"])
+def test_a_job_tells_no_password_of_its_catalog(
+    postgres: Postgres, ducklake_python: Path, tmp_path: Path, format: str, written: str
+) -> None:
+    pa.csv.write_csv(table_of(0), tmp_path / "in.csv")
+    (tmp_path / "waiting.py").write_text(WAITING)
+    os.mkfifo(tmp_path / "gate")
+    with postgres.role(PASSWORD) as user, postgres.database(user) as database:
+        uri = CATALOGS[written].replace("HOST", postgres.host).replace("DATABASE", database)
+        uri = uri.replace("USER", user)
+        job = catalog_job(tmp_path, format, uri)
+        (tmp_path / "sitecustomize.py").write_text(NOTING_CALLS)
+        environment = {"RUST_LOG": "trace", "PYTHONPATH": str(tmp_path)}
+        command = driver_command(job, "--report", str(tmp_path / "report.html"))
+        with running_command(command, environment) as process:
+            await_that((tmp_path / "waits").exists, "the map")
+            found = list(processes_of(process.pid))
+            (tmp_path / "gate").write_bytes(b"")
+            stdout, stderr = process.communicate()
+        assert process.returncode == 0, stderr
+        explained = mrflight("explain", job)
+        assert f"postgresql://{postgres.host}/{database}" in explained.stdout
+    gone = drive(catalog_job(tmp_path, format, uri.replace(postgres.host, "127.0.0.1:1")))
+    assert gone.code == 1
+    assert f"postgresql://127.0.0.1:1/{database}" in gone.message
+    job.unlink()
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"report.html", "calls"} <= {path.name for path in left}
+    assert len(list((tmp_path / "history").iterdir())) == 2
+    texts = [path.read_bytes().decode(errors="replace") for path in left]
+    texts += [text for pair in found for text in pair]
+    said = [stdout, stderr, explained.stdout, explained.stderr, gone.stdout, gone.stderr]
+    assert_none_in("\n".join([*said, *texts]), [NEEDLE])
 
 
 @pytest.mark.parametrize("format", ["delta", "csv"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -149,7 +150,7 @@ def test_nothing_of_a_lake_is_left_for_the_next(written: DuckLake, ducklake_pyth
     lake = Lake(parse_address(written.catalog, written.base, "c"), {})
 
     def fail(*before: str) -> None:
-        with lake.session() as session, session.transaction():
+        with lake.session() as session, session.transaction(session.data_path):
             for statement in before:
                 session.rows(statement)
             session.rows("FROM no_such_table")
@@ -173,6 +174,7 @@ def test_a_fork_uses_no_process_of_its_parent(written: DuckLake, ducklake_python
     if (pid := os.fork()) == 0:
         code = 1
         try:
+            gc.freeze()  # what other tests have left of gRPC must not be collected here
             with borrowed_process(str(ducklake_python)) as process:
                 os.write(write, f"{process.pid} {process.run('SELECT 42')[0][0]}".encode())
             end_idle_processes()

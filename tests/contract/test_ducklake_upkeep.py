@@ -126,6 +126,30 @@ def test_an_option_of_the_lake_lets_snapshots_expire(
     assert expire(own_catalog, LakeExpiry()).snapshots == 2
 
 
+def test_replaced_files_stay_with_those_that_are_elsewhere(
+    own_ducklake: DuckLake, own_catalog: Lake
+) -> None:
+    """DuckLake itself would delete them through links, in other tables, and by paths with dots."""
+    lake, base = own_ducklake, own_ducklake.base
+    rows = append(lake, 2)
+    for folder in ("data/sales/inner/_delta_log", "other"):
+        (base / folder).mkdir(parents=True)
+    (base / "data/sales/link").symlink_to(base / "other")
+    theirs = ("data/sales/inner/x", "data/sales/link/x", "data/../other/y", "other/z")
+    for path in theirs:
+        (base / path).write_text("another's")
+    (live,) = (str(part.relative_to(base)) for part in lake.parts("job1"))
+    scheduled = "__ducklake_metadata_lake.ducklake_files_scheduled_for_deletion"
+    for path in (*theirs, live):
+        values = f"(1000, '{base}/{path}', false, now() - INTERVAL 10 DAY)"
+        lake.query(f"DELETE FROM {scheduled}", f"INSERT INTO {scheduled} VALUES {values}")
+        for dry_run in (True, False):
+            done = expire(own_catalog, LakeExpiry(0, dry_run))
+            assert (done.files, len(done.kept)) == (0, 1), path
+        assert all((base / each).exists() for each in (*theirs, live))
+    assert lake.read() == rows
+
+
 def move(lake: DuckLake, low: int, high: int) -> None:
     """Move a stream on by a commit with a row for each offset."""
     sink = lake.open("append", f"batch{low}")

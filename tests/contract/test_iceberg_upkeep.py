@@ -6,6 +6,8 @@ import json
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mrflight.config.output_section import OutputSection
-from mrflight.errors import CommitError
+from mrflight.errors import CommitError, OutputError
 from mrflight.frontend import cli
 from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
@@ -22,6 +24,8 @@ from mrflight.sinks.iceberg.expiry import expire
 from mrflight.sinks.iceberg.expiry_plan import Expiry
 from mrflight.sinks.iceberg.table import TableInCatalog
 from mrflight.storage.iceberg import CatalogAddress
+from tests.support.commands.clean_command import Cleaned, run_command
+from tests.support.commands.leftovers import tree
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.lakes import Lake
 from tests.support.tables.outputs import SCHEMA, Rows, finish, written
@@ -36,11 +40,16 @@ def table_of(lake: Lake) -> TableInCatalog:
     return TableInCatalog(address, tuple(lake.table.split(".")))
 
 
-def append(lake: Lake, count: int, first: int = 0, **output: Any) -> list[tuple[int, str]]:
+OLD_JOB = "20200101T000000-aaaaaaaaaaa"
+
+
+def append(
+    lake: Lake, count: int, first: int = 0, job: str = "job", **output: Any
+) -> list[tuple[int, str]]:
     """So many commits of two rows each; return the rows."""
     rows = [(n, "ab"[n % 2]) for n in range(2 * first, 2 * (first + count))]
     for at in range(count):
-        job_id = f"job{first + at}"
+        job_id = f"{job}{first + at}"
         finish(lake.open("append", job_id, **output), rows[2 * at : 2 * at + 2])
     return rows
 
@@ -257,6 +266,243 @@ def test_snapshots_are_kept_as_the_table_says(sqlite_lake: Lake) -> None:
     assert expire(table, Expiry(now_ms + 6 * days)).snapshots == 1
     assert expire(table, Expiry(now_ms + 6 * days)).snapshots == 0
     assert len(lake.load().snapshots()) == 2
+
+
+def command(name: str, lake: Lake, *options: str) -> Cleaned:
+    """Run a command with the table, from the folder of the catalog."""
+    return run_command(name, lake.table, "--catalog", lake.catalog, *options)
+
+
+NOW = ("--retain", "0 s", "--force", "--no-compact")
+
+
+def changed(lake: Lake, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the newest metadata file, as whoever may write the table's folder may do."""
+    path = Path(lake.load().metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def set_properties(lake: Lake, **properties: str) -> None:
+    with lake.load().transaction() as change:
+        change.set_properties({key.replace("_", "."): value for key, value in properties.items()})
+
+
+def forged(lake: Lake, manifest_list: str) -> dict[str, Any]:
+    """A snapshot of a job, which has expired long ago, with the manifests of another one."""
+    path = Path(lake.load().metadata_location.removeprefix("file://"))
+    snapshot: dict[str, Any] = json.loads(path.read_text())["snapshots"][0]
+    snapshot |= {"snapshot-id": 4711, "timestamp-ms": 1, "sequence-number": 0}
+    return snapshot | {"manifest-list": manifest_list, "parent-snapshot-id": None}
+
+
+@pytest.fixture
+def two_lakes(sqlite_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tuple[Lake, Lake]:
+    """Two tables of one catalog, the second with rows of its own."""
+    other = replace(sqlite_lake, namespace=f"{sqlite_lake.namespace}_other")
+    append(other, 2)
+    monkeypatch.chdir(sqlite_lake.base)
+    return sqlite_lake, other
+
+
+def metadata_of_other(lake: Lake, other: Lake) -> None:
+    """The files of the other table are in an old snapshot of this one."""
+    snapshot = other.load().current_snapshot()
+    assert snapshot is not None
+    changed(lake, lambda it: it["snapshots"].append(forged(lake, snapshot.manifest_list)))
+
+
+def data_path_of_other(lake: Lake, other: Lake) -> None:
+    metadata_of_other(lake, other)
+    where = {"write.data.path": f"{other.load().location()}/data"}
+    changed(lake, lambda it: it["properties"].update(where))
+
+
+def location_of_other(lake: Lake, other: Lake) -> None:
+    metadata_of_other(lake, other)
+    where = other.load().location()
+    changed(lake, lambda it: it.update(location=where))
+
+
+def location_above(lake: Lake, other: Lake) -> None:
+    metadata_of_other(lake, other)
+    changed(lake, lambda it: it.update(location=f"file://{lake.base}/warehouse"))
+
+
+def location_of_an_unknown_table(lake: Lake, other: Lake) -> None:
+    """The catalog does not have it, so that only its folder tells that it is another's."""
+    location_of_other(lake, other)
+    other.stock().drop_table(other.table)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        metadata_of_other,
+        data_path_of_other,
+        location_of_other,
+        location_above,
+        location_of_an_unknown_table,
+    ],
+)
+def test_what_a_forged_table_says_deletes_nothing_of_another(
+    two_lakes: tuple[Lake, Lake], forge: Callable[[Lake, Lake], None]
+) -> None:
+    lake, other = two_lakes
+    append(lake, 1)
+    files = tree(lake.base / "warehouse" / other.namespace)
+    forge(lake, other)
+    for name, options in (("maintain", NOW), ("clean", ("--remove", "--older-than", "0 s"))):
+        moves = "location" in forge.__name__
+        assert command(name, lake, *options).returncode == (2 if moves else 0)
+        assert tree(lake.base / "warehouse" / other.namespace) == files
+
+
+def test_a_live_file_under_another_spelling_stays(two_lakes: tuple[Lake, Lake]) -> None:
+    """An old snapshot names the newest file of its own table, by a path with dots."""
+    lake, _ = two_lakes
+    rows = append(lake, 1)
+    table = lake.load()
+    part = next(iter(table.scan().plan_files())).file.file_path
+    table.add_files([part.replace("/data/", "/data/../data/")], check_duplicate_files=False)
+    lake.load().manage_snapshots().set_current_snapshot(table.snapshots()[0].snapshot_id).commit()
+    report = json.loads(command("maintain", lake, *NOW, "--json").stdout)
+    assert report["expired"] == 1
+    assert lake.rows() == rows
+
+
+def test_files_that_another_table_of_the_catalog_names_stay(two_lakes: tuple[Lake, Lake]) -> None:
+    lake, other = two_lakes
+    append(lake, 2)
+    rows = other.rows()
+    shared, _ = sorted(task.file.file_path for task in lake.load().scan().plan_files())
+    other.load().add_files([shared])
+    deep = (lake.namespace, "deep", "events")
+    lake.stock().create_namespace(deep[:-1])
+    lake.stock().rename_table(other.table, deep)
+    lake.load().overwrite(pa.table({"n": [7], "k": ["new"]}))
+    report = json.loads(command("maintain", lake, *NOW, "--json").stdout)
+    assert report["vacuum"]["files"] == 1
+    (kept,) = report["kept"]
+    assert (Path(kept["url"]).name, kept["is_named"]) == (Path(shared).name, True)
+    assert lake.stock().load_table(deep).scan().to_arrow().num_rows == len(rows) + 2
+    cleaned = command("clean", lake, "--remove", "--older-than", "0 s")
+    assert (cleaned.returncode, cleaned.stdout) == (0, "")
+
+
+def test_nothing_goes_if_another_table_cannot_be_read(two_lakes: tuple[Lake, Lake]) -> None:
+    """Unless it was dropped or changed, so that it can be read after that."""
+    lake, other = two_lakes
+    append(lake, 2)
+    lake.load().overwrite(pa.table({"n": [7], "k": ["new"]}))
+    snapshot = other.load().current_snapshot()
+    assert snapshot is not None
+    manifests = Path(snapshot.manifest_list.removeprefix("file://"))
+    manifests.rename(manifests.with_suffix(".away"))
+    before = tree(lake.base / "warehouse")
+    done = command("maintain", lake, *NOW)
+    assert done.returncode == 1
+    assert "so that it is not known which files they name, and nothing was deleted" in done.stderr
+    assert tree(lake.base / "warehouse") == before
+    other.stock().drop_table(other.table)
+    assert json.loads(command("maintain", lake, *NOW, "--json").stdout)["vacuum"]["files"] == 2
+
+
+def test_a_renamed_table_stays_if_its_name_is_used_again(two_lakes: tuple[Lake, Lake]) -> None:
+    """The new table is in the same folder."""
+    lake, _ = two_lakes
+    old = append(lake, 2, job=OLD_JOB)
+    lake.stock().rename_table(lake.table, f"{lake.namespace}.old")
+    append(lake, 1, first=9)
+    append(lake, 1, first=9)
+    assert {"old", "events"} <= {name[-1] for name in lake.stock().list_tables(lake.namespace)}
+    assert command("clean", lake, "--remove", "--older-than", "0 s").stdout == ""
+    assert command("maintain", lake, "--retain", "0 s", "--force").returncode == 0
+    found = lake.stock().load_table(f"{lake.namespace}.old").scan().to_arrow()
+    assert sorted(found.column("n").to_pylist()) == [n for n, _ in old]
+
+
+def test_nothing_goes_where_the_table_says_so(two_lakes: tuple[Lake, Lake]) -> None:
+    lake, _ = two_lakes
+    rows = append(lake, 2)
+    set_properties(lake, gc_enabled="false")
+    files = tree(lake.base / "warehouse")
+    done = command("maintain", lake, *NOW)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no file is deleted: its property gc.enabled is 'false'" in done.stdout
+    lake.open("append", "c").remove_old_files()
+    assert command("clean", lake, "--remove").returncode == 2
+    assert tree(lake.base / "warehouse") == files
+    assert (len(lake.load().snapshots()), lake.rows()) == (2, rows)
+
+
+def test_data_files_elsewhere_go_only_if_the_caller_names_their_folder(
+    two_lakes: tuple[Lake, Lake],
+) -> None:
+    lake, other = two_lakes
+    append(lake, 1)
+    set_properties(lake, write_data_path=f"file://{lake.base}/elsewhere/")
+    append(lake, 2, first=1)
+    left = lake.base / "elsewhere/part-00000-0-20200101T000000-cccccccccccc.parquet"
+    left.write_bytes(b"left over")
+    parts = tree(lake.base / "elsewhere")
+    lake.load().overwrite(pa.table({"n": [7], "k": ["new"]}))
+    report = json.loads(command("maintain", lake, *NOW, "--json", "--dry-run").stdout)
+    assert {Path(each["url"]).name for each in report["kept"]} == parts.keys() - {left.name}
+    assert f"--data-path {lake.base}/elsewhere names" in report["kept"][0]["why"]
+    listed = command("clean", lake, "--older-than", "0 s", "--remove")
+    assert (listed.returncode, listed.stdout) == (0, "")
+    assert f"{left} stays: it does not lie below" in listed.stderr
+    assert parts.items() <= (now := tree(lake.base / "elsewhere")).items()
+    set_properties(other, write_data_path=f"{lake.base}/elsewhere/below")
+    named = ("--data-path", "elsewhere")
+    assert f"is also a folder of {other.table}" in command("maintain", lake, *NOW, *named).stderr
+    set_properties(other, write_data_path=f"{lake.base}/others")
+    assert command("maintain", lake, *NOW, "--data-path", "warehouse").returncode == 2
+    assert tree(lake.base / "elsewhere") == now
+    report = json.loads(command("maintain", lake, *NOW, *named, "--json").stdout)
+    assert ("kept" in report, report["vacuum"]["files"]) == (False, 2)
+    assert command("clean", lake, "--older-than", "0 s", "--remove", *named).files == {left.name}
+    assert tree(lake.base / "elsewhere").keys() == now.keys() - parts.keys(), "the newest file"
+
+
+def test_where_metadata_is_elsewhere_all_files_stay(two_lakes: tuple[Lake, Lake]) -> None:
+    """Then nothing proves the location. Jobs write the table all the same."""
+    lake, _ = two_lakes
+    append(lake, 1)
+    with lake.load().transaction() as change:
+        change.set_properties({"write.metadata.path": f"file://{lake.base}/elsewhere"})
+    changed(lake, lambda it: it["properties"].pop("write.metadata.path", None))
+    parts = tree(lake.base / "warehouse" / lake.namespace)
+    with pytest.raises(OutputError, match="somebody else has changed that file"):
+        append(lake, 1, first=1)
+    elsewhere = {"write.metadata.path": f"{lake.base}/elsewhere/"}
+    changed(lake, lambda it: it["properties"].update(elsewhere))
+    rows = [(0, "a"), (1, "b"), *append(lake, 2, first=1)]
+    report = json.loads(command("maintain", lake, "--retain", "0 s", "--force", "--json").stdout)
+    assert len(report["kept"]) > 0
+    assert all("is thus not proven to be its own" in each["why"] for each in report["kept"])
+    assert parts.items() <= tree(lake.base / "warehouse" / lake.namespace).items()
+    assert lake.rows() == sorted(rows, key=repr)
+
+
+def test_old_metadata_goes_but_not_that_of_another_table(two_lakes: tuple[Lake, Lake]) -> None:
+    """pyiceberg deletes after a commit what a list in the table's metadata has had."""
+    lake, other = two_lakes
+    rows = append(lake, 1)
+    keep = {"delete-after-commit.enabled": "true", "previous-versions-max": "1"}
+    with lake.load().transaction() as change:
+        change.set_properties({f"write.metadata.{key}": value for key, value in keep.items()})
+    folder = lake.base / "warehouse" / lake.namespace / "events/metadata"
+    rows += append(lake, 2, first=1)
+    assert len(list(folder.glob("*.metadata.json"))) == 2
+    theirs = other.load().metadata_location
+    mine = {"timestamp-ms": 1, "metadata-file": theirs}
+    changed(lake, lambda it: it["metadata-log"].insert(0, mine))
+    rows += append(lake, 2, first=3)
+    assert other.load().metadata_location == theirs
+    assert lake.rows() == sorted(rows, key=repr)
 
 
 def test_the_command_maintains_a_table(

@@ -38,6 +38,14 @@ def test_overwrite_refuses_a_folder_with_an_added_file(output: Output) -> None:
 
 
 @of_files
+def test_overwrite_refuses_a_folder_with_a_table_below(output: Output) -> None:
+    output.run(OLD, job_id="old")
+    replace(output, base=output.folder / "archive").run(OLD, job_id="inner")
+    with refused(OutputError, "output.table"):
+        output.open("overwrite")
+
+
+@of_files
 def test_overwrite_leaves_files_that_readers_skip(output: Output) -> None:
     output.run(OLD, job_id="old")
     (output.folder / "_notes").write_text("mine")
@@ -123,6 +131,21 @@ def test_a_rerun_after_a_job_of_the_run_was_killed(
     # Readers of a Delta table do not see them, so they are left to mrflight clean.
     assert output.parts("killed") == (left if output.format == "delta" else [])
     assert output.open(mode, "third", "run 1").was_committed()
+
+
+@of_files
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_run_removes_nothing_of_a_table_below(output: Output, mode: Mode) -> None:
+    """Though a job of the same name, with the same run id, has written that."""
+    below = [replace(output, base=output.folder / folder) for folder in ("archive", "k=9")]
+    for inner in below:
+        inner.run(OLD, "append", "inner", "run 1")
+    before = [tree(inner.base) for inner in below]
+    killed = written(output.open("append", "killed", "run 1"), NEW)
+    output.run(NEW, mode, "again", "run 1")
+    assert not any((output.folder / part.path).exists() for part in killed)
+    assert [tree(inner.base) for inner in below] == before
+    assert len(output.parts("again")) == len(killed)
 
 
 @of_files

@@ -1,36 +1,130 @@
-"""Files are synced to the disk before the list that names them, in case the power fails."""
+"""What is left of a table if the power fails: its old version or its new one, as of each step.
+
+A job that has said that it is committed is there. So what a commit names is synced before, with all
+names, and nothing that it makes superfluous goes before that.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
-from mrflight.sinks.commit.base import Commit
-from tests.support.tables.commits import commit_and_cleanup
-from tests.support.tables.outputs import NEW, SCHEMA, Output, written
+from mrflight.errors import CommitError, UnsyncedCommitError
+from mrflight.storage.disk import Disk
+from mrflight.storage.ducklake.interpreter import VARIABLE
+from tests.support.faults.lost_power import Call, Power, recorded, recording, restore
+from tests.support.suite.cases import cases
+from tests.support.suite.messages import refused
+from tests.support.suite.waiting import hang_s
+from tests.support.tables.outputs import NEW, Output
+from tests.support.tables.synced_commits import CASES, Case, Found, folder_of
+
+QUICK = [name for name, case in CASES.items() if case.is_quick]
 
 
-@pytest.mark.every_format
-def test_parts_are_synced_before_they_are_committed(
+def committed(tmp_path: Path, names: Sequence[str], python: Path) -> tuple[Path, list[Call]]:
+    """Run cases below a folder, and return it with all that would last, call by call."""
+    root, calls = tmp_path / "root", tmp_path / "calls"
+    root.mkdir()
+    environment = {**os.environ, VARIABLE: str(python), **recording(calls, root)}
+    command = [sys.executable, "-m", "tests.support.tables.synced_commits", str(root), *names]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=hang_s()
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return root, recorded(calls)
+
+
+def check(case: Case, base: Path, calls: Sequence[Call], keeps_removed: bool) -> None:
+    """Lose the power after each call of a case."""
+    new = case.read(base)
+    power, old, seen = Power(base, keeps_removed=keeps_removed), None, None
+    allowed: list[Found] = []
+    for number, call in enumerate(calls):
+        power.apply(call)
+        if call.what == "begin":
+            restore(power.files(), base)
+            old = case.read(base)
+            allowed = [old, new]
+        elif call.what == "said" and allowed:
+            allowed, seen = [new], None
+        if not allowed or (left := power.files()) == seen:
+            continue
+        restore(left, base)
+        found = case.read(base)
+        assert found in allowed, f"after call {number}, {call.what} of {call.path}"
+        seen = left
+    assert allowed == [new], "the case has said that it is committed"
+    assert (old == new) == case.keeps_rows
+
+
+def check_all(tmp_path: Path, names: Sequence[str], python: Path) -> None:
+    root, calls = committed(tmp_path, names, python)
+    with cases() as each:
+        for name in names:
+            base = folder_of(root, name)
+            own = [call for call in calls if call.path.is_relative_to(base)]
+            kept = tmp_path / "kept"
+            base.rename(kept)
+            for keeps_removed in (True, False):
+                with each(f"{name}, {'with' if keeps_removed else 'without'} what was removed"):
+                    subprocess.run(["cp", "-a", f"{kept}/.", base], check=True)
+                    check(CASES[name], base, own, keeps_removed)
+            subprocess.run(["rm", "-r", kept], check=True)
+
+
+def test_a_commit_that_is_not_on_the_disk_fails(
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[tuple[str, int]] = []
+    """It is in the table all the same, and its files are not removed."""
+    sync = Disk.sync
 
-    def sync(descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        synced.append((str(path.relative_to(output.folder)), path.stat().st_size))
-        real(descriptor)
+    def sync_files(self: Disk, path: str) -> None:
+        if path.endswith(("_delta_log", "_mrflight")):
+            raise OSError(errno.EIO, "the disk does not answer")
+        sync(self, path)
 
-    real = os.fsync
-    monkeypatch.setattr(os, "fsync", sync)
-    sink = output.open()
-    parts = written(sink, NEW)
-    assert sorted(synced) == sorted((part.path, part.size_bytes) for part in parts)
-    synced.clear()
-    commit_and_cleanup(sink, Commit(tuple(parts), SCHEMA))
-    if output.format != "delta":  # whose log is written by deltalake
-        manifest, *folders = (path for path, _ in synced)
-        assert manifest.startswith("_mrflight/00000000.json")
-        assert folders == ["_mrflight", "."]
+    monkeypatch.setattr(Disk, "sync", sync_files)
+    with refused(UnsyncedCommitError) as raised:
+        output.run(NEW, app_id="run 1")
+    assert not raised.value.retryable  # a second sync would seem to succeed
+    with pytest.raises(UnsyncedCommitError):
+        output.open("append", "two", "run 1")
+    monkeypatch.undo()
+    assert output.open("append", "two", "run 1").was_committed()
+    assert output.read() == NEW
+
+
+def test_files_are_not_named_before_their_folders_are_synced(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_names = Disk.sync_names
+
+    def fail(self: Disk, paths: Iterable[str]) -> None:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    monkeypatch.setattr(Disk, "sync_names", fail)
+    with refused(CommitError):
+        output.run(NEW)
+    monkeypatch.setattr(Disk, "sync_names", sync_names)
+    assert not output.folder.exists()
+
+
+@pytest.mark.slow
+def test_a_table_is_readable_after_a_power_loss_at_each_step(
+    tmp_path: Path, ducklake_python: Path
+) -> None:
+    check_all(tmp_path, QUICK, ducklake_python)
+
+
+@pytest.mark.soak
+def test_every_table_is_readable_after_a_power_loss_at_each_step(
+    tmp_path: Path, ducklake_python: Path
+) -> None:
+    check_all(tmp_path, [name for name in CASES if name not in QUICK], ducklake_python)

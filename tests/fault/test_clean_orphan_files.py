@@ -13,11 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from mrflight.config.formats import OutputFormat
+from tests.support.commands.clean_command import run_clean
 from tests.support.commands.driver import drive, driver_command, write_job
 from tests.support.commands.leftovers import nothing_left_over, tree
 from tests.support.commands.running_command import running_command
 from tests.support.suite.waiting import await_that, communicate, hang_s
 from tests.support.tables.manifests import newest_manifest
+from tests.support.tables.outputs import Output
 
 pytestmark = pytest.mark.runs_on_ray
 
@@ -162,6 +165,24 @@ def test_a_delta_log_without_entries_removes_nothing(tmp_path: Path) -> None:
     done = clean(tmp_path, "--older-than", "0 s", "--remove")
     assert done.returncode == 2
     assert tree(out) == before
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_tables_below_and_behind_links_stay(tmp_path: Path, format: OutputFormat) -> None:
+    """Their files have names that the log of the table above does not have."""
+    outer = Output(tmp_path, format)
+    outer.run(job_id="20200101T000000-aaaaaaaaaaaa")
+    orphan = outer.folder / "part-00000-0-20200101T000000-cccccccccccc.parquet"
+    others = [outer.folder / "archive", outer.folder / "k=1", tmp_path / "other"]
+    for base in others:
+        Output(base, format).run(job_id="20200101T000000-bbbbbbbbbbbb")
+    (outer.folder / "k=2").symlink_to(others[-1] / "out/table")
+    (outer.folder / "link").symlink_to(others[-1])
+    before = tree(tmp_path)
+    orphan.write_bytes(b"left over")
+    done = run_clean(outer.folder, "--older-than", "0 s", "--remove")
+    assert (done.returncode, done.files) == (0, {orphan.name})
+    assert tree(tmp_path) == before
 
 
 def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:

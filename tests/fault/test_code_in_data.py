@@ -4,20 +4,61 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from mrflight.servers import data, metadata
+from msgspec import inspect
 from pyarrow import flight
 
 import mrflight
+from mrflight.config.functions import FunctionRef
+from mrflight.config.identity import ClientOptions, ClusterAccess, Endpoint, Identity
 from mrflight.errors import JobFileError
+from mrflight.events.kinds import AnyEvent
+from mrflight.shuffle.log.frame import SegmentStart
+from mrflight.shuffle.metadata.events import AnyEvent as JournaledEvent
+from mrflight.shuffle.wire.protocol import Message
+from mrflight.sinks.bad_row_marks import MarkContent
+from mrflight.sinks.iceberg.history import Offsets, RunRecord
+from mrflight.sources.fresh_token import FreshToken
+from mrflight.storage.manifest import Manifest
+from mrflight.storage.tail_file import TailFile
 from mrflight.tasks.task_memory import TaskMemory
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.suite.messages import refused
+
+SERVERS = (data, metadata)
+"""They load all messages."""
+DECODED = (
+    *(TailFile, Manifest, MarkContent, SegmentStart, FreshToken, RunRecord, Offsets),
+    *(*get_args(AnyEvent), *get_args(JournaledEvent)),
+    *Message.__subclasses__(),
+)
+"""What is decoded from a table's folder, a log, a manifest, a catalog or the network."""
+
+
+def structs_in(kind: Any) -> Iterator[Any]:
+    """Yield the structs that a decoded value may have at any depth; fail for what is no data."""
+    found = kind if isinstance(kind, inspect.Type) else inspect.type_info(kind)
+    assert not isinstance(found, inspect.CustomType | inspect.AnyType), found
+    if isinstance(found, inspect.StructType):
+        yield found.cls
+    for each in msgspec.structs.asdict(found).values():
+        for inner in each if isinstance(each, tuple) else (each,):
+            inner = inner.type if isinstance(inner, inspect.Field) else inner
+            if isinstance(inner, inspect.Type):
+                yield from structs_in(inner)
+
+
+def test_what_is_decoded_refers_to_no_secret_and_no_code() -> None:
+    references = {Identity, ClientOptions, ClusterAccess, Endpoint, FunctionRef}
+    assert {kind for each in DECODED for kind in structs_in(each)} & references == set()
 
 
 class Bomb:

@@ -6,7 +6,8 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,18 @@ from pyarrow import flight
 
 import mrflight
 from mrflight.errors import ProtocolError
+from mrflight.shuffle.wire.block import (
+    WIRE_SCHEMA,
+    Block,
+    BlockTag,
+    encode_block,
+    ipc_options,
+    to_wire,
+)
 from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.tickets import BlockStream
 from tests.support.clusters.cluster import data_server, standing_cluster
+from tests.support.faults.inflating import SCHEMA, inflating_batch, inflating_stream
 from tests.support.suite.messages import refused
 
 MIB = 2**20
@@ -57,6 +68,22 @@ class Server:
                 writer.close()
         stored: dict[str, int] = json.loads(receipt.to_pybytes())
         return stored
+
+    def put_block(self, block: Block, compression: str | None = None) -> None:
+        """Put a block as attempt 0 of map 0."""
+        descriptor = flight.FlightDescriptor.for_command(BlockStream("grown", 0, 0).encode())
+        written = pa.ipc.IpcWriteOptions(compression=compression)
+        options = flight.FlightCallOptions(write_options=written)
+        with flight.FlightClient(self.location) as client, from_flight(self.location, "put"):
+            writer, _ = client.do_put(descriptor, WIRE_SCHEMA, options)
+            tag = BlockTag(0, block.rows, block.xxh3).encode()
+            writer.write_with_metadata(to_wire(block), tag)
+            writer.close()
+
+    def held_bytes(self) -> int:
+        """Return the memory that the server counts."""
+        with mrflight.connect(self.metadata) as cluster:
+            return cluster.stats(self.location).memory_bytes
 
     def commit(self, rows: int, schema: pa.Schema) -> None:
         encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
@@ -145,3 +172,92 @@ def test_one_row_of_many_values_is_refused(tmp_path: Path) -> None:
             server.put(pa.record_batch({"a": column}))
         assert server.put(pa.record_batch({"a": [["x"]]})) == {"blocks": 1, "rows": 1}
         assert server.peak() - before < MEMORY + BEYOND
+
+
+# Blocks, which a server stores without a look inside
+
+
+def encoded_as(kind: str, column: pa.Array) -> Block:
+    """Return a block whose column says that it is the encoding of a type."""
+    field = pa.field("n", column.type, metadata={"mrflight": kind})
+    batch = pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))
+    return encode_block([batch], ipc_options("zstd"))
+
+
+def zeros(rows: int, kind: pa.DataType) -> pa.Array:
+    size = rows * kind.bit_width // 8
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(bytes(size))])
+
+
+LARGE: dict[str, Callable[[], Block]] = {
+    "compressed": lambda: encode_block([inflating_batch(2**25)], ipc_options("zstd")),
+    "hidden by one plain buffer": lambda: Block.of(2**25, inflating_stream(2**25)),
+    "a dictionary": lambda: encode_block(
+        [pa.record_batch({"n": pa.DictionaryArray.from_arrays([0], ["x" * 2**27])})],
+        ipc_options("lz4"),
+    ),
+    "narrow decimals": lambda: encoded_as("decimal128(18, 2)", zeros(2**23, pa.int8())),
+    "narrow codes": lambda: encoded_as(
+        "string", pa.DictionaryArray.from_arrays(zeros(2**24, pa.uint8()), ["x"])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_block_that_inflates_too_far_is_not_read_as_rows(name: str, tmp_path: Path) -> None:
+    block = LARGE[name]()
+    assert block.body.size < MIB
+    with small_server(tmp_path) as server:
+        server.put_block(block)
+        server.commit(block.rows, pa.schema({"n": pa.int64()}))
+        before = server.peak()
+        for _ in range(2):
+            with refused(ProtocolError), from_flight(server.location, "read"):
+                next(server.batches())
+        assert server.peak() - before < MEMORY
+
+
+def test_blocks_that_are_read_at_the_same_time_share_the_memory(tmp_path: Path) -> None:
+    """Each inflates to 48 MiB, and all together to four times what may be held."""
+    rows, readers = 2**22, 12
+    block = encode_block([inflating_batch(rows)], ipc_options("zstd"))
+    with small_server(tmp_path) as server:
+        server.put_block(block)
+        server.commit(rows, SCHEMA)
+        held, before = server.held_bytes(), server.peak()
+        first = server.batches()
+        begun = next(first)  # and holds the block until it has taken all of it
+        with ThreadPoolExecutor(readers) as pool:
+            counts = [
+                pool.submit(lambda: sum(piece.num_rows for piece in server.batches()))
+                for _ in range(readers)
+            ]
+            assert begun.num_rows + sum(piece.num_rows for piece in first) == rows
+            assert [each.result() for each in counts] == [rows] * readers
+        assert server.peak() - before < MEMORY + BEYOND
+        assert server.held_bytes() == held
+
+
+def test_a_block_of_a_dictionary_is_decoded_a_slice_at_a_time(tmp_path: Path) -> None:
+    rows, wide = 300, 10**6
+    column = pa.DictionaryArray.from_arrays(pa.array([0, None, 1] * (rows // 3)), ["x" * wide, "y"])
+    block = encode_block([pa.record_batch({"n": column})], ipc_options("none"))
+    with small_server(tmp_path) as server:
+        server.put_block(block)
+        server.commit(rows, pa.schema({"n": pa.string()}))
+        before = server.peak()
+        lengths = [
+            None if value is None else len(value)
+            for piece in server.batches()
+            for value in piece.column("n").to_pylist()
+        ]
+        assert lengths == [wide, None, 1] * (rows // 3)
+        assert server.peak() - before < MEMORY + BEYOND
+
+
+def test_a_message_of_blocks_is_not_compressed(tmp_path: Path) -> None:
+    block = encode_block([inflating_batch(2**20)], ipc_options("none"))
+    with small_server(tmp_path) as server:
+        with refused(ProtocolError):
+            server.put_block(block, compression="zstd")
+        assert server.held_bytes() == 0

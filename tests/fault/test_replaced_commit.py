@@ -19,7 +19,7 @@ from mrflight.errors import CommitError, CommitOverwrittenError, OutputError
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.sinks.commit.commit_lease import CommitLock
 from mrflight.storage.delta import entry_name
-from mrflight.system.deadlines import NO_RETRY
+from mrflight.system.deadlines import NO_DEADLINE, NO_RETRY
 from tests.support.clusters.cluster import standing_cluster
 from tests.support.clusters.near_cluster import near_metadata
 from tests.support.clusters.registries import TIMEOUT_S, Clock
@@ -157,10 +157,8 @@ def test_who_slept_before_the_store_looked_commits_nothing_else(table: Path, met
     assert rows(table) == ["first", "late", "other"]
 
 
-def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
-    table: Path, metadata: str
-) -> None:
-    """It has read back its own by then, and the late one records before it."""
+def test_who_replaces_a_commit_that_is_not_recorded_yet_is_told(table: Path, metadata: str) -> None:
+    """The other has read back its own by then, and as the holder of the lease it records first."""
     sleeping = SleepingLock(metadata, lease_s=0.2)
     Job("first", table, sleeping).commit()
     recording, go_on = threading.Event(), threading.Event()
@@ -169,29 +167,41 @@ def test_who_is_replaced_before_it_has_recorded_its_commit_is_told(
         recording.set()
         assert go_on.wait(hang_s())
 
-    held_back = HeldBackLock(metadata).held_back_by(hold)
-    errors: list[CommitOverwrittenError] = []
-
-    def commit_other() -> None:
-        with pytest.raises(CommitOverwrittenError) as raised:
-            Job("other", table, held_back).commit()
-        errors.append(raised.value)
-
-    thread = threading.Thread(target=commit_other, daemon=True)
+    other = Job("other", table, HeldBackLock(metadata).held_back_by(hold))
+    versions: list[int] = []
+    thread = threading.Thread(target=lambda: versions.append(other.commit()), daemon=True)
 
     def between() -> None:
         thread.start()
         assert recording.wait(hang_s())
 
-    late = Job("late", table, sleeping, between=between)
-    assert late.commit() == 1
-    go_on.set()
+    late = Job("late", table, sleeping, between=between, after=go_on.set)
+    with pytest.raises(CommitOverwrittenError) as raised:
+        late.commit()
     thread.join(hang_s())
-    (error,) = errors
-    assert f"which this job committed, was replaced by job {late.id}: the other" in str(error)
-    assert "Nothing of this job is in the table; run it again" in str(error)
-    assert (rows(table), parts(table)) == (["first", "late"], 2)
-    assert Job("other", table, CommitLock(metadata)).commit() == 2
+    assert f"has replaced what job {other.id} had committed as that" in str(raised.value)
+    assert versions == [1]
+    assert (rows(table), parts(table)) == (["first", "late"], 3)
+    with pytest.raises(CommitOverwrittenError):
+        Job("next", table, CommitLock(metadata)).commit()
+    assert Job("next", table, CommitLock(metadata)).commit() == 2
+
+
+def test_who_slept_and_replaced_nothing_records_its_commit_with_a_new_lease(
+    table: Path, metadata: str
+) -> None:
+    sleeping = SleepingLock(metadata, lease_s=0.2)
+    Job("first", table, sleeping).commit()
+
+    def wait_for_its_end() -> None:
+        with CommitLock(metadata).acquire(f"fake:/{table}", NO_DEADLINE):
+            pass
+
+    late = Job("late", table, sleeping, between=wait_for_its_end)
+    assert late.commit() == 1
+    (table / entry_name(1)).write_text('{"commitInfo": {"operation": "WRITE"}}\n')
+    with pytest.raises(CommitOverwrittenError, match=f"which job {late.id} committed"):
+        Job("next", table, CommitLock(metadata)).commit()
 
 
 def test_another_programs_entry_in_the_place_of_ours_is_told(table: Path, lock: CommitLock) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import deltalake
 import pyarrow.compute as pc
 import pytest
-from pyarrow import flight
 
 import mrflight
 from mrflight.errors import InputError
@@ -29,10 +28,12 @@ from tests.support.streams.fresh_changes import (
     write_job,
 )
 from tests.support.streams.fresh_reads import (
+    found_tail,
     fresh,
     kill_tail_server,
     kill_workers,
     live_stream,
+    reading_plainly,
     tail_file,
 )
 from tests.support.streams.ingest_job import Stream, ended, ingest, numbered
@@ -281,15 +282,11 @@ def test_a_plain_flight_client_takes_the_changes(stream: Stream) -> None:
         rows = changed(stream, changes)
         place = json.loads(tail_file(stream).read_text())
         assert place["merge"] == {"keys": ["id"], "order_by": "_offset"}
-        token = Path(place["identity"]["token"].removeprefix("file:")).read_text()
-        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
         table = deltalake.DeltaTable(stream.table)
         ends = json.loads(mrflight.fresh_token(fresh(stream)))["streams"]["events"]
         recorded = {name: table.transaction_version(f"mrflight/events/{name}") for name in ends}
         since = {name: offset for name, offset in recorded.items() if offset is not None}
-        ticket = {"tail": place["tail"], "since": since}
-        with flight.connect(place["location"]) as client:
-            reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), options)
+        with reading_plainly(found_tail(stream), place["tail"], since) as reader:
             found = reader.read_all().sort_by("_offset").to_pylist()
         last = {row["id"]: row for row in found}  # of several, the greatest _offset
         columns = table.to_pyarrow_table()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import mrflight
 from mrflight.config.identity import Endpoint
-from mrflight.errors import JobFileError, MrflightError, TailError
+from mrflight.errors import AccessDeniedError, JobFileError, MrflightError, TailError
 from mrflight.security.job_tokens import write_private
 from mrflight.shuffle.client.tail_client import TailClient
+from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange, TailRead
 from tests.services.kafka import Kafka
 from tests.services.reserved_port import reserved_port
 from tests.support.clusters.cluster import standing_cluster
@@ -143,6 +144,37 @@ def test_only_known_callers_read_a_tail(stream: Stream, secured: Secured) -> Non
                 fresh(stream, cluster=cluster, wait=0.5)
         with pytest.raises(JobFileError, match=UNSAID):
             fresh(stream)
+        held = place(stream)
+        for caller, token, error in (
+            ("job", "", "needs the token of the tail"),
+            ("reader", "", "needs the token of the tail|has the roles reader"),
+            ("job", "f" * 32, "not the token to|not on this data server"),
+            ("job", held["token"], "not the token to feed"),
+        ):
+            server = Endpoint(held["location"], secured.callers[caller])
+            for deed in deeds_of_others(held["tail"], reads=token != held["token"]):
+                with (
+                    TailClient(server, token) as client,
+                    pytest.raises(AccessDeniedError, match=error),
+                ):
+                    deed(client)
+        thief = Endpoint(held["location"], secured.callers["job"])
+        with TailClient(thief) as client, pytest.raises(AccessDeniedError, match="not the token"):
+            client.open(OpenTail(held["tail"], 10**9, {}))
+        with secured.connect("reader") as cluster:
+            assert len(fresh(stream, at_least=at_least, cluster=cluster)) == 15
+
+
+def deeds_of_others(tail: str, *, reads: bool) -> list[Callable[[TailClient], object]]:
+    """What nobody but the stream does with its tail, and without ``reads`` its readers."""
+    rows = numbers(0, 666)
+    forged = [(TailRange("p", 0, 1), rows)]
+    found: list[Callable[[TailClient], object]] = [
+        lambda client: client.put(TailPut(tail, 10**9), rows.schema, forged),
+        lambda client: client.trim(tail, {}),
+        lambda client: client.drop(tail),
+    ]
+    return [*found, *([lambda client: client.read(TailRead(tail))] if reads else [])]
 
 
 @pytest.mark.slow

@@ -58,14 +58,25 @@ class Postgres:
         wait_for(lambda: _answers(self), [self.server])
 
     @contextmanager
-    def database(self) -> Iterator[str]:
+    def database(self, owner: str = _USER) -> Iterator[str]:
         """Make a new database, and yield its name; it is removed at the end."""
         name = f"test_{secrets.token_hex(6)}"
-        self._execute(f"CREATE DATABASE {name}")
+        self._execute(f"CREATE DATABASE {name} OWNER {owner}")
         try:
             yield name
         finally:
             self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def role(self, password: str) -> Iterator[str]:
+        """Make a new user, and yield the name; it is removed at the end."""
+        name = f"user_{secrets.token_hex(6)}"
+        quoted = password.replace("'", "''")
+        self._execute(f"CREATE ROLE {name} LOGIN PASSWORD '{quoted}'")
+        try:
+            yield name
+        finally:
+            self._execute(f"DROP ROLE {name}")
 
     def _execute(self, statement: str) -> None:
         with psycopg.connect(self.uri("postgres"), autocommit=True) as connection:

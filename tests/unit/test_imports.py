@@ -71,6 +71,26 @@ STORAGE_FOLDERS = {"storage", "sinks", "sources"}
 imports deltalake at runtime."""
 STORAGE_CLIENTS = {"obstore", "hdfs_native"}
 TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+LOADS_CODE = {
+    "__init__": "public names",
+    "compute.arrow_compute": "functions of pyarrow.compute",
+    "config.frames": "pandas and Polars",
+    "config.functions": "functions that a job names",
+    "config.pickled_functions": "functions of a job that was made in Python",
+    "frontend.dataset_reader": "pandas and Polars",
+    "runtime.calls": "calls from a driver to its own workers",
+    "runtime.ray.server_actor": "our servers",
+    "runtime.ray.shared_payloads": "calls from a driver to its own workers",
+    "runtime.ray.worker_actor": "modules that a driver has its workers load",
+    "security.credentials": "the module that gets certificates from Ray",
+    "system.fork_server.main": "functions that a driver has its fork server run",
+    "system.lazy_pandas": "pandas",
+    "system.progress.notebook": "IPython",
+}
+"""The modules that import by a name, or unpickle, and what. None takes either from a table, a log,
+a catalog or the network: docs/security.md has what is decoded from these."""
+LOADING = {"import_module", "exec_module", "__import__", "eval", "exec", "Unpickler"}
+PICKLES = {"pickle.load", "pickle.loads", "cloudpickle.load", "cloudpickle.loads"}
 BANNED = {"pyarrow.dataset", "pyarrow.acero"}
 """Only `planned_query` imports `pyarrow.dataset`, to hand a table to DataFusion, not to read."""
 IMPORTS = """
@@ -310,6 +330,18 @@ def test_nothing_prints() -> None:
         and node.func.id == "print"
     ]
     assert prints == []
+
+
+def loads_code(tree: ast.AST) -> bool:
+    """Return whether a module imports by a name, unpickles or evaluates."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    names |= {node.attr for node in attributes}
+    return bool(names & LOADING or PICKLES & set(map(ast.unparse, attributes)))
+
+
+def test_code_is_loaded_by_a_name_or_from_a_pickle_in_few_modules() -> None:
+    assert {m.name for m in MODULES if loads_code(m.tree)} == LOADS_CODE.keys()
 
 
 def loaded_by(statement: str) -> set[str]:

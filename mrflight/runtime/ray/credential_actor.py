@@ -1,6 +1,6 @@
 """Gives certificates to a user's own tasks on Ray, which use a shuffle that was passed to them.
 
-The handle of the shuffle names this module and the credentials, and holds no secret. The tasks ask
+The handle of the shuffle names Ray and the credentials, and holds no secret. The tasks ask
 an actor, which only those reach who may call Ray.
 """
 
@@ -49,7 +49,7 @@ def giving(credentials: Credentials, home: Any) -> Iterator[Identity]:
         .remote(credentials)
     )
     try:
-        yield Identity(given=credentials.name, giver=__name__)
+        yield Identity(given=credentials.name, giver="ray")
     finally:
         ray.kill(actor)
 

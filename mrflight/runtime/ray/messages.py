@@ -54,6 +54,15 @@ class Refused(NamedTuple):
     why: str
 
 
+class Variables(msgspec.Struct, frozen=True):
+    """Variables of the driver's environment with secrets that the job names."""
+
+    values: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return f"Variables({', '.join(name for name, _ in self.values)})"
+
+
 class WorkerContext(msgspec.Struct, frozen=True):
     """What a worker must know about its job."""
 
@@ -69,6 +78,8 @@ class WorkerContext(msgspec.Struct, frozen=True):
     """For the job's servers, on several nodes."""
     logs: LogSettings | None = None
     """What workers write to their stderr, which Ray keeps; None if the driver has not chosen."""
+    variables: Variables = Variables(())
+    """Those that Ray's processes do not have. Calls and their options only have the names."""
 
 
 class StartWorkers(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from contextlib import ExitStack
@@ -11,7 +10,9 @@ from importlib.util import find_spec
 from msgspec.structs import replace
 
 from mrflight.config.cluster_section import ClusterSection
+from mrflight.config.locations import is_loopback
 from mrflight.config.settings import Machines, RunSettings
+from mrflight.config.spec import JobSpec
 from mrflight.errors import JobFailedError, JobFileError
 from mrflight.runtime.job_runtime import (
     JobRuntime,
@@ -22,11 +23,12 @@ from mrflight.runtime.preload import driver_modules, worker_modules
 from mrflight.runtime.ray.cluster import RayCluster, ServerPlacement
 from mrflight.runtime.ray.executor import RayExecutor
 from mrflight.runtime.ray.gateway_client import GatewayClient
-from mrflight.runtime.ray.messages import Connect, Connected, WorkerContext
+from mrflight.runtime.ray.messages import Connect, Connected, Variables, WorkerContext
 from mrflight.runtime.ray.shared_paths import exclude_patterns, verify_shared_paths
 from mrflight.security.credentials import give
 from mrflight.security.job_certificates import JobAuthority
 from mrflight.shuffle.wire.idle_connections import keep_idle
+from mrflight.storage.environment import named_variables
 from mrflight.system.fork_server.client import load_here
 from mrflight.system.log_output import chosen_settings
 from mrflight.system.scratch import ScratchFolder, SocketFolder, remove_dead_folders, short_root
@@ -75,6 +77,7 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
             tuple(modules),
             credentials,
             chosen_settings(),
+            _given_variables(spec),
         )
     )
     cluster = None
@@ -91,11 +94,18 @@ def open_ray(stack: ExitStack, options: RuntimeOptions) -> JobRuntime:
     return JobRuntime(settings, executor, cluster, gateway.processes, scratch)
 
 
+def _given_variables(spec: JobSpec) -> Variables:
+    """Return the variables for the workers; those of a Ray of the job's own have all of them."""
+    if spec.cluster.ray_address is None:
+        return Variables(())
+    return Variables(named_variables(spec.storage, os.environ))
+
+
 def _check_token(cluster: ClusterSection, ray: Connected) -> None:
     """Raise JobFileError for a Ray that runs anybody's code (CVE-2023-48022), unless told."""
     if cluster.ray_address is None or os.environ.get("RAY_AUTH_MODE") == "token":
         return  # a Ray of the job's own has a token
-    reached = [node.address for node in ray.nodes if not _is_loopback(node.address)]
+    reached = [node.address for node in ray.nodes if not is_loopback(node.address)]
     if reached and not cluster.insecure_ray:
         raise JobFileError(
             f"cluster.ray_address: this Ray listens at {reached[0]} and asks for no token, so that "
@@ -103,13 +113,6 @@ def _check_token(cluster: ClusterSection, ray: Connected) -> None:
             "and this job with RAY_AUTH_MODE=token and a RAY_AUTH_TOKEN, or set "
             "cluster.insecure_ray = true if nobody else reaches that network"
         )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _machines(ray: Connected) -> Machines:

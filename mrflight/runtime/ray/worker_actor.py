@@ -67,6 +67,10 @@ def _become_worker(job: WorkerContext) -> _Worker:
         from mrflight.security.credentials import give
 
         give(job.credentials)
+    if job.variables.values:
+        from mrflight.config.secret_reference import give_variables
+
+        give_variables(job.variables.values)
     if job.logs is not None:
         log_to_stderr(job.logs.level, format=job.logs.format, with_time=True)
     for module in job.modules:

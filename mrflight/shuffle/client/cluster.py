@@ -34,7 +34,7 @@ class Cluster(Closeable):
 
     def __init__(self, location: str, client: ClientOptions | None = None) -> None:
         self.location = location
-        self._client = client or ClientOptions()
+        self._client = (client or ClientOptions()).at(location)
         self._connections = Connections(self._client)
         self._metadata = MetadataClient(location, self._connections)
         self._appenders: dict[str, Appender] = {}

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import flight
 
 from mrflight.config.identity import ClientOptions, Endpoint
 from mrflight.errors import ProtocolError
+from mrflight.ids import new_token
 from mrflight.shuffle.wire.calls import call
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
@@ -51,12 +53,16 @@ class TailClient(Closeable):
     Its calls raise the errors of the server, ServerUnavailableError and DeadlineExceededError.
     """
 
-    def __init__(self, server: Endpoint) -> None:
+    def __init__(self, server: Endpoint, token: str = "") -> None:
+        """``token`` is that of the tail, or of its readers; a tail that is opened has one."""
+        self._token = token
         self._location = server.location
         self._connections = Connections(ClientOptions(transport="flight", identity=server.identity))
 
     def open(self, request: OpenTail) -> dict[str, int]:
         """Begin a tail or go on with it; return with which offsets."""
+        self._token = self._token or new_token()
+        request = replace(request, token=self._token)
         answer = call(
             self._connections, self._location, TailAction.OPEN_TAIL, request, TailPositions
         )
@@ -64,7 +70,7 @@ class TailClient(Closeable):
 
     def trim(self, tail: str, recorded: dict[str, int]) -> dict[str, int]:
         """Say what the table has recorded; return with which offsets the tail goes on."""
-        request = TrimTail(tail, recorded)
+        request = TrimTail(tail, recorded, self._token)
         answer = call(
             self._connections, self._location, TailAction.TRIM_TAIL, request, TailPositions
         )
@@ -72,14 +78,16 @@ class TailClient(Closeable):
 
     def drop(self, tail: str) -> None:
         """Let the server forget a tail."""
-        call(self._connections, self._location, TailAction.DROP_TAIL, TailName(tail), Done)
+        request = TailName(tail, self._token)
+        call(self._connections, self._location, TailAction.DROP_TAIL, request, Done)
 
     def put(self, target: TailPut, schema: pa.Schema, parts: Iterable[Any]) -> dict[str, int]:
         """Put batches of one schema with their ranges; return with which offsets the tail goes on.
 
         The server has all of them then that follow what it had.
         """
-        descriptor = flight.FlightDescriptor.for_path(*target.path)
+        path = target._replace(token=self._token).path
+        descriptor = flight.FlightDescriptor.for_path(*path)
         options = flight.FlightCallOptions(timeout=self._connections.timeouts.stream_s)
         with from_flight(self._location, f"put to the tail {target.tail}"):
             client = self._connections.to(self._location)
@@ -99,7 +107,8 @@ class TailClient(Closeable):
         options = flight.FlightCallOptions(timeout=waits_s)
         with from_flight(self._location, f"read of the tail {request.tail}"):
             client = self._connections.to(self._location)
-            reader = client.do_get(flight.Ticket(request.encode()), options)
+            ticket = flight.Ticket(replace(request, token=self._token).encode())
+            reader = client.do_get(ticket, options)
             first = reader.read_chunk()
             watermark = decode(memoryview(first.app_metadata), TailAnswer).watermark
             parts: Parts = []

@@ -93,9 +93,7 @@ class CommitLeases:
         """
         table = request.table
         with self._lock:
-            self._expire()
-            if not self._is_held(request):
-                raise LeaseLostError(f"lease {request.number} for commits to {table} has ended")
+            self._check_held(request)
             for found in request.versions:
                 known = self._state(table).versions.get(found.version)
                 if known is None or known.digest == found.digest:
@@ -112,13 +110,14 @@ class CommitLeases:
     def record(self, request: RecordVersion) -> RecordedVersion:
         """Record a committed version unless it was recorded before; return its first record.
 
-        No lease is required: a job that wrote after the end of its lease learns from the answer
-        which commit counts.
+        Raises LeaseLostError if the lease has ended. Then the job takes a new one, and learns from
+        the answer which commit counts.
         """
         table, version, digest, job = request.table, request.version, request.digest, request.job
         if not table or not digest or version < 0:
             raise ProtocolError(f"version {version} of {table!r} is not valid or has no digest")
         with self._lock:
+            self._check_held(request)
             known = self._state(table).versions.get(version)
             if known is None:
                 self._cluster.apply(VersionRecorded(table, version, digest, job))
@@ -132,7 +131,16 @@ class CommitLeases:
     def _state(self, table: str) -> TableState:
         return self._tables.by_name.get(table) or TableState()
 
-    def _is_held(self, request: HeldLease | CorrectVersions) -> bool:
+    def _check_held(self, request: CorrectVersions | RecordVersion) -> None:
+        """Raise LeaseLostError if the request's holder has not the lease of this number any more.
+
+        The caller holds the lock.
+        """
+        self._expire()
+        if not self._is_held(request):
+            raise LeaseLostError(f"lease {request.number} for commits to {request.table} has ended")
+
+    def _is_held(self, request: HeldLease | CorrectVersions | RecordVersion) -> bool:
         """Return whether the request's holder still has the lease of this number."""
         lease = self._state(request.table).lease
         return lease is not None and (lease.holder, lease.number) == (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mrflight.errors import ProtocolError, ShuffleExistsError
-from mrflight.ids import MapAttempt, check_attempt
+from mrflight.ids import MapAttempt, check_attempt, same_token
 from mrflight.shuffle.metadata.cluster_overview import ClusterOverview
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.commit_leases import CommitLeases
@@ -178,7 +178,7 @@ class Registry:
             self._expire()
             known = self._state.shuffles.get(shuffle_id)
             if known is not None:
-                if token and known.token == token:
+                if token and same_token(known.token, token):
                     self._cluster.place_unplaced(known)
                     return known.placement.locations[:]
                 raise ShuffleExistsError(
@@ -256,6 +256,15 @@ class Registry:
         """Return the commits from position ``since`` on, in their order."""
         with self._lock:
             return self._state.shuffle(shuffle_id, token).log.commits[max(since, 0) :]
+
+    def partition_count(self, key: str) -> int:
+        """Return the partitions of the shuffle ``<id>:<token>``; 0 if there is none."""
+        shuffle_id, _, token = key.partition(":")
+        with self._lock:
+            state = self._state.shuffles.get(shuffle_id)
+            if state is None or not same_token(token, state.token):
+                return 0
+            return len(state.placement)
 
     # Partitions
 

@@ -14,6 +14,7 @@ from mrflight.errors import (
     ShuffleNotFoundError,
 )
 from mrflight.ids import MapAttempt, same_token
+from mrflight.shuffle.store.decode_memory import DecodeMemory
 from mrflight.shuffle.store.memory_budget import MemoryBudget
 from mrflight.shuffle.store.partition_reader import PartitionReader
 from mrflight.shuffle.store.spiller import Spiller
@@ -52,6 +53,8 @@ class BlockStore(Closeable):
         self._budget = MemoryBudget[tuple[StoredShuffle, MapAttempt]](
             memory_bytes, self._changed, self._totals
         )
+        self.decoded = DecodeMemory(memory_bytes, self.count_other_bytes)
+        """For rows of its blocks, which count against the budget as well."""
         self._spiller = Spiller(
             self._changed, self._budget, self._shuffles.values, scratch, self._totals
         )
@@ -176,12 +179,13 @@ class BlockStore(Closeable):
     def count_other_bytes(self, size: int) -> None:
         """Count bytes against the budget that are not those of blocks; a negative size frees."""
         with self._changed:
-            self._budget.give_back(-size)
+            self._budget.count_other(size)
 
     def close(self) -> None:
         """Stop spilling; puts that wait for memory, now or later, raise an error instead."""
+        self.decoded.close(_stopping)
         with self._changed:
-            self._budget.close(lambda: ServerUnavailableError("the data server is stopping"))
+            self._budget.close(_stopping)
         self._spiller.stop()
 
     def shuffles(self) -> list[str]:
@@ -227,6 +231,10 @@ class BlockStore(Closeable):
                 f"{shuffle.partition_count}"
             )
         return shuffle
+
+
+def _stopping() -> ServerUnavailableError:
+    return ServerUnavailableError("the data server is stopping")
 
 
 def _not_here(shuffle_id: str) -> ShuffleNotFoundError:

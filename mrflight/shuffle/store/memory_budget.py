@@ -21,6 +21,8 @@ SOFT_MARK = 0.8
 LOW_MARK = 0.5
 """The fraction of the budget at which spilling stops, so that it writes much at a time."""
 
+_HINT = "and spilling does not keep up; a faster disk or more memory would help"
+
 Owner = TypeVar("Owner")
 
 
@@ -39,10 +41,16 @@ class MemoryBudget(Generic[Owner]):
     """
 
     def __init__(
-        self, budget_bytes: int, changed: threading.Condition, totals: StoreTotals | None = None
+        self,
+        budget_bytes: int,
+        changed: threading.Condition,
+        totals: StoreTotals | None = None,
+        hint: str = _HINT,
     ) -> None:
-        """``totals`` are told how long the waits take."""
+        """``totals`` are told how long the waits take; ``hint`` ends the message of a timeout."""
         self.held_bytes = 0
+        self._other_bytes = 0
+        self._hint = hint
         self._budget = budget_bytes
         self._changed = changed
         self._totals = totals or StoreTotals()
@@ -58,8 +66,13 @@ class MemoryBudget(Generic[Owner]):
     def excess_bytes(self) -> int:
         """The bytes to spill now: 0 below the soft mark, otherwise as much as is above the low one.
 
-        While spilling fails, it is only tried again if a put waits.
+        They are at most those that can be spilled. While spilling fails, it is only tried again if
+        a put waits.
         """
+        return min(self._wanted_bytes, self.held_bytes - self._other_bytes)
+
+    @property
+    def _wanted_bytes(self) -> int:
         low = int(self._budget * LOW_MARK)
         if self._waits and not self._fits(self._waits[0].size):
             room = self._budget - max(wait.size for wait in self._waits)
@@ -87,6 +100,11 @@ class MemoryBudget(Generic[Owner]):
         """Hold ``size`` bytes less."""
         self.held_bytes -= size
         self._changed.notify_all()
+
+    def count_other(self, size: int) -> None:
+        """Count bytes that cannot be spilled, without a wait; a negative size frees."""
+        self._other_bytes += size
+        self.give_back(-size)
 
     def spilled(self) -> None:
         """Note that spilling works."""
@@ -126,7 +144,7 @@ class MemoryBudget(Generic[Owner]):
                 raise DeadlineExceededError(
                     f"a block of {format_bytes(wait.size)} found no memory for {timeout_s:.0f} s: "
                     f"{format_bytes(self.held_bytes)} of {format_bytes(self._budget)} are held, "
-                    "and spilling does not keep up; a faster disk or more memory would help"
+                    f"{self._hint}"
                 )
         finally:
             self._totals.waited_s += time.monotonic() - since

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from mrflight.errors import (
+    AccessDeniedError,
     DeadlineExceededError,
     ProtocolError,
     SchemaMismatchError,
@@ -17,13 +18,17 @@ from mrflight.errors import (
     TailBehindError,
     TailNotFoundError,
 )
+from mrflight.ids import same_token
 from mrflight.shuffle.store.tail_partition import TailPartition, TailPiece
 from mrflight.shuffle.wire.tail_protocol import (
     MAX_WAIT_S,
     OFFSET_COLUMN,
     OpenTail,
+    TailPut,
     TailRange,
     TailRead,
+    TrimTail,
+    reader_token,
 )
 from mrflight.units import format_bytes
 
@@ -51,6 +56,7 @@ class _Tail:
     epoch: int
     heard_at: float
     """When the stream has called last."""
+    token: str = ""
     partitions: dict[str, TailPartition] = field(default_factory=dict)
     schema: pa.Schema | None = None
     """With the column of offsets, if there is one."""
@@ -93,7 +99,9 @@ class TailStore:
         with self._changed:
             now = self._clock()
             self._forget_abandoned(now)
-            tail = self._tails.setdefault(request.tail, _Tail(request.epoch, now))
+            began = _Tail(request.epoch, now, request.token)
+            tail = self._tails.setdefault(request.tail, began)
+            self._check_token(request.tail, request.token)
             self._check_epoch(tail, request.epoch)
             tail.epoch, tail.heard_at = request.epoch, now
             for name, start in request.starts.items():
@@ -106,18 +114,19 @@ class TailStore:
             self._changed.notify_all()
             return {name: each.next for name, each in tail.partitions.items()}
 
-    def put(self, name: str, epoch: int, range: TailRange, batch: pa.RecordBatch) -> None:
+    def put(self, target: TailPut, range: TailRange, batch: pa.RecordBatch) -> None:
         """Add a batch if it follows the last one of its partition, and else leave it.
 
         Waits while memory is short. Raises TailNotFoundError, ProtocolError from an older feeder,
-        SchemaMismatchError and DeadlineExceededError.
+        AccessDeniedError, SchemaMismatchError and DeadlineExceededError.
         """
+        name = target.tail
         piece = TailPiece.of(range.lo, range.hi, batch)
         with self._changed:
-            self._heard(name)
+            self._heard(name, target.token)
             self._make_room(name, piece.size_bytes)
-            tail = self._heard(name)
-            self._check_epoch(tail, epoch)
+            tail = self._heard(name, target.token)
+            self._check_epoch(tail, target.epoch)
             partition = tail.partitions.get(range.partition)
             if partition is None:
                 raise ProtocolError(f"the tail {name!r} has no partition {range.partition!r}")
@@ -127,16 +136,17 @@ class TailStore:
                 self._hold(kept.size_bytes)
             self._changed.notify_all()
 
-    def positions(self, name: str) -> dict[str, int]:
+    def positions(self, name: str, token: str = "") -> dict[str, int]:
         """Return with which offset a tail goes on in each partition."""
         with self._changed:
-            return {part: each.next for part, each in self._heard(name).partitions.items()}
+            tail = self._heard(name, token)
+            return {part: each.next for part, each in tail.partitions.items()}
 
-    def trim(self, name: str, recorded: dict[str, int]) -> dict[str, int]:
+    def trim(self, request: TrimTail) -> dict[str, int]:
         """Note what the table has, drop what nobody needs any more, and return the positions."""
         with self._changed:
-            tail, now = self._heard(name), self._clock()
-            for part, offset in recorded.items():
+            tail, now = self._heard(request.tail, request.token), self._clock()
+            for part, offset in request.recorded.items():
                 if part in tail.partitions:
                     self._hold(-tail.partitions[part].record(offset, now))
             for part, each in tail.partitions.items():
@@ -147,9 +157,11 @@ class TailStore:
     def read(self, request: TailRead) -> TailRows:
         """Return the rows from the offsets of a version on, as they are now or within the wait.
 
-        Raises TailNotFoundError, TailTrimmedError, and TailBehindError after the wait.
+        Raises TailNotFoundError, AccessDeniedError, TailTrimmedError, and TailBehindError after the
+        wait.
         """
         with self._changed:
+            self._check_token(request.tail, request.token, reads=True)
             self._await(request)
             tail = self._tail(request.tail)
             since = self._since(tail, request)
@@ -167,10 +179,18 @@ class TailStore:
             answered = {part: until.get(part, since[part]) for part in since}
             return TailRows(_without_offsets(tail.schema), answered, pieces)
 
-    def drop(self, name: str) -> None:
-        """Forget a tail; do nothing if there is none."""
+    def drop(self, name: str, token: str = "") -> None:
+        """Forget a tail; do nothing if there is none. Raises AccessDeniedError."""
         with self._changed:
-            self._forget(name)
+            if name in self._tails:
+                self._check_token(name, token)
+                self._forget(name)
+
+    def partition_count(self, name: str) -> int:
+        """Return the partitions of a tail, at least 1; 0 if there is none of this name."""
+        with self._changed:
+            tail = self._tails.get(name)
+            return 0 if tail is None else max(1, len(tail.partitions))
 
     def forget_abandoned(self) -> None:
         """Forget the tails of streams that have ended without a word."""
@@ -253,8 +273,22 @@ class TailStore:
             self.held_bytes += size
             self._count(size)
 
-    def _heard(self, name: str) -> _Tail:
+    def _check_token(self, name: str, token: str, *, reads: bool = False) -> None:
+        """Raise AccessDeniedError for a token that is not the tail's; none is left to the server.
+
+        Raises TailNotFoundError, too. Those who read may have the token of readers.
+        """
+        own = self._tail(name).token
+        allowed = [own, reader_token(own)] if reads else [own]
+        if token and not any(same_token(token, each) for each in allowed):
+            raise AccessDeniedError(
+                f"this is not the token {'to read' if reads else 'to feed'} the tail {name!r}; its "
+                "stream has it, and for readers the file beside the table"
+            )
+
+    def _heard(self, name: str, token: str) -> _Tail:
         """Return the tail that its stream calls about."""
+        self._check_token(name, token)
         tail = self._tail(name)
         tail.heard_at = self._clock()
         return tail

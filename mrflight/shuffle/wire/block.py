@@ -22,10 +22,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import xxhash
 
+from mrflight.compute.inflated_size import declared
 from mrflight.errors import CorruptBlockError, ProtocolError
 from mrflight.ids import MAX_PARTITIONS
-from mrflight.shuffle.wire.column_encoding import decode_columns
+from mrflight.shuffle.wire.column_encoding import (
+    decode_columns,
+    decoded_value_bytes,
+    may_be_encoded,
+)
 from mrflight.system.shared_memory import Segment
+from mrflight.units import format_bytes
 
 WIRE_SCHEMA = pa.schema([pa.field("block", pa.uint8(), nullable=False)])
 """The schema of a stream of blocks. The column of each message is the bytes of one block."""
@@ -33,6 +39,10 @@ WIRE_SCHEMA = pa.schema([pa.field("block", pa.uint8(), nullable=False)])
 _TAG = struct.Struct("<BxxxIQQ")
 _TAG_VERSION = 3
 MAX_ROWS = 2**40
+
+MAX_DECODED_BYTES = 2 * 2**30
+"""What the rows of one block may take. Writers make blocks of 1 MiB, or of one row that is larger,
+whose strings have 32-bit offsets."""
 
 PACKED_BYTES = 128 * 2**10
 """Blocks of up to this size share pages with others; a larger one has pages of its own, and is not
@@ -131,25 +141,54 @@ def _write(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions, target: pa.Na
         stream.write_batch(batch)
 
 
+def decoded_bytes(block: Block) -> int:
+    """Return the memory that `decode_block` takes in addition to the block, as its bytes say.
+
+    Raises CorruptBlockError if they do not have its hash, or are not an Arrow stream.
+    """
+    check_hash(block)
+    try:
+        return _decoded_bytes(block.body)
+    except _UNREADABLE as error:
+        raise _unreadable(block, error) from error
+
+
+def _decoded_bytes(body: pa.Buffer) -> int:
+    size = value_bytes = 0
+    for each in declared(body):
+        size += each.inflated_bytes
+        if each.message.type == "record batch":
+            return size + max(0, each.rows) * value_bytes
+        if each.message.type == "schema" and may_be_encoded(each.message.metadata):
+            value_bytes = decoded_value_bytes(pa.ipc.read_schema(each.message))
+    return size
+
+
 def decode_block(block: Block) -> pa.RecordBatch:
-    """Return the rows of a block, after checking its hash and its number of rows.
+    """Return the rows of a block, after checking its hash, its number of rows and their size.
 
     A column of few strings may be a dictionary, as it travelled. A caller that wants plain columns
     uses `mrflight.compute.layout.decode_dictionaries`. Raises CorruptBlockError if the hash or the
-    number of rows differs, or if the bytes are not an Arrow stream.
+    number of rows differs, if the bytes are not an Arrow stream, or, before anything is decoded, if
+    `decoded_bytes` are more than `MAX_DECODED_BYTES`.
 
     Bytes from a socket may be at any address. Acero copies each column that is not aligned, and
     other consumers of the C data interface refuse them, so an unaligned block is copied once, here.
     """
     check_hash(block)
     try:
+        if (size := _decoded_bytes(block.body)) > MAX_DECODED_BYTES:
+            raise _corrupt(
+                f"a block of {block.body.size} bytes says that its rows take {format_bytes(size)}, "
+                f"and no writer puts more than {format_bytes(MAX_DECODED_BYTES)} into a block"
+            )
         with pa.ipc.open_stream(_align(block.body)) as stream:
             batch = stream.read_next_batch()
         batch.validate(full=True)  # 0.2 ms a MiB; after this, nothing reads outside of a buffer
         batch.schema.names  # noqa: B018 - this decodes them, and they may not be valid UTF-8
         batch = decode_columns(batch)
     except _UNREADABLE as error:
-        raise _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}") from error
+        raise _unreadable(block, error) from error
     if batch.num_rows != block.rows:
         raise _corrupt(f"a block has {batch.num_rows} rows; its tag says {block.rows}")
     return batch
@@ -183,6 +222,10 @@ def from_wire(batch: pa.RecordBatch, tag: BlockTag) -> Block:
 
 def _hash(body: pa.Buffer) -> int:
     return xxhash.xxh3_64(memoryview(body)).intdigest()
+
+
+def _unreadable(block: Block, error: Exception) -> CorruptBlockError:
+    return _corrupt(f"a block of {block.body.size} bytes cannot be read: {error}")
 
 
 def _corrupt(difference: str) -> CorruptBlockError:

@@ -38,6 +38,9 @@ from mrflight.shuffle.wire.integer_encoding import (
 _TYPE_KEY = b"mrflight"
 """The key of an encoded field's metadata that has the canonical type. Users' columns lack it."""
 
+_INDICES = pa.int32()
+"""The type of the indices of a column that `decode_columns` leaves a dictionary."""
+
 _MAX_NAME_BYTES = 64
 """The length of a type's name. No cache or message keeps what a block claims beyond that."""
 
@@ -151,6 +154,20 @@ def block_field(field: pa.Field, encoding: ColumnEncoding | None) -> pa.Field:
     return pa.field(field.name, encoding.block_type, metadata=metadata)
 
 
+def may_be_encoded(schema: pa.Buffer) -> bool:
+    """Return whether a schema's message may have encoded columns, without reading it."""
+    return _TYPE_KEY in bytes(schema)
+
+
+def decoded_value_bytes(schema: pa.Schema) -> int:
+    """Return the bytes that `decode_columns` takes for each row of a block."""
+    found = 0
+    for field in schema:
+        if name := _canonical_name(field):
+            found += (type_named(name) or _INDICES).bit_width // 8
+    return found
+
+
 def decode_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Decode a block's columns, except that columns of few strings stay dictionaries.
 
@@ -192,4 +209,4 @@ def _decode_column(column: pa.Array, canonical_name: str) -> pa.Array:
             f"an encoded column's dictionary must have at most {MAX_LOW_CARDINALITY} strings "
             f"of at most {MAX_SHORT_BYTES} bytes"
         )
-    return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)
+    return pa.DictionaryArray.from_arrays(column.indices.cast(_INDICES), column.dictionary)

@@ -72,9 +72,14 @@ class CorrectVersions(Message, frozen=True):
 
 
 class RecordVersion(Message, frozen=True):
-    """Record that a job has committed a version; the answer is the first record of it."""
+    """Record that the holder of the lease has committed a version.
+
+    The answer is the first record of the version.
+    """
 
     table: TableName
+    holder: Name
+    number: Int64
     version: Int64
     digest: Digest
     job: Name

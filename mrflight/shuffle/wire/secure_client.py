@@ -8,7 +8,8 @@ from typing import Any
 from pyarrow import flight
 
 from mrflight.config.identity import ANONYMOUS, Identity
-from mrflight.config.locations import is_encrypted
+from mrflight.config.locations import is_encrypted, is_plain_tcp
+from mrflight.errors import UnencryptedServerError
 from mrflight.security.credentials import Credentials, load
 
 RETRIES = 4
@@ -54,11 +55,18 @@ def open_client(
 ) -> flight.FlightClient:
     """Return a client of a location. It connects with its first call.
 
-    Raises JobFileError if a file of the identity cannot be read, and Flight's errors.
+    Raises UnencryptedServerError for plain TCP if the identity has a ``ca`` or its first server
+    encrypts, JobFileError if a file of the identity cannot be read, and Flight's errors.
     """
     if identity == ANONYMOUS and not is_encrypted(location):
         return flight.FlightClient(location, generic_options=channel_options)
     credentials = load(identity)
+    if is_plain_tcp(location) and (identity.encrypted or credentials.ca is not None):
+        raise UnencryptedServerError(
+            f"{location} does not encrypt, and this client calls only servers that do, because it "
+            "has the certificate of an authority, or its metadata server encrypts; nothing was "
+            "sent. Start that server with --tls-certificate and --tls-key, and name it grpc+tls://"
+        )
     if is_encrypted(location):
         channel_options = [*channel_options, *_AGAIN_IF_REFUSED]
     options: dict[str, Any] = {"generic_options": channel_options}

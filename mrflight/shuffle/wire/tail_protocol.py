@@ -1,13 +1,17 @@
 """The messages about the tail of a live stream: the rows that its table does not have yet.
 
 A tail is ordered batches of rows for each source partition, each with the range of offsets
-``[lo, hi)`` that it was made of. One feeder writes it and anybody reads it:
+``[lo, hi)`` that it was made of. One feeder writes it, and who has a token of it reads it:
 
-- ``DoPut`` under the path ``tail/<tail>/<epoch>``. Each message is a batch of one partition, whose
-  ``app_metadata`` is a `TailRange`. The receipt, `TailPositions`, says with which offset the tail
-  goes on in each partition, also if a message was not taken.
+- ``DoPut`` under the path ``tail/<tail>:<token>/<epoch>``. Each message is a batch of one
+  partition, whose ``app_metadata`` is a `TailRange`. The receipt, `TailPositions`, says with which
+  offset the tail goes on in each partition, also if a message was not taken.
 - ``DoGet`` with a `TailRead` as its ticket. The ``app_metadata`` of the first message, which has no
   rows, is a `TailAnswer`, and that of each other one a `TailRange`.
+
+A tail has two tokens. Its stream chooses one, with which it is fed, trimmed, dropped and read. The
+other one, `reader_token`, follows from that, and only reads. A server that does not know its
+callers takes calls without a token, too.
 
 The last column of what is put may be `OFFSET_COLUMN`, the offset that each row comes from. Then the
 batch can be cut at every offset, and otherwise only at its ends. Readers do not get the column.
@@ -16,6 +20,7 @@ The rows of a stream that merges are changes: `DELETED_COLUMN` says which of the
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
@@ -45,10 +50,15 @@ class TailAction(StrEnum):
     DROP_TAIL = "drop_tail"
 
 
+def reader_token(token: str) -> str:
+    """Return the token that lets its holder read a tail, and do nothing else with it."""
+    return hashlib.sha256(b"mrflight reader of a tail\0" + token.encode()).hexdigest()[:32]
+
+
 class OpenTail(Message, frozen=True):
     """Begin or go on to feed a tail; a feeder with a lower ``epoch`` is refused from now on.
 
-    The answer is `TailPositions`.
+    The answer is `TailPositions`. A tail that is begun has the ``token`` of this call.
     """
 
     tail: TailId
@@ -60,12 +70,14 @@ class OpenTail(Message, frozen=True):
     """The partitions of which the table has recorded an offset."""
     ready_at: Offsets = msgspec.field(default_factory=dict)
     """Nothing is read before the tail has come so far, as an earlier tail may have been read."""
+    token: str = ""
 
 
 class TailName(Message, frozen=True):
     """Name a tail."""
 
     tail: TailId
+    token: str = ""
 
 
 class TrimTail(Message, frozen=True):
@@ -73,6 +85,7 @@ class TrimTail(Message, frozen=True):
 
     tail: TailId
     recorded: Offsets
+    token: str = ""
 
 
 class TailRange(Message, frozen=True):
@@ -103,6 +116,8 @@ class TailRead(Message, frozen=True, omit_defaults=True):
     """How long the answer may wait."""
     pin_s: float = 0.0
     """For how long the rows are kept, even if the table has them meanwhile."""
+    token: str = ""
+    """That of the tail, or its `reader_token`."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -119,10 +134,12 @@ class TailPut(NamedTuple):
 
     tail: str
     epoch: int
+    token: str = ""
 
     @property
     def path(self) -> list[bytes]:
-        return [_PATH, self.tail.encode(), str(self.epoch).encode()]
+        named = f"{self.tail}:{self.token}" if self.token else self.tail
+        return [_PATH, named.encode(), str(self.epoch).encode()]
 
 
 def is_tail_path(path: list[bytes] | None) -> bool:
@@ -133,10 +150,11 @@ def is_tail_path(path: list[bytes] | None) -> bool:
 def decode_tail_path(path: list[bytes]) -> TailPut:
     """Return the target of a DoPut; raise ProtocolError if it is malformed."""
     try:
-        _, tail, epoch = (part.decode("ascii") for part in path)
-        return TailPut(tail, int(epoch))
+        _, named, epoch = (part.decode("ascii") for part in path)
+        tail, _, token = named.partition(":")
+        return TailPut(tail, int(epoch), token)
     except ValueError as error:
-        raise ProtocolError("a put to a tail has the path tail/<tail>/<epoch>") from error
+        raise ProtocolError("a put to a tail has the path tail/<tail>:<token>/<epoch>") from error
 
 
 def is_tail_ticket(ticket: bytes) -> bool:

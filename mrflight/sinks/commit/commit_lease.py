@@ -44,9 +44,17 @@ _RENEWALS = 3
 class LeaseHandle:
     """A job's lease of one table at a metadata server. Every request may be repeated."""
 
-    def __init__(self, metadata: MetadataClient, table: str, holder: str, lease_s: float) -> None:
+    def __init__(
+        self,
+        metadata: MetadataClient,
+        table: str,
+        holder: str,
+        lease_s: float,
+        cancelled: threading.Event,
+    ) -> None:
         self._metadata = metadata
         self._table = table
+        self._cancelled = cancelled
         self._holder = holder
         self._lease_s = lease_s
         self.number = 0
@@ -58,6 +66,10 @@ class LeaseHandle:
         """Take the lease; raise LeaseHeldError while another job has it."""
         lease = self._lease()
         self.number, self.known = lease.number, lease.versions
+
+    def wait(self) -> None:
+        """Take the lease when no other job has it; raise LeaseHeldError after ten minutes."""
+        retry_with_backoff(self.take, MAX_WAIT_S, (LeaseHeldError,), cancelled=self._cancelled)
 
     def renew(self) -> None:
         """Renew the lease; raise LeaseLostError if it has expired."""
@@ -76,8 +88,22 @@ class LeaseHandle:
         self._metadata.ask(MetadataAction.CORRECT_VERSIONS, request, Done)
 
     def record(self, version: VersionRecord) -> RecordedVersion:
-        """Record a committed version, and return the first record of it, which counts."""
-        request = RecordVersion(self._table, version.version, version.digest, version.job)
+        """Record a committed version, and return the first record of it, which counts.
+
+        Only the holder may. So a job whose lease has expired waits for another one first, and then
+        learns what others have recorded meanwhile.
+        """
+        try:
+            return self._record(version)
+        except LeaseLostError:
+            self.number = 0
+            self.wait()
+            return self._record(version)
+
+    def _record(self, version: VersionRecord) -> RecordedVersion:
+        request = RecordVersion(
+            self._table, self._holder, self.number, version.version, version.digest, version.job
+        )
         return self._metadata.ask(MetadataAction.RECORD_VERSION, request, RecordedVersion)
 
     def release(self) -> None:
@@ -108,7 +134,7 @@ class CommitLock(msgspec.Struct, frozen=True):
             lease = self._handle(table, holder, connections, cancelled)
             try:
                 deadline.run(
-                    partial(self._wait, lease, table, cancelled),
+                    partial(self._wait, lease, table),
                     f"other jobs committed to {table}, with nothing committed",
                 )
                 renewal = self._renewal(table, holder, lease.number, cancelled)
@@ -121,9 +147,9 @@ class CommitLock(msgspec.Struct, frozen=True):
             finally:
                 cancelled.set()
 
-    def _wait(self, lease: LeaseHandle, table: str, cancelled: threading.Event) -> None:
+    def _wait(self, lease: LeaseHandle, table: str) -> None:
         try:
-            retry_with_backoff(lease.take, MAX_WAIT_S, (LeaseHeldError,), cancelled=cancelled)
+            lease.wait()
         except MrflightError as error:
             raise CommitError(
                 f"{table}: nothing was committed, as the table's commit lock was not acquired: "
@@ -135,7 +161,7 @@ class CommitLock(msgspec.Struct, frozen=True):
     ) -> LeaseHandle:
         retry_for_s = self.client.timeouts.reconnect_s
         metadata = MetadataClient(self.metadata, connections, retry_for_s, cancelled)
-        return LeaseHandle(metadata, table, holder, self.lease_s)
+        return LeaseHandle(metadata, table, holder, self.lease_s, cancelled)
 
     def _renewal(
         self, table: str, holder: str, number: int, cancelled: threading.Event

@@ -17,11 +17,12 @@ import msgspec
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.storage import Location
+from mrflight.storage.deletion import TableFiles, delete_created_folder
 from mrflight.storage.delta import LOG
 from mrflight.storage.failures import reason
 from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
 from mrflight.storage.part_name import is_part_of_job, is_part_of_run, job_of_part
-from mrflight.system.deadlines import Deadline
+from mrflight.system.deadlines import NO_DEADLINE, Deadline
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -62,14 +63,22 @@ class JobFiles(msgspec.Struct, frozen=True):
     def paths(self, run_hash: str = "") -> set[str]:
         """Return the job's part files that exist now, relative to the table's folder.
 
-        With ``run_hash`` (see `part_name.hash_run_id`) also those of the other jobs of that run.
+        With ``run_hash`` (see `part_name.hash_run_id`) also those of the other jobs of that run
+        that may be deleted, so none in tables below this one.
         """
         found = self.table.walk() if self.partitioned or run_hash else self.table.children()
-        return {
-            relative_path(self.table, info.path)
-            for info in found
-            if info.is_file and self._is_own(self.table.store.final_name(info.base_name), run_hash)
-        }
+        files = TableFiles(self.table)
+        paths = set()
+        for info in found:
+            path = relative_path(self.table, info.path)
+            name = self.table.store.final_name(info.base_name)
+            if not info.is_file or not is_in_partition(path):
+                continue
+            if self.is_own(name, self.job_id) or (
+                is_part_of_run(name, run_hash) and files.why_kept(self.table.child(path)) is None
+            ):
+                paths.add(path)
+        return paths
 
     def missing(self, paths: Collection[str]) -> set[str]:
         """Return which of these part files of the job do not exist.
@@ -99,19 +108,17 @@ class JobFiles(msgspec.Struct, frozen=True):
                 "something like it, run at the same time?"
             )
 
-    def _is_own(self, name: str, run_hash: str) -> bool:
-        return self.is_own(name, self.job_id) or is_part_of_run(name, run_hash)
-
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files except ``kept``, and the empty folders that it created.
 
-        A file that cannot be removed stays. It is not committed, and this is called after the
-        commit or after another failure.
+        A file that cannot or may not be removed stays. It is not committed, and this is called
+        after the commit or after another failure.
         """
+        files = TableFiles(self.table)
         with suppress(OSError):
             for path in self.paths() - set(kept):
                 with suppress(OSError):
-                    self.table.child(path).delete_file()
+                    files.delete(self.table.child(path))
             self.delete_empty_folders()
 
     def delete_empty_folders(self) -> None:
@@ -120,21 +127,52 @@ class JobFiles(msgspec.Struct, frozen=True):
             return
         found = self.table.walk() if self.partitioned else []
         below = [info.path for info in found if _is_folder(info) and "=" in info.base_name]
-        for path in (*sorted(below, reverse=True), *_upwards(self.table.path)):
+        files = TableFiles(self.table)
+        for path in sorted(below, reverse=True):
             if path not in self.folders_before:
-                self.table.at(path).delete_empty_folder()
+                files.delete_empty_folder(self.table.at(path))
+        for path in _upwards(self.table.path):
+            if path not in self.folders_before:
+                delete_created_folder(self.table.at(path))
+
+
+def sync_names(table: Location, paths: Collection[str], deadline: Deadline = NO_DEADLINE) -> None:
+    """Let the names of part files survive a power loss, before a commit has them.
+
+    The paths are relative to the table. Raises CommitError.
+    """
+    if not table.store.is_disk:
+        return
+    try:
+        deadline.run(
+            partial(table.sync_names, paths),
+            f"the folders of the new files in {table.url} were synced, with nothing committed",
+        )
+    except OSError as error:
+        raise CommitError(
+            f"{table.url}: the folders of the new files could not be synced to the disk, so that "
+            f"nothing was committed: {reason(error)}"
+        ) from error
 
 
 def is_job_file(table: Location, info: fs.FileInfo) -> bool:
     """Return whether a file below a table has a name that only jobs give, and no reader needs it.
 
-    Such a file is a part file, or a log entry or manifest that is not written completely.
+    Such a file is a part file where jobs write them, or a log entry or manifest that is not written
+    completely.
     """
-    folder, name = posixpath.split(relative_path(table, info.path))
+    path = relative_path(table, info.path)
+    folder, name = posixpath.split(path)
     if folder == LOG:
         final = table.store.final_name(name)
         return final != name and _ENTRY_NAME.fullmatch(final) is not None
-    return job_of_file(table, info) is not None or is_unfinished_manifest(table, info)
+    is_part_of_table = job_of_file(table, info) is not None and is_in_partition(path)
+    return is_part_of_table or is_unfinished_manifest(table, info)
+
+
+def is_in_partition(path: str) -> bool:
+    """Return whether a path below a table is directly in its folder, or in one of a partition."""
+    return all("=" in folder for folder in path.split("/")[:-1])
 
 
 def job_of_file(table: Location, info: fs.FileInfo) -> str | None:

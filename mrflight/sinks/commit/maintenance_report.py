@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 import msgspec
 
+from mrflight.storage.deletion import KeptFile
 from mrflight.units import format_bytes, format_count
+
+log = logging.getLogger(__name__)
 
 IDLE = "nothing to do"
 
@@ -27,6 +33,18 @@ class VacuumReport(msgspec.Struct, frozen=True):
     """None if it is not known."""
 
 
+def warn_of_kept(table: str, kept: Sequence[KeptFile]) -> None:
+    """Log that an upkeep, which has no report, has left files where they are."""
+    if kept:
+        log.warning(
+            "%s: %s stay, which the table does not need; %s: %s",
+            table,
+            format_count(len(kept), "file"),
+            kept[0].url,
+            kept[0].why,
+        )
+
+
 class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of `maintain`, or of its dry run; None for a step that was not requested."""
 
@@ -40,6 +58,10 @@ class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version of the table that has a checkpoint now, or would get one."""
     expired: int | None = None
     """The snapshots that expired, or would; None for Delta tables, which have versions."""
+    kept: tuple[KeptFile, ...] = ()
+    """Files that nobody needs any more, and that may not be deleted."""
+    note: str = ""
+    """Why a step that was requested was left out."""
 
     def summary(self) -> str:
         """Return a line for each step, and one for the table."""
@@ -65,4 +87,6 @@ class MaintenanceReport(msgspec.Struct, frozen=True, omit_defaults=True):
             lines.append(f"vacuum      {done}")
         if self.checkpoint is not None:
             lines.append(f"checkpoint  of version {self.checkpoint} {would}written")
+        lines += [f"kept        {file.url}: {file.why}" for file in self.kept]
+        lines += [f"note        {self.note}"] if self.note else []
         return "\n".join([*lines, f"{self.table}, version {self.version}"])

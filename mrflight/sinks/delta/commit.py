@@ -31,6 +31,7 @@ from mrflight.sinks.delta.entry_commit import (
 from mrflight.sinks.delta.leased_entry import LeasedEntry
 from mrflight.sinks.delta.output import DeltaOutput
 from mrflight.sinks.delta.schema_evolution import add_columns, missing_columns
+from mrflight.sinks.delta.synced_log import commit_synced, sync_before, sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.preflight import translate_refusal
@@ -145,6 +146,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
 
     def _find_added(self, table: DeltaTable, done: int, before: int | None) -> CommittedVersion:
         """Return the version ``done``, which may be our own after a failed commit."""
+        sync_entry(table.location, table.version)
         paths = table.added_paths(self.output.identity.is_own, done)
         if before is not None and paths == self._paths():
             self._check_covered(table, before, self._version_after(table, before))
@@ -155,8 +157,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if writes_own_entries(self.output.location, table):
             return self._put_entry(table)
         if table is None:
-            self._create(self._new_schema(), "error", 0)
-            return 0
+            return self._create(self._new_schema(), None)
         if self.output.mode == "append":
             self._add_columns(table)
             if writes_own_appends(table):
@@ -177,8 +178,9 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if fields := missing_columns(table, stored):
             table.update_handle()
             with delta_errors(f"the Delta table {self._url} did not take new columns"):
+                add = partial(add_columns, table, fields, self.output.job_id)
                 self.commit.deadline.run(
-                    partial(add_columns, table, fields, self.output.job_id),
+                    partial(commit_synced, table, add),
                     f"columns were added to {self._url}, with no rows committed",
                 )
 
@@ -194,8 +196,13 @@ class DeltaCommit(msgspec.Struct, frozen=True):
                 output.mode, self._actions(), self.output.identity.properties(version)
             )
             entry = LeasedEntry(output.location, version, content, output.job_id)
+            self._sync_before(table)
             put_entry(entry, self.commit.lock, output.guard, self.commit.deadline)
         return version
+
+    def _sync_before(self, table: DeltaTable | None) -> None:
+        """Sync what the commit relies on: the names of its files, and the version before it."""
+        sync_before(self.output.location, _version(table), self._paths(), self.commit.deadline)
 
     def _new_schema(self) -> pa.Schema:
         return self.output.to_stored(None, self.commit.schema)
@@ -216,8 +223,7 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if has_features and table.partition_by == self.output.target.partition_by:
             self._write(table, schema)
             return table.version + 1
-        self._create(schema, "overwrite", table.version + 1, kept_metadata(table.handle))
-        return self._version_after(table, table.version)
+        return self._create(schema, table)
 
     def _version_after(self, table: DeltaTable, seen: int) -> int:
         """Return the version that committed the job after ``seen``, mostly the next one."""
@@ -254,24 +260,33 @@ class DeltaCommit(msgspec.Struct, frozen=True):
             deltalake.Schema.from_arrow(schema),
             partition_by=list(self.output.target.partition_by),
             commit_properties=self.output.identity.properties(table.version + 1),
-            post_commithook_properties=_after_commit(table),
         )
         with self._errors():
-            self.output.guard.commit_once(write, self.commit.deadline)
+            self._sync_before(table)
+            self.output.guard.commit_once(
+                partial(commit_synced, table, write), self.commit.deadline
+            )
 
-    def _create(
-        self, schema: pa.Schema, mode: str, version: int, metadata: dict[str, Any] | None = None
-    ) -> None:
+    def _create(self, schema: pa.Schema, table: DeltaTable | None) -> int:
+        """Create the table, or replace all of it; return the version."""
+        location, version = self.output.location, 0 if table is None else table.version + 1
         write = TableWrite(
             schema,
             self._actions(),
             list(self.output.target.partition_by),
             self.output.identity.properties(version),
-            metadata or {},
+            {} if table is None else kept_metadata(table.handle),
         )
-        create = partial(create_table, self.output.location, write, mode)
+
+        def create() -> int:
+            create_table(location, write, "error" if table is None else "overwrite")
+            committed = 0 if table is None else self._version_after(table, table.version)
+            sync_entry(location, committed)
+            return committed
+
         with self._errors():
-            self.output.guard.commit_once(create, self.commit.deadline)
+            self._sync_before(table)
+            return self.output.guard.commit_once(create, self.commit.deadline)
 
     def _errors(self) -> AbstractContextManager[None]:
         return delta_errors(f"the Delta table {self._url} did not take the commit")
@@ -291,16 +306,6 @@ class DeltaCommit(msgspec.Struct, frozen=True):
         if self.merge is None:
             return []
         return self.merge.removals(self.output.target.partition_by, time.time_ns() // 1_000_000)
-
-
-def _after_commit(table: DeltaTable) -> Any:
-    """Return what deltalake (1.6) does after it has committed the next version of the table.
-
-    It would look for expired log entries after each commit, which examines every file of the log.
-    Entries can only be removed below a checkpoint, so it does that when it writes one.
-    """
-    is_cleaned = None if table.is_checkpoint_due(table.version + 1) else False
-    return import_deltalake().PostCommitHookProperties(cleanup_expired_logs=is_cleaned)
 
 
 def _version(table: DeltaTable | None) -> int | None:

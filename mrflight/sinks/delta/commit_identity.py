@@ -12,6 +12,7 @@ from typing import Any
 from mrflight.errors import StreamMovedError
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.delta.recorded_offsets import RecordedOffsets, app_id
+from mrflight.sinks.delta.recorded_runs import find_run, find_run_after, transaction_number
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage.delta import import_deltalake
 
@@ -31,6 +32,10 @@ class CommitIdentity(ABC):
 
         Raises CommitError if the log cannot be read.
         """
+
+    def find_logged(self, table: DeltaTable) -> int | None:
+        """Do as `find`, also for a commit that a RESTORE has undone."""
+        return self.find(table)
 
     @abstractmethod
     def find_after(self, table: DeltaTable, version: int) -> int | None:
@@ -54,27 +59,41 @@ class CommitIdentity(ABC):
 
 @dataclass(frozen=True)
 class RunIdentity(CommitIdentity):
-    """A job's commit, which one application transaction stands for."""
+    """A job's commit, which one application transaction stands for.
+
+    That of a ``run_id`` has no ``lastUpdated``, for the reason that `StreamIdentity` tells: a rerun
+    after ``delta.setTransactionRetentionDuration`` would commit its rows again. That of a job
+    without one is not asked for after the job, and may expire.
+    """
 
     app_id: str
     job_id: str
 
+    @classmethod
+    def of(cls, job_id: str, app_id: str | None = None) -> RunIdentity:
+        """Return the identity of a job; ``app_id`` stands for its ``run_id``, None without one."""
+        return cls(app_id or _unnamed(job_id), job_id)
+
     def find(self, table: DeltaTable) -> int | None:
-        return table.find_commit(self.app_id)
+        return find_run(table, self.app_id)
+
+    def find_logged(self, table: DeltaTable) -> int | None:
+        return transaction_number(table, self.app_id)
 
     def find_after(self, table: DeltaTable, version: int) -> int | None:
-        return table.find_commit_after(version, self.app_id)
+        return find_run_after(table, version, self.app_id)
 
     def is_own(self, actions: Actions) -> bool:
         return any(action.get("txn", {}).get("appId") == self.app_id for action in actions)
 
     def properties(self, version: int) -> Any:
         deltalake = import_deltalake()
-        now_ms = time.time_ns() // 1_000_000
+        may_expire = self.app_id == _unnamed(self.job_id)
+        updated_ms = time.time_ns() // 1_000_000 if may_expire else None
         return deltalake.CommitProperties(
             custom_metadata={_JOB: self.job_id},
             max_commit_retries=0,
-            app_transactions=[deltalake.Transaction(self.app_id, version, now_ms)],
+            app_transactions=[deltalake.Transaction(self.app_id, version, updated_ms)],
         )
 
 
@@ -140,3 +159,8 @@ class StreamIdentity(CommitIdentity):
             f"table has {'no offset' if recorded is None else f'next offset {recorded}'}, and the "
             f"batch expects {'none' if before is None else before}; nothing of it was committed"
         )
+
+
+def _unnamed(job_id: str) -> str:
+    """Return the application id of a job without a ``run_id``."""
+    return f"mrflight-{job_id}"

@@ -24,6 +24,7 @@ from mrflight.sinks.commit.job_files import JobFiles
 from mrflight.sinks.delta.commit_identity import RunIdentity
 from mrflight.sinks.delta.compaction_plan import Bin, plan_bins
 from mrflight.sinks.delta.rollback import delete_uncommitted
+from mrflight.sinks.delta.synced_log import commit_synced, sync_before, sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_format import FileFormat
@@ -101,7 +102,7 @@ class _Compactor:
     def __init__(self, table: DeltaTable, job_id: str) -> None:
         location = table.location
         self._location, self._job_id = location, job_id
-        self._identity = RunIdentity(f"mrflight-{job_id}", job_id)
+        self._identity = RunIdentity.of(job_id)
         self._schema, self._partition_by = table.schema, table.partition_by
         self._job_files = JobFiles.of(location, job_id, bool(table.partition_by))
         self._guard = CommitGuard(location.url)
@@ -162,6 +163,7 @@ class _Compactor:
                 )
             if failure is not None:
                 if (done := self._identity.find(table)) is not None:
+                    sync_entry(self._location, table.version)
                     return _to_compaction(done, rewritten)  # the commit took effect all the same
                 if table.version == before:
                     raise failure  # no other writer was faster, so the store has failed
@@ -207,7 +209,9 @@ class _Compactor:
             ),
         )
         with delta_errors(f"the Delta table {self._location.url} did not take the compaction"):
-            self._guard.commit_once(write, NO_DEADLINE)
+            names = [part.path for one in rewritten for part in one.parts]
+            sync_before(self._location, table.version, names)
+            self._guard.commit_once(partial(commit_synced, table, write), NO_DEADLINE)
 
 
 def _actions(rewritten: _RewrittenBin, now_ms: int) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from mrflight.errors import OutputError
@@ -12,6 +14,7 @@ from mrflight.sinks.commit.maintenance_report import (
     VacuumReport,
 )
 from mrflight.sinks.delta.compaction import compact, plan_compaction
+from mrflight.sinks.delta.synced_log import write_checkpoint
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.vacuum import TABLE_RETENTION, Retention, find_removed_files, vacuum
 from mrflight.storage import Location
@@ -30,6 +33,9 @@ class MaintenanceOptions(msgspec.Struct, frozen=True):
     """How long a vacuum keeps removed files; None for no vacuum."""
     checkpoints: bool = True
     """Whether a checkpoint is written."""
+    data_path: Location | None = None
+    """The folder of an Iceberg table's data files outside of its own location, if files are to be
+    deleted there as well."""
 
 
 def maintain(
@@ -53,14 +59,15 @@ def maintain(
     table = _load(location)
     if options.checkpoints and not dry_run:
         with delta_errors(f"{location.url} got no checkpoint"):
-            run_interruptibly(table.handle.create_checkpoint)
+            run_interruptibly(partial(write_checkpoint, location, table.handle))
     return MaintenanceReport(
         table=location.url,
         dry_run=dry_run,
         version=table.version,
         compaction=compaction,
-        vacuum=None if removed is None else VacuumReport(len(removed.paths), removed.size_bytes),
+        vacuum=None if removed is None else VacuumReport(len(removed.files), removed.size_bytes),
         checkpoint=table.version if options.checkpoints else None,
+        kept=() if removed is None else removed.kept,
     )
 
 

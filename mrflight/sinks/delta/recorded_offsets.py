@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mrflight.errors import StreamRestoredError
+from mrflight.sinks.delta.restores import find_restore
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage.delta import delta_errors
 from mrflight.storage.delta_transactions import read_transactions
@@ -74,14 +75,11 @@ class RecordedOffsets:
     def _refuse_restore(
         self, table: DeltaTable, version: int, actions: list[dict[str, Any]]
     ) -> None:
-        if not self._offsets:
-            return
-        for action in actions:
-            if action.get("commitInfo", {}).get("operation") == "RESTORE":
-                raise StreamRestoredError(
-                    f"{table.location.url} was restored to an earlier version (version {version} "
-                    f"is a RESTORE), and still records how far stream {self._stream!r} had come, "
-                    "so that the rows that were undone would never come again; delete the rows "
-                    "that should not be there instead of restoring, or let the stream begin anew "
-                    "in this table under another stream.name and with inputs.*.start"
-                )
+        if self._offsets and find_restore(version, actions) is not None:
+            raise StreamRestoredError(
+                f"{table.location.url} was restored to an earlier version (version {version} "
+                f"is a RESTORE), and still records how far stream {self._stream!r} had come, "
+                "so that the rows that were undone would never come again; delete the rows "
+                "that should not be there instead of restoring, or let the stream begin anew "
+                "in this table under another stream.name and with inputs.*.start"
+            )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mrflight.errors import CommitError
+from mrflight.sinks.delta.recorded_runs import transaction_number
+from mrflight.sinks.delta.synced_log import commit_synced, sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, import_deltalake
@@ -13,7 +17,7 @@ _MAX_TRIES = 10
 
 def removal_count(table: DeltaTable, app_id: str) -> int:
     """Return the number of the last removal under an application id; 0 if there was none."""
-    return table.find_commit(app_id) or 0
+    return transaction_number(table, app_id) or 0
 
 
 def remove_rows(location: Location, predicate: str, app_id: str, number: int) -> None:
@@ -28,13 +32,16 @@ def remove_rows(location: Location, predicate: str, app_id: str, number: int) ->
         if table is None:
             raise CommitError(f"{location.url}: the table is gone")
         if removal_count(table, app_id) >= number:
+            sync_entry(location, table.version)
             return
         properties = deltalake.CommitProperties(
             max_commit_retries=0, app_transactions=[deltalake.Transaction(app_id, number)]
         )
         try:
             with delta_errors(f"rows of {location.url} cannot be deleted"):
-                table.handle.delete(predicate, commit_properties=properties)
+                sync_entry(location, table.version)
+                delete = partial(table.handle.delete, predicate, commit_properties=properties)
+                commit_synced(table, delete, writes_parts=True)
             return
         except CommitError as error:
             if not isinstance(error.__cause__, deltalake.exceptions.CommitFailedError):

@@ -20,7 +20,7 @@ def delete_uncommitted(job_files: JobFiles, identity: CommitIdentity, guard: Com
     kept: set[str] | None = set()
     try:
         table = DeltaTable.load(job_files.table)
-        if table is not None and (version := identity.find(table)) is not None:
+        if table is not None and (version := identity.find_logged(table)) is not None:
             kept = table.added_paths(identity.is_own, version)
     except CommitError:
         return

@@ -7,6 +7,8 @@ example if the job fails after it was added. The next attempt finds it in the ta
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from mrflight.sinks.delta.table import DeltaTable
@@ -19,11 +21,14 @@ def missing_columns(table: DeltaTable, stored: pa.Schema) -> list[pa.Field]:
     return [field for field in stored if field.name not in existing]
 
 
-def add_columns(table: DeltaTable, fields: list[pa.Field], job_id: str) -> None:
+def add_columns(
+    table: DeltaTable, fields: list[pa.Field], job_id: str, **after_commit: Any
+) -> None:
     """Commit the version after that of ``table`` with these columns, and bring ``table`` to it.
 
-    The columns are nullable and come last; older files lack them and read as null. Raises what
-    deltalake raises, also if another writer was faster.
+    The columns are nullable and come last; older files lack them and read as null.
+    ``after_commit`` says what deltalake does then. Raises what deltalake raises, also if another
+    writer was faster.
     """
     deltalake = import_deltalake()
     table.handle.alter.add_columns(
@@ -31,4 +36,5 @@ def add_columns(table: DeltaTable, fields: list[pa.Field], job_id: str) -> None:
         commit_properties=deltalake.CommitProperties(
             custom_metadata={"mrflightJob": job_id}, max_commit_retries=0
         ),
+        **after_commit,
     )

@@ -23,7 +23,9 @@ from mrflight.sinks.delta.commit_identity import RunIdentity, StreamIdentity
 from mrflight.sinks.delta.entry_commit import writes_own_entries
 from mrflight.sinks.delta.output import DeltaOutput
 from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
+from mrflight.sinks.delta.recorded_runs import find_run
 from mrflight.sinks.delta.rollback import delete_uncommitted
+from mrflight.sinks.delta.synced_log import sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.sinks.parts.base import PartWriter
@@ -51,7 +53,9 @@ class DeltaSink(Sink):
         table = _load_table(location)
         self._committed: int | None = None
         if table is not None and app_id is not None:  # a new id cannot be committed yet
-            self._committed = table.find_commit(app_id)
+            self._committed = find_run(table, app_id)
+            if self._committed is not None:
+                sync_entry(location, table.version)
         snapshot = TableSnapshot(location)
         if self._committed is None:  # a job with nothing to do needs no permission for it
             if table is not None:
@@ -64,7 +68,7 @@ class DeltaSink(Sink):
             location,
             spec.mode,
             _target_schema(location, spec, table),
-            RunIdentity(app_id or _unnamed(job_id), job_id),
+            RunIdentity.of(job_id, app_id),
             job_id,
             CommitGuard(location.url),
             snapshot,
@@ -112,13 +116,16 @@ class DeltaSink(Sink):
         table, _ = self._output.refresh()
         if self._recorded is None:
             self._recorded = RecordedOffsets(stream)
-        return {} if table is None else self._recorded.at(table)
+        if table is None:
+            return {}
+        sync_entry(table.location, table.version)
+        return self._recorded.at(table)
 
     def following(self, job_id: str) -> DeltaSink:
         sink = copy(self)
         sink._output = replace(
             self._output,
-            identity=RunIdentity(_unnamed(job_id), job_id),
+            identity=RunIdentity.of(job_id),
             job_id=job_id,
             guard=CommitGuard(self._output.location.url),
         )
@@ -170,11 +177,6 @@ class DeltaSink(Sink):
         """See `Sink.abort`. If the log cannot be read, all files stay: they may be committed."""
         if self._new_version is None:
             delete_uncommitted(self._job_files, self._output.identity, self._output.guard)
-
-
-def _unnamed(job_id: str) -> str:
-    """Return the application id of a job without a ``run_id``."""
-    return f"mrflight-{job_id}"
 
 
 def _load_table(location: Location) -> DeltaTable | None:

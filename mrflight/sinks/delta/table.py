@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -83,7 +84,7 @@ class DeltaTable:
         """
         if self._appended is None:
             return
-        with delta_errors(f"the Delta table {self.location.url} cannot be read"):
+        with self.errors():
             run_interruptibly(self.handle.update_incremental)
         if self.handle.version() != self._appended:
             raise CommitError(
@@ -121,38 +122,15 @@ class DeltaTable:
     def features(self) -> Collection[str]:
         return self.handle.protocol().writer_features or ()
 
-    def find_commit(self, app_id: str) -> int | None:
-        """Return the version that ``app_id`` committed, which is the number of its transaction.
-
-        This reads the log again. Raises CommitError if it is unreadable.
-        """
-        with delta_errors(f"the Delta table {self.location.url} cannot be read"):
-            version: int | None = run_interruptibly(lambda: self.handle.transaction_version(app_id))
-            return version
-
-    def find_commit_after(self, version: int, app_id: str) -> int | None:
-        """Do as `find_commit` for an ``app_id`` that had committed nothing up to ``version``.
-
-        This reads only the log entries after ``version``.
-        """
-        for newer in range(version + 1, self.version + 1):
-            actions = self.actions(newer)
-            if actions is None:  # the entry is gone
-                return self.find_commit(app_id)
-            for action in actions:
-                if (transaction := action.get("txn", {})).get("appId") == app_id:
-                    return int(transaction["version"])
-        return None
-
     def added_paths(
         self, is_own: Callable[[list[dict[str, Any]]], bool], committed: int
     ) -> set[str] | None:
         """Return the files that a commit added; None if the log is gone.
 
-        ``is_own`` tells its entry from others, and ``committed`` is what `find_commit` returned.
+        ``is_own`` tells its entry from others. ``committed`` is its version or one before it.
         """
         paths: set[str] = set()
-        # The number may be lower than the version that has the files: see `DeltaCommit._overwrite`.
+        # A transaction's number may be lower than the version: see `DeltaCommit._overwrite`.
         for version in range(committed, self.version + 1):
             actions = self.actions(version)
             if actions is None:
@@ -163,15 +141,24 @@ class DeltaTable:
 
     def actions(self, version: int) -> list[dict[str, Any]] | None:
         """Return the actions of one log entry; None if it is gone or cannot be read."""
+        try:
+            return self._read_actions(version)
+        except (OSError, ValueError):  # cleaned up, or compacted
+            return None
+
+    def kept_actions(self, version: int) -> list[dict[str, Any]] | None:
+        """Return the same; None if it is gone, and CommitError if it cannot be read."""
+        with self.errors(), suppress(FileNotFoundError):
+            return self._read_actions(version)
+        return None
+
+    def _read_actions(self, version: int) -> list[dict[str, Any]]:
         entry = self.location.child(entry_name(version))
 
         def read() -> list[dict[str, Any]]:
             return [json.loads(line) for line in entry.read_bytes().splitlines() if line]
 
-        try:
-            return run_interruptibly(read)
-        except (OSError, ValueError):  # cleaned up, or compacted
-            return None
+        return run_interruptibly(read)
 
     def logged_actions(self, version: int) -> list[dict[str, Any]]:
         """Return the actions of one log entry; raise CommitError if it is gone."""
@@ -248,6 +235,10 @@ class DeltaTable:
                 f"{self.location.url} cannot be {operation}: it is partitioned by "
                 f"{list(self.partition_by)}, not {list(wanted)}; set output.partition_by to that"
             )
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Raise CommitError, which says that the table cannot be read, for what is raised."""
+        return delta_errors(f"the Delta table {self.location.url} cannot be read")
 
     def _refused(self, reason: str, advice: str = "write to another table") -> OutputError:
         return OutputError(f"the Delta table {self.location.url} {reason}; {advice}")

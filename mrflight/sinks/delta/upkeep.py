@@ -7,6 +7,7 @@ to a whole table is done here to the files of the last commits.
 from __future__ import annotations
 
 from mrflight.ids import new_job_id
+from mrflight.sinks.commit.maintenance_report import warn_of_kept
 from mrflight.sinks.delta.compaction import compact_bins, plan_compaction
 from mrflight.sinks.delta.compaction_plan import Bin
 from mrflight.sinks.delta.table import DeltaTable
@@ -51,4 +52,4 @@ def remove_old_files(location: Location) -> None:
     """
     table = DeltaTable.load(location)
     if table is not None:
-        vacuum(table, TABLE_RETENTION)
+        warn_of_kept(location.url, vacuum(table, TABLE_RETENTION).kept)

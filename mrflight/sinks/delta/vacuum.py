@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 
 from mrflight.errors import OutputError
-from mrflight.sinks.commit.job_files import relative_path
+from mrflight.sinks.delta.synced_log import sync_entry
 from mrflight.sinks.delta.table import DeltaTable
-from mrflight.storage.delta import delta_errors, import_deltalake
+from mrflight.storage import Location
+from mrflight.storage.deletion import KeptFile, TableFiles
+from mrflight.storage.delta import delta_errors, import_deltalake, no_hooks
 from mrflight.system.signals import run_interruptibly
 
 _HOUR = timedelta(hours=1)
@@ -42,9 +44,12 @@ TABLE_RETENTION = Retention()
 class RemovedFiles(msgspec.Struct, frozen=True):
     """Files that the log has removed and that still exist."""
 
-    paths: frozenset[str]
-    """Relative to the table's folder, as they are in the store."""
+    files: tuple[Location, ...]
     size_bytes: int
+    kept: tuple[KeptFile, ...] = ()
+    """Others, which may not be deleted."""
+    all_may_go: bool = True
+    """Whether this is so of all files that deltalake would delete, be they there or not."""
 
 
 def find_removed_files(table: DeltaTable, retention: Retention) -> RemovedFiles:
@@ -57,24 +62,39 @@ def find_removed_files(table: DeltaTable, retention: Retention) -> RemovedFiles:
     with delta_errors(f"the files in {location.url} cannot be listed"):
         # `_vacuum` also returns files that are gone.
         found = run_interruptibly(location.walk) if named else []
-    sizes = {relative_path(location, info.path): info.size for info in found if info.is_file}
-    existing = named & sizes.keys()
-    return RemovedFiles(frozenset(existing), sum(sizes[path] for path in existing))
+        sizes = {info.path: info.size for info in found if info.is_file}
+        may, kept = TableFiles(location).split(location.child(path) for path in sorted(named))
+    there = tuple(file for file in may if file.path in sizes)
+    existing = {location.at(path).url for path in sizes}
+    return RemovedFiles(
+        there,
+        sum(sizes[file.path] for file in there),
+        tuple(file for file in kept if file.url in existing),
+        all_may_go=not kept,
+    )
 
 
 def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
     """Delete what `find_removed_files` finds. This adds two versions to the table if it finds any.
 
-    If commits need a lock, it adds none, because deltalake commits without it.
+    If commits need a lock, it adds none, because deltalake commits without it. Neither does it if
+    some of the files may not be deleted.
     """
     removed = find_removed_files(table, retention)
     location = table.location
-    if location.store.lock_name(location.path) is not None:
+    if removed.files:
+        sync_entry(location, table.version)  # or a crash might undo the removal of deleted files
+    if location.store.lock_name(location.path) is not None or not removed.all_may_go:
+        files = TableFiles(location)
         with delta_errors(f"the files that {location.url} has removed cannot be deleted"):
-            for path in sorted(removed.paths):
-                location.child(path).delete_file()
-    elif removed.paths:
+            for file in removed.files:
+                files.delete(file)
+    elif removed.files:
         _vacuum(table, retention, dry_run=False)
+        with delta_errors(f"the Delta table {location.url} cannot be read"):
+            table.update()
+        for version in (table.version - 1, table.version):
+            sync_entry(location, version)
     return removed
 
 
@@ -85,6 +105,7 @@ def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[s
                 retention_hours=retention.hours,
                 dry_run=dry_run,
                 enforce_retention_duration=not retention.is_forced,
+                post_commithook_properties=no_hooks() if table.location.store.is_disk else None,
             )
         except import_deltalake().exceptions.DeltaError as error:
             if "retention period" not in str(error):

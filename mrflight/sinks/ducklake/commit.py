@@ -107,7 +107,7 @@ class LakeCommit(msgspec.Struct):
                 if look.done is not None:
                     return look.done
                 self.output.check(session, look.table, look.newest, self.commit.schema)
-            with session.transaction():
+            with session.transaction(records.folder(session)):
                 self._write(session, look)
                 self.outcome_unknown = True  # until the answer to COMMIT is here
             self.outcome_unknown = False

@@ -15,7 +15,7 @@ from mrflight.ids import new_job_id
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, random_backoff
 from mrflight.storage.ducklake.lake import Lake, LakeSession
 from mrflight.storage.ducklake.process import LakeError, LakeProcessLostError
-from mrflight.storage.ducklake.scan import scan_table
+from mrflight.storage.ducklake.scan import check_named_files, scan_table
 from mrflight.storage.ducklake.table import (
     AUTHOR,
     LakeTable,
@@ -113,6 +113,7 @@ def _compact(session: LakeSession, url: str, work: LakeCompaction, min_files: in
         return None
     if small_files(session, table, work.smaller_than).files < min_files:
         return Merged(0, 0, newest)
+    check_named_files(session, table)
     schema, name = literal(work.name.schema), literal(work.name.table)
     files = into_files = 0
     if scan_table(session, table).has_inlined_rows:
@@ -139,7 +140,7 @@ def _step(session: LakeSession, url: str, table: LakeTable, call: str) -> list[l
     """Run one function in a transaction, and check that the table has as many rows as before."""
     job_id = new_job_id()
     info = json.dumps({"job": job_id, "maintain": "compact"})
-    with session.transaction():
+    with session.transaction(table.path):
         rows = session.rows(call)
         if rows:
             session.rows(

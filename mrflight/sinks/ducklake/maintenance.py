@@ -32,6 +32,11 @@ from mrflight.storage.ducklake.table import (
     parse_table_name,
 )
 
+_ALL_OR_NONE = (
+    "DuckLake deletes all replaced files or none, so that it was not asked to; take the kept ones "
+    "out of its table ducklake_files_scheduled_for_deletion"
+)
+
 
 class _Seen(NamedTuple):
     """The table at one moment."""
@@ -76,6 +81,8 @@ def maintain(
         vacuum=None if done is None else VacuumReport(done.files, None),
         checkpoint=None,
         expired=None if done is None else done.snapshots,
+        kept=() if done is None else done.kept,
+        note="" if done is None or not done.kept else _ALL_OR_NONE,
     )
 
 

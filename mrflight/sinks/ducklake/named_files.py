@@ -11,6 +11,7 @@ import msgspec
 
 from mrflight.errors import OutputError
 from mrflight.storage import Location, locate
+from mrflight.storage.deletion import TableFiles
 from mrflight.storage.ducklake.address import LakeAddress, parse_address
 from mrflight.storage.ducklake.lake import Lake, LakeSession
 from mrflight.storage.ducklake.process import LakeError
@@ -46,6 +47,11 @@ class LakeFiles(msgspec.Struct, frozen=True):
             found = find_table(session, name, newest_snapshot(session))
             path = new_folder(session.data_path, name) if found is None else found.path
         return cls(address, locate(path.rstrip("/"), base, options))
+
+    @property
+    def files(self) -> TableFiles:
+        """The files that may be deleted."""
+        return TableFiles(self.folder)
 
     def names(self) -> set[str]:
         """Return the names, without folders, of all files in the catalog; raises OutputError."""

@@ -37,6 +37,11 @@ _INLINED_ROWS = 100_000
 _SHOWN_PARTITIONS = 5
 
 
+def folder(session: LakeSession) -> str:
+    """Return the folder of the files of these tables, which are few, or none."""
+    return f"{session.data_path}{SCHEMA}"
+
+
 class RecordTable(msgspec.Struct, frozen=True):
     """One of our tables. Its first column is a text, which is empty in the fence."""
 
@@ -55,7 +60,7 @@ class RecordTable(msgspec.Struct, frozen=True):
             return
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns)
         key = self.columns[0][0]
-        with session.transaction():
+        with session.transaction(folder(session)):
             session.rows(f"CREATE SCHEMA IF NOT EXISTS lake.{SCHEMA}")
             session.rows(f"CREATE TABLE {self.name.sql} ({columns})")
             session.rows(f"INSERT INTO {self.name.sql} ({key}, {self.counter}) VALUES ('', 0)")

@@ -13,9 +13,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from mrflight.config.output_section import OutputSection
-from mrflight.errors import CommitError, OutputError
+from mrflight.errors import CommitError, OutputError, UnsyncedCommitError
 from mrflight.sinks.commit.base import Commit, Sink
-from mrflight.sinks.commit.job_files import JobFiles, check_is_folder
+from mrflight.sinks.commit.job_files import JobFiles, check_is_folder, sync_names
 from mrflight.sinks.ducklake import records
 from mrflight.sinks.ducklake.commit import CommittedSnapshot, LakeCommit
 from mrflight.sinks.ducklake.lake_schema import LakeSchema
@@ -140,9 +140,10 @@ class DuckLakeSink(Sink):
         return 0 if done is None else done.files
 
     def remove_old_files(self) -> None:
+        from mrflight.sinks.commit.maintenance_report import warn_of_kept
         from mrflight.sinks.ducklake.expiry import LakeExpiry, expire
 
-        expire(self._lake, LakeExpiry())
+        warn_of_kept(self._lake.url, expire(self._lake, LakeExpiry()).kept)
 
     def following(self, job_id: str) -> DuckLakeSink:
         """Return the sink of a stream's next batch, which looks at the lake when it commits."""
@@ -165,6 +166,8 @@ class DuckLakeSink(Sink):
     def commit(self, commit: Commit) -> int:
         if commit.parts:
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
+        paths = [part.path for part in commit.parts]
+        sync_names(self._job_files.table, paths, commit.deadline)
         self._commit = LakeCommit(self._output, commit)
         self._committed = self._commit.run()
         return self._committed.number
@@ -182,7 +185,7 @@ class DuckLakeSink(Sink):
         """See `Sink.abort`. All files stay if the catalog cannot be read: they may be committed."""
         if self._committed is not None or self.outcome_unknown:
             return
-        with suppress(LakeError):
+        with suppress(LakeError, UnsyncedCommitError):
             if self._commit is None or not self._is_committed():
                 self._job_files.delete_except(())
 

@@ -10,6 +10,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks.commit.job_files import (
     check_is_folder,
+    is_in_partition,
     is_unfinished_manifest,
     relative_path,
 )
@@ -91,10 +92,11 @@ def _check_no_others(
     for path, name in _visible_files(location, below):
         if path in ours or is_part_of_run(name, run_hash):
             continue
-        if not is_part(name):
+        if not is_part(name) or not is_in_partition(path):
+            reason = "is in no partition of it" if is_part(name) else "mrflight did not write"
             raise OutputError(
                 f"output.table: mode {spec.mode}: the folder {location.url} holds {path}, which "
-                "mrflight did not write; choose another folder"
+                f"{reason}; choose another folder"
             )
         left.append(path)
     if left:

@@ -17,9 +17,9 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
-from mrflight.sinks.commit.job_files import JobFiles
+from mrflight.sinks.commit.job_files import JobFiles, sync_names
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
-from mrflight.sinks.folder.tombstones import delete_tombstoned
+from mrflight.sinks.folder.tombstones import check_deletable, delete_tombstoned
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
 from mrflight.sinks.parts.part_schemas import common_schema
 from mrflight.sinks.parts.part_writer import FilePartWriter
@@ -68,6 +68,7 @@ class FolderSink(Sink):
         entry = delete_tombstoned(self._manifests, entry)
         manifest = entry.manifest
         if self._was_committed:
+            self._manifests.sync(entry)
             self._remove_older(entry)
         self._seen_runs = _jobs(manifest)
         existing = manifest.schema if manifest and spec.mode == "append" else None
@@ -103,6 +104,7 @@ class FolderSink(Sink):
             commit = replace(commit, parts=tuple(parts))
         for _ in range(MAX_TRIES):
             if self._has_this_run(entry.manifest):
+                self._manifests.sync(entry)
                 self._committed = entry
                 return
             try:
@@ -169,9 +171,8 @@ class FolderSink(Sink):
     def _put(self, number: int, manifest: Manifest) -> Entry:
         """Put the manifest if no other job is faster, and return the newest then.
 
-        Raises CommitError if the store fails, and OutputError if this user may not write there. A
-        put that failed may have taken effect, for example if the folder could not be synced after
-        the file was there.
+        Raises CommitError if the store fails, OutputError if this user may not write there, and
+        UnsyncedCommitError. A put that failed may have taken effect.
         """
         failure: CommitError | None = None
         try:
@@ -183,18 +184,11 @@ class FolderSink(Sink):
         after = self._newest_after(failure)
         if failure is None or after.number >= number:
             if failure is not None and self._has_this_run(after.manifest):
-                log.warning("committed, but %s: %s", self._failure_meaning, failure)
+                log.warning("committed, but the store's answer was lost: %s", failure)
             return after
         refused = translate_refusal(failure)
         self._put_may_be_late = refused is failure and not self._location.store.is_disk
         raise refused from failure.__cause__
-
-    @property
-    def _failure_meaning(self) -> str:
-        """The meaning of the failure of a put that took effect."""
-        if self._location.store.is_disk:
-            return "a crash of this machine may undo it"
-        return "the store's answer was lost"
 
     def _newest_after(self, failure: CommitError | None) -> Entry:
         try:
@@ -257,12 +251,15 @@ class FolderSink(Sink):
                 f"{self._location.url}: {min(new - on_disk)} is gone, which this job wrote; does "
                 "another job overwrite the folder at the same time?"
             )
+        tombstones = (tombstones | on_disk) - new
+        check_deletable(self._location, tombstones)
+        sync_names(self._location, new)
         return Manifest(
             format=spec.format,
             partition_by=spec.partition_by,
             schema_ipc=encode_schema(schema),
             runs=[*runs, Run(job=self._job_id, app=self._app_id, files=sorted(new))],
-            tombstones=sorted((tombstones | on_disk) - new),
+            tombstones=sorted(tombstones),
         )
 
 

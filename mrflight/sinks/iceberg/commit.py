@@ -24,6 +24,7 @@ from mrflight.sinks.iceberg.history import (
 )
 from mrflight.sinks.iceberg.output import IcebergOutput
 from mrflight.sinks.iceberg.snapshot import new_snapshot
+from mrflight.sinks.iceberg.table import sync_committed
 from mrflight.sinks.parts.preflight import translate_refusal
 from mrflight.storage.iceberg import catalog_errors, is_refusal
 
@@ -70,7 +71,8 @@ class IcebergCommit:
             if tries:
                 random_backoff()
             table = self._load() if failure is None else self._load_after(failure)
-            if (done := self._find(table)) is not None:
+            if table is not None and (done := self._find(table)) is not None:
+                sync_committed(table)
                 self.outcome_unknown = False
                 return done
             if failure is not None and _place(table) == before:
@@ -121,10 +123,8 @@ class IcebergCommit:
             "job.run_id it commits once in any case)"
         )
 
-    def _find(self, table: Table | None) -> CommittedSnapshot | None:
+    def _find(self, table: Table) -> CommittedSnapshot | None:
         """Return the snapshot that has this commit, or another of the same run."""
-        if table is None:
-            return None
         if (ours := has_commit_of_job(table.metadata, self._output.job_id)) is not None:
             return CommittedSnapshot(ours, is_ours=True)
         found = find_commit(table.metadata, self._output.app_id)

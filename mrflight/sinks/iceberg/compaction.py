@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from mrflight.errors import CommitError, OutputError
+from mrflight.errors import CommitError, OutputError, UnsyncedCommitError
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
-from mrflight.sinks.commit.job_files import JobFiles
+from mrflight.sinks.commit.job_files import JobFiles, sync_names
 from mrflight.sinks.iceberg.compaction_plan import Bin, ScannedFile, plan_bins, scanned_files
 from mrflight.sinks.iceberg.data_files import data_file
 from mrflight.sinks.iceberg.history import JOB, has_commit_of_job, recorded_summaries
@@ -27,6 +27,7 @@ from mrflight.sinks.iceberg.table import (
     check_writable,
     data_folder,
     field_ids,
+    sync_committed,
 )
 from mrflight.sinks.parts.base import PartFile
 from mrflight.sinks.parts.file_format import FileFormat
@@ -148,6 +149,7 @@ class _Compactor:
                     self._may_be_late = False  # a try on an older snapshot cannot take effect now
                 handle = newer
                 if (done := has_commit_of_job(handle.metadata, self._job_id)) is not None:
+                    sync_committed(handle)
                     self._may_be_late = False
                     return Compaction(done, tuple(rewritten))
             rewritten = self._left(handle, rewritten)
@@ -195,12 +197,18 @@ class _Compactor:
         ]
         with catalog_errors(what):
             self._check_exist(rewritten)
+            sync_names(
+                self._job_files.table, [part.path for one in rewritten for part in one.parts]
+            )
             # With the offsets of streams, which older snapshots take along when they expire.
             summary = {JOB: self._job_id, **recorded_summaries(metadata)}
             snapshot = replacing_snapshot(handle, removed, added, summary)
         try:
             with catalog_errors(what):
                 self._guard.commit_once(snapshot.commit, NO_DEADLINE)
+        except UnsyncedCommitError:  # the new files are committed
+            self._may_be_late = True
+            raise
         except CommitError as error:
             if is_refusal(error):
                 with suppress(Exception):

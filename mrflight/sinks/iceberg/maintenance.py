@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.ids import new_job_id
 from mrflight.sinks.commit.maintenance_report import (
@@ -22,19 +20,12 @@ from mrflight.sinks.iceberg.compaction import compact_bins, plan_compaction
 from mrflight.sinks.iceberg.compaction_plan import Bin
 from mrflight.sinks.iceberg.expiry import Expired, expire
 from mrflight.sinks.iceberg.expiry_plan import MAX_AGE_PROPERTY, Expiry, table_max_age_ms
+from mrflight.sinks.iceberg.own_files import own_files
+from mrflight.sinks.iceberg.own_location import why_nothing_goes
 from mrflight.sinks.iceberg.table import TableInCatalog
-from mrflight.storage.iceberg import CatalogAddress, parse_table_name
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-
-def named_table(name: str, catalog: str, base: Path, storage: Mapping[str, str]) -> TableInCatalog:
-    """Return the table that a command names; raises JobFileError for a wrong name or catalog."""
-    spec = OutputSection(table=name, format="iceberg", catalog=catalog)
-    address = CatalogAddress.of("maintain", spec, base, storage)
-    address.check_exists()
-    return TableInCatalog(address, parse_table_name(name, "TABLE"))
 
 
 def maintain(
@@ -47,13 +38,18 @@ def maintain(
     """
     handle = _load(table)
     expiry = None
-    if options.retention is not None:  # before anything is written, as it may refuse
+    why_kept = why_nothing_goes(handle.metadata)
+    if options.retention is not None and why_kept is None:  # before all else, as it may refuse
         expiry = _expiry(handle, options.retention, table.url)
+        own_files(table, handle, options.data_path)
     compaction, expired = None, Expired()
     if options.target_bytes is not None:
         compaction = _compact(table, handle, options.target_bytes, dry_run)
     if expiry is not None:
-        expired = expire(table, expiry, dry_run=dry_run)
+        expired = expire(table, expiry, options.data_path, dry_run=dry_run)
+    note = ""
+    if options.retention is not None and why_kept is not None:
+        note = f"no snapshot expires and no file is deleted: {why_kept}"
     return MaintenanceReport(
         table=table.url,
         dry_run=dry_run,
@@ -62,6 +58,8 @@ def maintain(
         vacuum=None if expiry is None else VacuumReport(expired.files, expired.size_bytes),
         checkpoint=None,
         expired=None if expiry is None else expired.snapshots,
+        kept=expired.kept,
+        note=note,
     )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
+from mrflight.sinks.iceberg.own_files import own_files
+from mrflight.sinks.iceberg.own_location import why_nothing_goes
 from mrflight.sinks.iceberg.table import TableInCatalog, data_folder
 from mrflight.storage import Location
-from mrflight.storage.iceberg import CatalogAddress, catalog_errors, parse_table_name
+from mrflight.storage.deletion import TableFiles
+from mrflight.storage.iceberg import catalog_errors
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -21,16 +21,23 @@ if TYPE_CHECKING:
 class NeededFiles:
     """The files of all snapshots of a table that have not expired."""
 
-    def __init__(self, name: str, catalog: str, base: Path, storage: Mapping[str, str]) -> None:
-        """``name`` is ``namespace.name``, and relative paths start from ``base``."""
-        spec = OutputSection(table=name, format="iceberg", catalog=catalog)
-        address = CatalogAddress.of("clean", spec, base, storage)
-        self._table = TableInCatalog(address, parse_table_name(name, "TABLE"))
+    def __init__(self, table: TableInCatalog, data_path: Location | None = None) -> None:
+        """``data_path`` is the folder of data files that the caller has named: see `own_files`."""
+        self._table = table
+        self._data_path = data_path
 
     @cached_property
     def folder(self) -> Location:
         """The folder of the table's data files; raises OutputError if there is no table."""
         return self._table.address.location(data_folder(self._load().metadata))
+
+    @cached_property
+    def files(self) -> TableFiles:
+        """The files that may be deleted; raises OutputError and CommitError."""
+        handle = self._load()
+        if (why := why_nothing_goes(handle.metadata)) is not None:
+            raise OutputError(f"nothing of {self._table.url} may be removed: {why}")
+        return own_files(self._table, handle, self._data_path)
 
     def names(self) -> set[str]:
         """Return the names, without folders, of the files of all snapshots.
@@ -52,7 +59,6 @@ class NeededFiles:
             ) from error
 
     def _load(self) -> Table:
-        self._table.address.check_exists()
         table = self._table.load()
         if table is None:
             raise OutputError(f"there is no table {self._table.url}; nothing was removed")

@@ -13,7 +13,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
-from mrflight.sinks.commit.job_files import JobFiles, check_is_folder
+from mrflight.sinks.commit.job_files import JobFiles, check_is_folder, sync_names
 from mrflight.sinks.iceberg.commit import CommittedSnapshot, IcebergCommit
 from mrflight.sinks.iceberg.history import find_commit, has_commit_of_job, recorded_offsets
 from mrflight.sinks.iceberg.output import IcebergOutput, SeenTable
@@ -26,6 +26,7 @@ from mrflight.sinks.iceberg.table import (
     data_folder,
     field_ids,
     partitioned_columns,
+    sync_committed,
 )
 from mrflight.sinks.parts import preflight
 from mrflight.sinks.parts.base import PartWriter
@@ -62,6 +63,8 @@ class IcebergSink(Sink):
         self._committed: int | None = None
         if existing is not None and app_id is not None:  # a new id cannot be committed yet
             self._committed = find_commit(existing, app_id)
+            if self._committed is not None:
+                sync_committed(handle)
         if self._committed is None:  # a job with nothing to do needs no permission for it
             _check(existing, location, spec, table.url)
         self._output = _output(table, metadata, existing, spec, job_id, app_id)
@@ -93,7 +96,10 @@ class IcebergSink(Sink):
 
     def recorded_offsets(self, stream: str) -> dict[str, int]:
         handle = self._output.table.load()
-        return {} if handle is None else recorded_offsets(handle.metadata, stream, self._output.url)
+        if handle is None:
+            return {}
+        sync_committed(handle)
+        return recorded_offsets(handle.metadata, stream, self._output.url)
 
     def compact_small_files(self, min_files: int) -> int:
         from mrflight.sinks.iceberg.upkeep import compact_small_files
@@ -110,7 +116,9 @@ class IcebergSink(Sink):
             commit = replace(commit, schema=common_schema(commit.parts, null_fits=False))
         else:
             commit = replace(commit, schema=self._output.target.to_stored(commit.schema))
-        self._job_files.check_exist([part.path for part in commit.parts], commit.deadline)
+        paths = [part.path for part in commit.parts]
+        self._job_files.check_exist(paths, commit.deadline)
+        sync_names(self._job_files.table, paths, commit.deadline)
         transaction = IcebergCommit(self._output, commit)
         try:
             self._new = transaction.run()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from mrflight.errors import CommitError, OutputError
+from mrflight.config.output_section import OutputSection
+from mrflight.errors import CommitError, JobError, OutputError
 from mrflight.sinks.commit.commit_guard import random_backoff
+from mrflight.sinks.iceberg.own_location import check_location, guard_old_metadata
 from mrflight.sinks.iceberg.schema import iceberg_type
 from mrflight.sinks.parts.field_ids import FieldIds
-from mrflight.storage.iceberg import CatalogAddress, catalog_errors
+from mrflight.storage import Location
+from mrflight.storage.iceberg import CatalogAddress, catalog_errors, parse_table_name
 from mrflight.system.signals import run_interruptibly
 
 if TYPE_CHECKING:
@@ -58,21 +62,34 @@ class TableInCatalog:
         """The opened catalog; raises JobFileError and CommitError."""
         if self._catalog is None:
             self._catalog = self.address.open()
+            guard_old_metadata(self._catalog, self.address, self.name)
         return self._catalog
 
-    def load(self) -> Table | None:
-        """Load the table as it is now; None if there is none. Raises CommitError.
+    def location_of(self, url: str) -> Location | None:
+        """Return where a file of some metadata is; None for a store that mrflight does not know."""
+        try:
+            return self.address.location(url)
+        except JobError:
+            return None
 
-        Commits with this handle are not tried again by pyiceberg.
+    def load(self) -> Table | None:
+        """Load the table as it is now; None if there is none.
+
+        Raises CommitError, and OutputError if its location is not its own. Commits with this handle
+        are not tried again by pyiceberg.
         """
 
         def load() -> Table | None:
             from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+            from mrflight.storage.iceberg_files import check_names_no_code
+
             try:
                 table = self.catalog.load_table(self.name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            check_names_no_code(table.metadata, self.url)
+            check_location(self.address, table.metadata, table.metadata_location, self.url)
             properties = {**table.metadata.properties, **NO_RETRIES}
             table.metadata = table.metadata.model_copy(update={"properties": properties})
             return table
@@ -131,6 +148,16 @@ class TableInCatalog:
             self.catalog.create_namespace_if_not_exists(self.name[:-1])
 
 
+def named_table(
+    command: str, name: str, catalog: str, base: Path, storage: Mapping[str, str]
+) -> TableInCatalog:
+    """Return the table that a command names; raises JobFileError for a wrong name or catalog."""
+    spec = OutputSection(table=name, format="iceberg", catalog=catalog)
+    address = CatalogAddress.of(command, spec, base, storage)
+    address.check_exists()
+    return TableInCatalog(address, parse_table_name(name, "TABLE"))
+
+
 def _answered(ask: Callable[[], T]) -> T:
     """Return what the catalog answers; raise TimeoutError, which says so, if it does not."""
     try:
@@ -142,6 +169,16 @@ def _answered(ask: Callable[[], T]) -> T:
             f"the catalog has not answered for {ANSWER_S:g} s; check that it runs, and look at "
             "what it waits for"
         ) from error
+
+
+def sync_committed(table: Table) -> None:
+    """Let the version that the catalog names survive a power loss; raise UnsyncedCommitError.
+
+    The server of a catalog has written it, or a writer that was killed before it could sync it.
+    """
+    from mrflight.storage.iceberg_synced_files import sync_metadata
+
+    sync_metadata(table.metadata_location)
 
 
 def data_folder(metadata: TableMetadata) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from mrflight.ids import new_job_id
+from mrflight.sinks.commit.maintenance_report import warn_of_kept
 from mrflight.sinks.iceberg.compaction import compact_bins, plan_compaction
 from mrflight.sinks.iceberg.compaction_plan import Bin
 from mrflight.sinks.iceberg.expiry import Expired, expire
@@ -53,4 +54,6 @@ def remove_old_files(table: TableInCatalog) -> Expired:
     Of our own snapshots no more than `MAX_SNAPSHOTS` are kept. Raises as `expire` does.
     """
     now_ms = time.time_ns() // 1_000_000
-    return expire(table, Expiry(now_ms, max_own=MAX_SNAPSHOTS, own_age_ms=MIN_AGE_MS))
+    expired = expire(table, Expiry(now_ms, max_own=MAX_SNAPSHOTS, own_age_ms=MIN_AGE_MS))
+    warn_of_kept(table.url, expired.kept)
+    return expired

@@ -26,6 +26,7 @@ from mrflight.sinks.parts.file_format import FileFormat
 from mrflight.sinks.parts.partition_values import PartitionValues
 from mrflight.sinks.parts.preflight import PERMANENT_ERRNOS, advice
 from mrflight.storage import Location
+from mrflight.storage.deletion import delete_created
 
 
 class PartLimits(msgspec.Struct, frozen=True):
@@ -119,7 +120,7 @@ class OpenPartFile:
                 self._stream.close()
         if self._is_created:
             with suppress(OSError):
-                self._location.delete_file()
+                delete_created(self._location)
 
 
 @contextmanager

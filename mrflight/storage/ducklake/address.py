@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from mrflight.config.secret_reference import is_reference, resolve
+from mrflight.config.service_uri import ServiceUri, hide_secrets
 from mrflight.errors import JobFileError
 
 _FILES = {"duckdb": "", "sqlite": "sqlite:"}
@@ -21,12 +22,13 @@ class LakeAddress(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """Where a catalog is. The text of this object has no password."""
 
     shown: str
-    """The URL for messages, without its password."""
+    """The URL for messages: the scheme, the host and the path."""
     attached: str
     """The path that DuckDB attaches. It may hold a password."""
     file: str | None = None
     """The absolute path of the catalog if it is a file."""
-    password: str = ""
+    secrets: tuple[str, ...] = ()
+    """What messages must not show: the password, and others of the URL."""
 
     def __repr__(self) -> str:
         return f"LakeAddress({self.shown!r})"
@@ -39,8 +41,11 @@ class LakeAddress(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return "sqlite_scanner" if self.attached.startswith("sqlite:") else None
 
     def hide(self, text: str) -> str:
-        """Return a message without the password."""
-        return text.replace(self.password, "...") if self.password else text
+        """Return a message without the secrets, and without the connection that has them."""
+        if self.file is None:
+            text = text.replace(self.attached, self.shown)
+            text = text.replace(self.attached.removeprefix("postgres:"), self.shown)
+        return hide_secrets(text, self.secrets)
 
 
 def parse_address(url: str, base: Path, key: str) -> LakeAddress:
@@ -55,27 +60,29 @@ def parse_address(url: str, base: Path, key: str) -> LakeAddress:
         path = str((base / rest[1:]).absolute())  # an absolute path has four slashes
         return LakeAddress(f"{scheme}:///{path}", f"{_FILES[scheme]}{path}", path)
     if separator and scheme in _SERVERS:
-        return _server(urlsplit(text), key)
+        return _server(ServiceUri.parse(text), key)
     raise JobFileError(f"{key} must be like {_FORMS}")
 
 
-def _server(url: SplitResult, key: str) -> LakeAddress:
-    try:
-        host, port = url.hostname, url.port
-    except ValueError as error:
-        raise JobFileError(f"{key}: {error}; write {_FORMS}") from None
-    database = unquote(url.path.removeprefix("/"))
+def _server(uri: ServiceUri, key: str) -> LakeAddress:
+    if not uri.is_clear:
+        raise JobFileError(
+            f"{key}: the host is not one, or has a port that is no number; write {_FORMS}, with a "
+            "/, ? or @ of a user or a password as %2F, %3F or %40"
+        )
+    at = urlsplit(f"//{uri.host}")
+    host, port = at.hostname, at.port or 5432
+    database = unquote(uri.path.removeprefix("/"))
     if not host or not database:
         raise JobFileError(f"{key} must name a host and a database: postgresql://host/database")
-    user = unquote(url.username or "")
-    password = unquote(url.password or "")
-    if is_reference(password):
-        password = resolve(password, key)
-    settings = {"host": host, "port": str(port or 5432), "user": user, "password": password}
-    settings |= {"dbname": database, **dict(parse_qsl(url.query))}
-    place = f"{host}:{port or 5432}/{database}"
-    shown = f"postgresql://{user}@{place}" if user else f"postgresql://{place}"
-    return LakeAddress(shown, f"postgres:{_connection_string(settings)}", None, password)
+    settings = {"host": host, "port": str(port), "user": uri.user, "password": uri.password}
+    settings |= {"dbname": database, **dict(parse_qsl(uri.query))}
+    if is_reference(settings["password"]):
+        settings["password"] = resolve(settings["password"], key)
+    secrets = {*uri.secrets, settings["password"]} - {""}
+    shown = f"postgresql://{host}:{port}/{database}"
+    connection = f"postgres:{_connection_string(settings)}"
+    return LakeAddress(shown, connection, secrets=tuple(sorted(secrets)))
 
 
 def _connection_string(settings: Mapping[str, str]) -> str:

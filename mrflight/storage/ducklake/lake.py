@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from mrflight.config.secret_reference import resolved
+from mrflight.storage.disk import Disk, committed_syncs
 from mrflight.storage.ducklake.address import LakeAddress
 from mrflight.storage.ducklake.interpreter import find_interpreter
 from mrflight.storage.ducklake.process import (
@@ -79,17 +80,53 @@ class LakeSession:
         """Return the name in SQL of a table of the catalog."""
         return f"{META}.{table}"
 
+    def sync(self) -> None:
+        """Let what was committed survive a power loss, if the catalog is a file.
+
+        DuckDB and SQLite sync their files, but not the names of these: without the folder, a new
+        log may be gone, or a journal that undoes a commit be there again. Raises
+        UnsyncedCommitError.
+        """
+        if self._address.file is not None:
+            with committed_syncs(self._address.shown):
+                Disk().sync_names([self._address.file])
+
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit at the end of the block, or roll back if it raises."""
+    def transaction(self, folder: str) -> Iterator[None]:
+        """Commit at the end of the block, or roll back if it raises.
+
+        The files that DuckDB writes below the folder meanwhile, which it does not sync, are synced
+        before. Raises LakeError.
+        """
+        known = _files(folder)
         self.rows("BEGIN")
         try:
             yield
+            _sync_new(folder, known)
             self.rows("COMMIT")
         except BaseException:
             with suppress(LakeError):
                 self.rows("ROLLBACK")
             raise
+
+
+def _files(folder: str) -> set[str]:
+    """Return the paths of the files below a folder; none if it is not on a disk."""
+    if "://" in folder:
+        return set()
+    return {info.path for info in Disk().list(folder, recursive=True) if info.is_file}
+
+
+def _sync_new(folder: str, known: set[str]) -> None:
+    disk, new = Disk(), _files(folder) - known
+    try:
+        for path in new:
+            disk.sync(path)
+        disk.sync_names(new)
+    except OSError as error:
+        raise LakeError(
+            f"new files in {folder} could not be synced to the disk: {error}"
+        ) from error
 
 
 class Lake:
@@ -109,7 +146,7 @@ class Lake:
         self.address = address
         self.data_path = data_path
         self.is_encrypted = False
-        self._options = options
+        self.options = options
         self._in_use = threading.Lock()
         self._python = find_interpreter()
 
@@ -137,9 +174,11 @@ class Lake:
             try:
                 self._attach(process, deadline, create)
                 assert self.data_path is not None, "the catalog has a data path"
-                yield LakeSession(process, self.address, self.data_path, deadline)
+                session = LakeSession(process, self.address, self.data_path, deadline)
+                yield session
             finally:
                 _detach(process, call_timeout_s(deadline))
+            session.sync()
 
     def _attach(self, process: LakeProcess, deadline: Deadline, create: bool) -> None:
         busy_until = time.monotonic() + min(BUSY_S, deadline.left_s())
@@ -209,7 +248,7 @@ class Lake:
     def _give_credentials(self, process: LakeProcess, data_path: str) -> None:
         if scheme_of(data_path) in BUCKETS:
             process.load("httpfs")
-            process.run(bucket_secret(data_path, self._options))
+            process.run(bucket_secret(data_path, self.options))
 
 
 def _detach(process: LakeProcess, timeout_s: float) -> None:

@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
+from mrflight.errors import InputError
 from mrflight.storage.ducklake.lake import LakeSession
 from mrflight.storage.ducklake.process import LakeError
 from mrflight.storage.ducklake.table import LakeTable, is_valid
 from mrflight.storage.ducklake.types import identifier, literal
+from mrflight.storage.option_names import BUCKETS, scheme_of
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -78,7 +80,11 @@ def copy_other_rows(
     session: LakeSession, table: LakeTable, columns: Sequence[str], plain: Sequence[LakeFile],
     into: Path,
 ) -> None:  # fmt: skip
-    """Write the rows that are in no plain file to a Parquet file, by DuckDB."""
+    """Write the rows that are in no plain file to a Parquet file, by DuckDB.
+
+    Raises InputError as `check_named_files` does.
+    """
+    check_named_files(session, table)
     condition = ""
     if plain:
         condition = f"WHERE filename NOT IN ({', '.join(literal(file.path) for file in plain)})"
@@ -86,6 +92,23 @@ def copy_other_rows(
         f"COPY (SELECT {', '.join(columns)} FROM {table.name.sql} "
         f"AT (VERSION => {table.snapshot}) {condition}) TO {literal(str(into))} (FORMAT parquet)"
     )
+
+
+def check_named_files(session: LakeSession, table: LakeTable) -> None:
+    """Raise InputError if DuckDB would ask a host for a file of a table, as the catalog names it.
+
+    Files in buckets are asked for at the endpoint that the caller has set.
+    """
+    files = " UNION ALL ".join(
+        f"SELECT path FROM {session.meta(kind)} WHERE table_id = {table.id} AND path LIKE '%:%'"
+        for kind in ("ducklake_data_file", "ducklake_delete_file")
+    )
+    for (path,) in [[table.path], *session.rows(files)]:
+        if "://" in path and scheme_of(path) not in {*BUCKETS, "file"}:
+            raise InputError(
+                f"{table.name} has a file at a host that its catalog names, {path}, and mrflight "
+                "opens only files on a disk or in a bucket; copy the table without this file"
+            )
 
 
 def _files_with_deletes(session: LakeSession, table: LakeTable) -> set[int]:

@@ -73,6 +73,16 @@ def new_folder(data_path: str, name: TableName) -> str:
     return f"{data_path}{name.schema}/{name.table}/"
 
 
+def lake_folders(session: LakeSession) -> set[str]:
+    """Return the folder of all files, and those of tables that are elsewhere."""
+    rows = session.rows(
+        "SELECT t.path, t.path_is_relative, s.path, s.path_is_relative FROM "
+        f"{session.meta('ducklake_table')} t JOIN {session.meta('ducklake_schema')} s "
+        "ON s.schema_id = t.schema_id WHERE NOT (t.path_is_relative AND s.path_is_relative)"
+    )
+    return {session.data_path, *(_folder(session, paths) for paths in rows)}
+
+
 def newest_snapshot(session: LakeSession) -> int:
     """Return the id of the newest snapshot."""
     found: int = session.rows(f"SELECT max(snapshot_id) FROM {session.meta('ducklake_snapshot')}")[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import traceback
@@ -25,6 +26,7 @@ def as_another_user(do: Callable[[], object], files: int | None = None) -> int:
     if pid:
         return pid
     try:
+        gc.freeze()  # what other tests have left of gRPC must not be collected here
         if files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         os.setgroups([])

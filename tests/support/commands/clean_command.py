@@ -28,7 +28,11 @@ class Cleaned:
 
 
 def run_clean(table: Path, *options: str) -> Cleaned:
+    return run_command("clean", str(table), *options)
+
+
+def run_command(name: str, *options: str) -> Cleaned:
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = cli.main(["clean", str(table), *options])
+        code = cli.main([name, *options])
     return Cleaned(code, out.getvalue(), err.getvalue())

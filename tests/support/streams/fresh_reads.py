@@ -12,8 +12,12 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+from pyarrow import flight
 
 import mrflight
+from mrflight.errors import TailNotFoundError
+from mrflight.security.credentials import load
+from mrflight.security.known_tails import FoundTail, find_tail
 from tests.support.streams.ingest_job import Stream, ingest, ingesting, numbered
 from tests.support.streams.repeated_reads import Reader, check_counts, reading_by
 from tests.support.suite.waiting import await_that, hang_s
@@ -27,6 +31,24 @@ def fresh(stream: Stream, **more: Any) -> pa.Table:
 def tail_file(stream: Stream) -> Path:
     """Return the file that says where the tail is."""
     return stream.table / "_mrflight" / "tails" / "events.json"
+
+
+def found_tail(stream: Stream) -> FoundTail:
+    """Return where a tail is that is on one of its stream's own servers."""
+    return find_tail(json.loads(tail_file(stream).read_text())["tail"])
+
+
+@contextmanager
+def reading_plainly(
+    found: FoundTail, tail: str, since: Mapping[str, int]
+) -> Iterator[flight.FlightStreamReader]:
+    """What a plain Flight client gets of a tail."""
+    header = (b"authorization", f"Bearer {load(found.server.identity).token}".encode())
+    ticket = {"tail": tail, "since": since, "token": found.token}
+    with flight.connect(found.server.location) as client:
+        yield client.do_get(
+            flight.Ticket(json.dumps(ticket).encode()), flight.FlightCallOptions(headers=[header])
+        )
 
 
 @contextmanager
@@ -89,13 +111,13 @@ def kill_tail_server(process: Any, stream: Stream) -> None:
     """Kill the data server that has the tail; one that was killed before may just be replaced."""
 
     def kill() -> bool:
-        place = json.loads(tail_file(stream).read_text())["location"]
-        socket = place.removeprefix("grpc+unix://")
-        for each in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                if any(link.laddr == socket for link in each.net_connections("unix")):
-                    each.send_signal(signal.SIGKILL)
-                    return True
+        with suppress(TailNotFoundError):  # the place of the next one is just being written
+            socket = found_tail(stream).server.location.removeprefix("grpc+unix://")
+            for each in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if any(link.laddr == socket for link in each.net_connections("unix")):
+                        each.send_signal(signal.SIGKILL)
+                        return True
         return False
 
     await_that(kill, "a data server that has the tail")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from mrflight.page import http_server
 from mrflight.page.access import HostNames, TokenAccess
 from mrflight.page.http_server import Answer, HttpServer, ListenAt, Route
+from mrflight.page.https import ServerCertificate
+from mrflight.security.authority import issue, new_authority
 from tests.support.commands.http import get, received, send
 from tests.support.commands.threads import await_thread, run_threads
 from tests.support.suite.waiting import hang_s
@@ -165,17 +170,54 @@ def test_a_client_that_reads_nothing_is_cut_off(
         assert ended.wait(hang_s())
 
 
-def test_connections_are_bounded(server: HttpServer) -> None:
-    held = [
-        socket.create_connection(("127.0.0.1", server.port), hang_s())
-        for _ in range(http_server.MAX_CONNECTIONS)
-    ]
-    try:
-        with socket.create_connection(("127.0.0.1", server.port), hang_s()) as one_more:
-            assert received(one_more) == b""  # at once, and not when the others time out
-    finally:
-        for connection in held:
-            connection.close()
+def certificate(folder: Path) -> ServerCertificate:
+    issued = issue(new_authority("test", 1), "server", ["127.0.0.1"], days=1)
+    (folder / "own.pem").write_bytes(issued.certificate_pem)
+    (folder / "own.key").write_bytes(issued.key_pem)
+    return ServerCertificate(str(folder / "own.pem"), str(folder / "own.key"))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_idle_connections_are_bounded_and_make_room(
+    server: HttpServer, scheme: str, tmp_path: Path
+) -> None:
+    """The oldest ends at once, and not when its request is late."""
+    with ExitStack() as stack:
+        if scheme == "https":
+            listen = msgspec.structs.replace(server.listen, tls=certificate(tmp_path))
+            server = stack.enter_context(HttpServer(listen, server.routes))
+        held = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), hang_s()))
+            for _ in range(http_server.MAX_CONNECTIONS)
+        ]
+        for number in range(3):
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), hang_s())
+            )
+            if scheme == "https":
+                trusted = ssl._create_unverified_context()
+                connection = stack.enter_context(trusted.wrap_socket(connection))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert received(connection).startswith(b"HTTP/1.1 200 ")
+            if not number:
+                assert received(held[0]) == b""
+        assert len(server._connections) <= http_server.MAX_CONNECTIONS
+
+
+def test_pages_that_stay_open_leave_room_for_health(
+    server: HttpServer, stop: threading.Event
+) -> None:
+    request = REQUEST.replace(b"/secret", b"/stream") % (b"localhost", TOKEN.encode())
+    with ExitStack() as stack:
+        for _ in range(http_server.MAX_STREAMS):
+            held = stack.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), hang_s())
+            )
+            held.sendall(request)
+            assert held.recv(15).startswith(b"HTTP/1.1 200 ")
+        assert send(server.port, request).startswith(b"HTTP/1.1 503 ")
+        assert get(server.port, "/").status == 200
+        stop.set()
 
 
 def test_closing_ends_what_is_being_sent(server: HttpServer, stop: threading.Event) -> None:

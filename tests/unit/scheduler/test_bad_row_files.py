@@ -87,7 +87,7 @@ def test_files_that_cannot_be_removed_are_named(
     files.begin()
     put(folder, bad_rows_name(0, 0, JOB))
 
-    def refuse(location: Location) -> None:
+    def refuse(location: Location, below: Location | None = None) -> None:
         raise PermissionError(location.path)
 
     monkeypatch.setattr(Location, "delete_file", refuse)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from mrflight.config.identity import Identity
 from mrflight.errors import JobFileError
 from mrflight.page.https import ServerCertificate
+from mrflight.security import credentials
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.credentials import load
 from tests.support.suite.messages import refused
@@ -41,6 +44,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def identity(folder: Path, ca: str, certificate: str, key: str) -> Identity:
     return Identity(*(str(folder / each) for each in (ca, certificate, key)))
+
+
+def test_an_identity_names_no_module_that_gets_its_credentials() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"given": "it", "giver": "payload"}, Identity)
+    other = msgspec.structs.replace(Identity(given="it"), giver="payload")
+    with pytest.raises(JobFileError, match="only its processes have certificates"):
+        load(other)
+    assert all(map(find_spec, credentials._GIVERS.values()))
 
 
 @pytest.mark.parametrize(

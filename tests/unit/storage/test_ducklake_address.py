@@ -16,7 +16,7 @@ from mrflight.storage.ducklake.address import parse_address
 from mrflight.storage.ducklake.interpreter import VARIABLE, find_interpreter
 from mrflight.storage.ducklake.lake import bucket_secret
 from mrflight.storage.ducklake.table import TableName, parse_table_name
-from mrflight.storage.ducklake.types import LakeColumn, arrow_schema, sql_type, stored_type
+from mrflight.storage.ducklake.types import LakeColumn, arrow_schema, literal, sql_type, stored_type
 from tests.support.suite.messages import refused
 
 BASE = Path("/jobs")
@@ -39,9 +39,23 @@ BASE = Path("/jobs")
             "sslmode='require'",
             "postgres_scanner",
         ),
+        (
+            "postgresql://ann:a/b@c@db/lake?sslpassword=it%27s",
+            "postgres:host='db' port='5432' user='ann' password='a/b@c' dbname='lake' "
+            "sslpassword='it\\'s'",
+            "postgres_scanner",
+        ),
+        (
+            "postgresql://db/lake?user=ann&password=env:USER_OF_DB",
+            "postgres:host='db' port='5432' user='ann' password='it\\'s' dbname='lake'",
+            "postgres_scanner",
+        ),
     ],
 )
-def test_addresses(url: str, attached: str, extension: str | None) -> None:
+def test_addresses(
+    url: str, attached: str, extension: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER_OF_DB", "it's")
     address = parse_address(url, BASE, "output.catalog")
     assert (address.attached, address.extension) == (attached, extension)
 
@@ -56,11 +70,16 @@ def test_passwords_may_be_references_and_are_hidden(
         url = f"postgresql://ann:{password}@db/lake"
         address = parse_address(url, BASE, "output.catalog")
         assert "password='s3cret'" in address.attached
-        assert address.shown == "postgresql://ann@db:5432/lake"
+        assert address.shown == "postgresql://db:5432/lake"
         assert "s3cret" not in repr(address)
         assert address.hide("no s3cret here") == "no ... here"
+    address = parse_address("postgresql://ann:it's@db/lake?sslpassword=it%22s", BASE, "c")
+    said = f"ATTACH {literal(address.attached)}: no connection at {address.attached}"
+    assert [
+        word for word in ("it's", "it\\'s", "it\\''s", 'it"s') if word in address.hide(said)
+    ] == []
     monkeypatch.setenv("LAKE", "postgresql://ann:s3cret@db/lake")
-    assert parse_address("env:LAKE", BASE, "output.catalog").password == "s3cret"
+    assert parse_address("env:LAKE", BASE, "output.catalog").secrets == ("s3cret",)
     monkeypatch.delenv("LAKE")
     with refused(JobFileError, "output.catalog"):
         parse_address("env:LAKE", BASE, "output.catalog")
@@ -77,7 +96,7 @@ def test_the_text_of_a_section_has_no_password() -> None:
     "url",
     [
         *("lake.db", "duckdb://lake.db", "duckdb:///", "mysql://db/lake", "postgresql:///lake"),
-        *("postgresql://db/", "postgresql://db:port/lake"),
+        *("postgresql://db/", "postgresql://db:port/lake", "postgresql://ann:pa?ss@db/lake"),
     ],
 )
 def test_other_addresses_are_refused(url: str) -> None:

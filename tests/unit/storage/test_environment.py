@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mrflight.storage.environment import conflicting_variables, with_environment
+from mrflight.storage.environment import conflicting_variables, named_variables, with_environment
 
 BUCKET = ["in.csv", "s3://bucket/table"]
 ENVIRONMENT = {
@@ -27,7 +27,7 @@ def test_a_buckets_options_come_from_the_environment() -> None:
 
 
 def test_secrets_of_the_environment_can_stay_there() -> None:
-    """A job of local processes sends their names to its workers, which have the same ones."""
+    """A job sends their names to its workers, which have the same ones, or are given them."""
     named = {key: f"env:{key.upper()}" for key in IDENTITY}
     found = with_environment({}, BUCKET, ENVIRONMENT, by_name=True)
     assert found == LOCATION | named
@@ -36,6 +36,10 @@ def test_secrets_of_the_environment_can_stay_there() -> None:
         "AWS_ENDPOINT_URL_S3",
         "AWS_SESSION_TOKEN",
     ]
+    others = {"user": "env:HOME", "aws_session_token": "env:AWS_SESSION_TOKENS"}
+    assert dict(named_variables({**found, **others}, ENVIRONMENT)) == {
+        key.upper(): value for key, value in IDENTITY.items()
+    }
 
 
 def test_the_jobs_options_take_precedence() -> None:

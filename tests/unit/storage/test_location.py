@@ -203,3 +203,20 @@ def test_a_data_file_in_another_store_is_refused(tmp_path: Path) -> None:
     assert data_file(table, logged).url == logged
     with refused(InputError):
         stored_file(table, logged)
+
+
+@pytest.mark.parametrize(
+    ("table", "logged"),
+    [
+        ("/t", "hdfs://node:8020/part"),
+        ("s3://bucket/t", "hopsfs://node/part"),
+        ("hdfs://node/t", "hdfs://other/part"),
+        ("s3://bucket/t", "file:///etc/part"),
+        ("hdfs://node/t", "file:/etc/part"),
+    ],
+)
+def test_a_data_file_at_a_host_that_a_log_names_is_refused(
+    tmp_path: Path, table: str, logged: str
+) -> None:
+    with refused(InputError):
+        data_file(locate(table, tmp_path), logged)

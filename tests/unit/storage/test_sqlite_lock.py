@@ -59,7 +59,7 @@ def test_a_catalog_tells_which_process_was_stopped(
         catalog.create_namespace("ns")
     pid = stopped.pid
     assert str(caught.value) == (
-        f"the catalog sqlite:///catalog.db?timeout=0.01 is locked: process {pid} holds its lock, "
+        f"the catalog sqlite:///catalog.db is locked: process {pid} holds its lock, "
         f"and is stopped; let it go on (kill -CONT {pid}), or end it"
     )
     assert caught.value.retryable

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mrflight.config.identity import Endpoint, Identity
 from mrflight.config.tail_merge import TailMerge
 from mrflight.storage import Location, locate
 from mrflight.storage.tail_file import (
@@ -17,7 +16,7 @@ from mrflight.storage.tail_file import (
     write_tail_file,
 )
 
-FILE = TailFile("trips", "trips.1", "grpc+unix:///tmp/a.sock", Identity(token="file:/tmp/token"))
+FILE = TailFile("trips", "trips.1", "grpc+tcp://a:1", "grpc+tcp://a:2", token="abc")
 
 
 pytestmark = pytest.mark.also_on("s3")
@@ -31,14 +30,13 @@ def table(place: Location) -> Location:
 def test_a_place_is_written_over_and_removed(table: Location) -> None:
     assert read_tail_files(table) == []
     write_tail_file(table, FILE)
-    moved = replace(FILE, location="grpc+unix:///tmp/b.sock")
+    moved = replace(FILE, location="grpc+tcp://b:1")
     write_tail_file(table, moved)
     other = replace(FILE, stream="others", merge=TailMerge(("id",), "_offset"))
     write_tail_file(table, other)
     found = read_tail_files(table)
     assert found is not None
     assert sorted(found, key=lambda file: file.stream) == [other, moved]
-    assert moved.server == Endpoint("grpc+unix:///tmp/b.sock", FILE.identity)
     remove_tail_file(table, "trips")
     remove_tail_file(table, "trips")
     assert read_tail_files(table) == [other]

@@ -13,9 +13,11 @@ from mrflight.config.identity import ANONYMOUS, ClientOptions, Endpoint
 from mrflight.config.input_spec import InputSpec, shown_log
 from mrflight.errors import InputError, JobFileError, LostOffsetsError, NoDataServersError
 from mrflight.ids import ShuffleKey
+from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import LogState
 from mrflight.shuffle.wire.log_rights import LogId, LogRight, log_id
+from mrflight.shuffle.wire.tail_protocol import reader_token
 from mrflight.sinks.commit.stream_offsets import MARK
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.log_source import LogInput
@@ -246,16 +248,9 @@ class Cluster:
         return self.locations
 
 
-class Job:
-    """A job, as far as tails need it."""
-
-    class client:  # noqa: N801 - it stands for an attribute
-        identity = ANONYMOUS
-
-
 def test_a_tail_stays_on_its_server_as_long_as_that_is_there() -> None:
     cluster = Cluster("a", "b")
-    servers = OwnServers(cast(Any, Job()), cast(Any, cluster))
+    servers = OwnServers("s", ANONYMOUS, cast(Any, cluster))
     assert cluster.calls == ["start", "wait"]
     assert servers.choose(None) == Endpoint("a", ANONYMOUS)
     assert servers.choose(Endpoint("b", ANONYMOUS)) == Endpoint("b", ANONYMOUS)
@@ -264,7 +259,11 @@ def test_a_tail_stays_on_its_server_as_long_as_that_is_there() -> None:
     cluster.locations = []
     with pytest.raises(NoDataServersError):
         servers.choose(Endpoint("a", ANONYMOUS))
-    assert servers.file("s", "s.1", Endpoint("a", ANONYMOUS)) == TailFile("s", "s.1", "a")
+    here = Endpoint("grpc+unix:///tmp/a.sock", ANONYMOUS)
+    assert servers.file("s", here) == TailFile("s", servers.name), "a name, and nothing else"
+    found = find_tail(servers.name)
+    assert (found.server.location, found.token) == (here.location, reader_token(servers.token))
+    servers.close()
 
 
 def test_upkeep_compacts_after_commits_and_removes_files_by_the_hour() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from mrflight.compute.inflated_size import declared
 from mrflight.compute.schemas import describe_difference, empty_batch
 from mrflight.config.input_spec import InputSpec
 from mrflight.errors import ColumnNotFoundError, InputError
@@ -46,6 +47,8 @@ class ArrowFormat:
         """Return the batches of a stream; raises ValueError."""
         found, size_bytes = [], 0
         try:
+            if sum(each.inflated_bytes for each in declared(value)) > _MAX_ROWS_BYTES:
+                raise ValueError(f"it inflates to more than {format_bytes(_MAX_ROWS_BYTES)}")
             with pa.ipc.open_stream(value) as stream:
                 is_alike = stream.schema.equals(self.schema)  # a fifth of looking at each column
                 if not is_alike and _missing(self.schema, stream.schema):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from mrflight.config.secret_reference import is_reference, resolve
+from mrflight.config.service_uri import ServiceUri
 from mrflight.errors import AccessDeniedError, BrokerUnavailableError
 
 _TIMEOUT_S = 10.0
 _MAX_BYTES = 16 << 20
 _ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
-_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 
 _known: dict[tuple[str, int], str] = {}
 """The schemas by the URL of their registry and their number, which never change."""
@@ -37,13 +36,13 @@ def fetch_schema(registry: str, number: int, key: str) -> str:
 
 def _fetched(registry: str, number: int, key: str) -> str:
     url = resolve(registry, f"{key}.registry") if is_reference(registry) else registry
-    shown = _USERINFO.sub("", url)
-    request = Request(f"{_USERINFO.sub('', url).rstrip('/')}/schemas/ids/{quote(str(number))}")
+    uri = ServiceUri.parse(url)
+    shown = uri.shown
+    request = Request(f"{shown.rstrip('/')}/schemas/ids/{quote(str(number))}")
     request.add_header("Accept", _ACCEPTED)
-    parts = urlsplit(url)
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    if uri.user or uri.password:
+        login = base64.b64encode(f"{uri.user}:{uri.password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {login}")
     try:
         with urlopen(request, timeout=_TIMEOUT_S) as answer:
             body = answer.read(_MAX_BYTES)

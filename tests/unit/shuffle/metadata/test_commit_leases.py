@@ -52,7 +52,17 @@ class LeasedTables:
         self.tables.correct(CorrectVersions(table, holder, number, versions))
 
     def record(self, version: int, digest: str, job: str, table: str = TABLE) -> RecordedVersion:
-        return self.tables.record(RecordVersion(table, version, digest, job))
+        """Let the job take the lease, record the version, and release the lease."""
+        number = self.lease(job, table=table)
+        try:
+            return self.record_with(number, version, digest, job, table)
+        finally:
+            self.release(job, number, table)
+
+    def record_with(
+        self, number: int, version: int, digest: str, job: str, table: str = TABLE
+    ) -> RecordedVersion:
+        return self.tables.record(RecordVersion(table, job, number, version, digest, job))
 
 
 @pytest.fixture
@@ -93,7 +103,7 @@ def test_invalid_requests_are_refused(leased: LeasedTables, table: str, lease_s:
         leased.tables.acquire(LeaseCommits(table, "ann", lease_s))
     for version, digest in ((-1, "a"), (0, "")):
         with refused(ProtocolError):
-            leased.record(version, digest, "ann", "t")
+            leased.record_with(1, version, digest, "ann", "t")
     assert leased.events == []
 
 
@@ -111,6 +121,20 @@ def test_the_first_record_of_a_version_counts(leased: LeasedTables) -> None:
     assert leased.record(3, first, "ann").job == "ann"
     assert leased.record(3, second, "bob") == RecordedVersion(first, "ann")
     assert leased.known() == [VersionRecord(3, first, "ann")]
+
+
+def test_only_the_holder_of_the_lease_records(leased: LeasedTables) -> None:
+    late = leased.lease("ann")
+    leased.clock.now_s += 11
+    number = leased.lease("bob")
+    for holder, held in (("ann", late), ("ann", number), ("bob", late), ("eve", 0)):
+        with pytest.raises(LeaseLostError):
+            leased.record_with(held, 3, DIGESTS[1], holder)
+    leased.record_with(number, 3, DIGESTS[0], "bob")
+    leased.clock.now_s += 11
+    with refused(LeaseLostError):
+        leased.record_with(number, 4, DIGESTS[0], "bob")
+    assert leased.known() == [VersionRecord(3, DIGESTS[0], "bob")]
 
 
 def test_the_last_versions_are_kept_and_the_holder_corrects_them(leased: LeasedTables) -> None:
@@ -159,7 +183,8 @@ def test_a_journal_restores_the_same_leases_and_versions(leased: LeasedTables, s
         except LeaseHeldError:
             continue
         if rng.random() < 0.5:
-            leased.record(rng.randrange(12), rng.choice(DIGESTS), holder, table)
+            record = rng.randrange(12), rng.choice(DIGESTS), holder, table
+            leased.record_with(lease.number, *record)
         if lease.versions and rng.random() < 0.3:
             gone = VersionRecord(rng.choice(lease.versions).version, rng.choice(["", DIGESTS[0]]))
             leased.correct(holder, lease.number, [gone], table)

@@ -97,6 +97,21 @@ def test_spilling_starts_at_the_soft_mark_and_goes_down_to_the_low_one() -> None
     assert waiting.budget.excess_bytes == 31
 
 
+def test_nothing_is_spilled_for_bytes_that_cannot_be() -> None:
+    """Or the spiller would look for blocks again and again."""
+    waiting = Waiting()
+    with waiting.changed:
+        waiting.budget.count_other(90)
+    assert waiting.budget.held_bytes == 90
+    assert waiting.budget.excess_bytes == 0
+    waiting.take(10)
+    assert waiting.budget.excess_bytes == 10
+    with waiting.changed:
+        waiting.budget.count_other(-90)
+    assert waiting.budget.excess_bytes == 0
+    assert waiting.budget.held_bytes == 10
+
+
 def test_no_wait_is_longer_than_its_deadline() -> None:
     waiting = Waiting()
     waiting.take(100)

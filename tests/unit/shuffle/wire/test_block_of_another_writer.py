@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from mrflight.errors import CorruptBlockError
-from mrflight.shuffle.wire.block import Block, decode_block, encode_block, ipc_options
+from mrflight.shuffle.wire.block import (
+    Block,
+    decode_block,
+    decoded_bytes,
+    encode_block,
+    ipc_options,
+)
 from tests.support.clusters.blocks import COLUMNS, PLAIN, batch_of
 from tests.support.suite.messages import refused
 
@@ -39,6 +45,25 @@ def test_a_block_of_other_rows_than_its_tag_says_is_refused(rows: int) -> None:
     block = encode_block([batch_of(pa.array([1, 2, 3]))], PLAIN)
     with refused(CorruptBlockError):
         decode_block(block._replace(rows=rows))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_block_is_refused_before_more_is_decoded_than_a_writer_writes(
+    compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a column is decoded to counts as well as what a buffer inflates to."""
+    rows = 1_000
+    narrow = pa.field("n", pa.int8(), metadata={"mrflight": "decimal128(18, 2)"})
+    column = pa.array([7] * rows, pa.int8())
+    batch = pa.RecordBatch.from_arrays([column], schema=pa.schema([narrow]))
+    block = encode_block([batch], ipc_options(compression))
+    size = 16 * rows + (rows if compression != "none" else 0)
+    assert decoded_bytes(block) == size
+    monkeypatch.setattr("mrflight.shuffle.wire.block.MAX_DECODED_BYTES", size)
+    assert decode_block(block).num_rows == rows
+    monkeypatch.setattr("mrflight.shuffle.wire.block.MAX_DECODED_BYTES", size - 1)
+    with refused(CorruptBlockError):
+        decode_block(block)
 
 
 def test_a_truncated_block_is_refused_at_every_length() -> None:

@@ -261,8 +261,8 @@ def test_a_new_column_does_not_hide_a_faster_writer(
     sink = open_sink(section, tmp_path, {}, "job1", None)
     did: list[object] = []
 
-    def add_after_another(*args: Any) -> None:
-        add_columns(*args)
+    def add_after_another(*args: Any, **more: Any) -> None:
+        add_columns(*args, **more)
         if not did:
             did.append(FASTER[faster](tmp_path))
 

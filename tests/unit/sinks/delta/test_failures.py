@@ -14,7 +14,7 @@ from mrflight.sinks.commit.base import Commit
 from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.delta import commit as delta_commit
 from mrflight.sinks.delta import table as delta_table
-from mrflight.sinks.delta.commit_identity import CommitIdentity
+from mrflight.sinks.delta.commit_identity import CommitIdentity, RunIdentity
 from mrflight.sinks.delta.table_snapshot import TableSnapshot
 from mrflight.storage.part_name import PartId
 from tests.support.suite.messages import refused
@@ -126,23 +126,23 @@ def let_transactions_fail(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
     """Let the first ``left`` searches for a commit fail, after the table was loaded."""
 
     def without_log_at_first(look: Callable[..., int | None]) -> Callable[..., int | None]:
-        def lose(table: delta_table.DeltaTable, *since_and_app_id: Any) -> int | None:
+        def lose(identity: RunIdentity, table: delta_table.DeltaTable, *since: int) -> int | None:
             nonlocal left
             left -= 1
             if left < 0:
-                return look(table, *since_and_app_id)
+                return look(identity, table, *since)
             log = Path(table.location.path) / "_delta_log"
             away = log.rename(log.with_name("away"))
             try:
-                return look(table, *since_and_app_id)
+                return look(identity, table, *since)
             finally:
                 away.rename(log)
 
         return lose
 
-    for name in ("find_commit", "find_commit_after"):
-        look = without_log_at_first(getattr(delta_table.DeltaTable, name))
-        monkeypatch.setattr(delta_table.DeltaTable, name, look)
+    for name in ("find", "find_logged", "find_after"):
+        look = without_log_at_first(getattr(RunIdentity, name))
+        monkeypatch.setattr(RunIdentity, name, look)
 
 
 def test_the_log_is_read_again_if_the_store_fails_after_a_lost_answer(

@@ -68,6 +68,31 @@ def test_only_files_that_the_log_has_removed_are_deleted(
     assert gone == {f"_p=a/{name}" for name in old}
 
 
+def test_nothing_behind_a_link_nor_in_a_table_below_is_deleted(tmp_path: Path) -> None:
+    """Also if the log says so, which whoever may write the table may write."""
+    for n in range(2):
+        write_deltalake(tmp_path / "t", pa.table({"n": [n]}), mode="overwrite")
+    kept = {"t/link/x": "t/link", "t/inner/x": "t/inner", "t/k=1/x": "t/k=1"}
+    others = [*kept, "other/y", "t/z/../../other/z"]
+    for folder in ("other", "t/inner/_delta_log", "t/k=1/_mrflight", "t/z"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "t/link").symlink_to(tmp_path / "other")
+    for name in others:
+        (tmp_path / name).write_text("another table's")
+    paths = [f"file://{tmp_path}/other/y", "../other/y", *(name[2:] for name in others)]
+    entry = tmp_path / "t" / "_delta_log" / f"{2:020}.json"
+    remove = '{"remove": {"path": "%s", "deletionTimestamp": 1, "dataChange": true}}'
+    entry.write_text("\n".join(remove % path for path in paths))
+    report = maintain(tmp_path, MaintenanceOptions(None, Retention(timedelta(0), True)))
+    assert report.vacuum is not None
+    assert report.vacuum.files == 1, "the one of the table"
+    assert {file.url for file in report.kept} == {str(tmp_path / name) for name in kept}
+    for file, name in zip(report.kept, sorted(kept), strict=True):
+        assert str(tmp_path / kept[name]) in file.why
+    assert [name for name in others if not (tmp_path / name).exists()] == []
+    assert read(tmp_path) == [{"n": 1}]
+
+
 def test_a_vacuum_commits_nothing_if_commits_need_a_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

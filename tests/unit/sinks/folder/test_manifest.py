@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,6 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.storage import Location, locate
-from mrflight.storage.disk import Disk
 from mrflight.storage.manifest import Manifest
 from mrflight.storage.manifest_log import ManifestLog
 from mrflight.storage.part_name import PartId, hash_run_id
@@ -159,24 +157,6 @@ def test_replaced_files_are_deleted_before_another_commit(tmp_path: Path) -> Non
     assert len(set((tmp_path / "t").glob("k=*/part-*"))) == 4
 
 
-def test_a_manifest_is_committed_though_its_folder_could_not_be_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    sync = Disk.sync
-
-    def sync_files_only(self: Disk, path: str) -> None:
-        if path == str(tmp_path / "t" / "_mrflight"):
-            raise OSError(errno.EIO, "the disk does not answer")
-        sync(self, path)
-
-    monkeypatch.setattr(Disk, "sync", sync_files_only)
-    run(tmp_path, "error", "one", "run 1")
-    assert "a crash of this machine may undo it" in caplog.text
-    monkeypatch.undo()
-    assert open_folder(tmp_path, "append", "two", "run 1").was_committed()
-    assert len(list((tmp_path / "t").glob("k=*/part-*"))) == 2
-
-
 def test_a_commit_counts_though_the_manifest_after_its_cleanup_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -209,7 +189,7 @@ def test_a_failed_cleanup_says_that_the_job_is_committed(
     """Otherwise the job might be run again, so that its rows are appended twice."""
     run(tmp_path, "error", "one")
 
-    def refuse(location: Location) -> None:
+    def refuse(location: Location, below: Location | None = None) -> None:
         raise PermissionError(location.path)
 
     monkeypatch.setattr(Location, "delete_file", refuse)

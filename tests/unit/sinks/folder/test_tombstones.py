@@ -23,12 +23,20 @@ from mrflight.storage.manifest_log import ManifestLog
         "../part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
         "/part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
         "x/../../part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+        "k=1/../../part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+        "archive/part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+        "k=1/part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
+        "k=2/part-00000-0-20260101T000000-aaaaaaaaaaaa.csv",
     ],
 )
 def test_only_part_files_of_the_folder_are_removed(tmp_path: Path, path: str) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    victims = [tmp_path / "victim.txt", folder / "victim.txt", tmp_path / path.rpartition("/")[2]]
+    """Those of partitions are behind a link, and in another table."""
+    folder, name = tmp_path / "out", path.rpartition("/")[2]
+    for below in ("out/archive", "out/k=2/_delta_log", "other"):
+        (tmp_path / below).mkdir(parents=True)
+    (folder / "k=1").symlink_to(tmp_path / "other")
+    victims = [tmp_path / "victim.txt", folder / "victim.txt", tmp_path / name]
+    victims += [below / name for below in (folder / "archive", folder / "k=1", folder / "k=2")]
     for victim in victims:
         victim.write_text("mine")
     manifest = Manifest(
@@ -43,4 +51,4 @@ def test_only_part_files_of_the_folder_are_removed(tmp_path: Path, path: str) ->
         spec = OutputSection(table="out", format="csv", mode=mode)  # type: ignore[arg-type]
         with pytest.raises(OutputError):
             open_sink(spec, tmp_path, {}, "20260102T000000-bbbbbbbbbbbb", None)
-    assert [victim.read_text() for victim in victims] == ["mine"] * 3
+    assert [victim.read_text() for victim in victims] == ["mine"] * 6

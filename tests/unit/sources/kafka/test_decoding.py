@@ -18,6 +18,7 @@ from mrflight.sources.kafka.formats.arrow_format import ArrowFormat
 from mrflight.sources.kafka.formats.json_format import JsonFormat
 from mrflight.sources.kafka.messages import METADATA, Messages
 from mrflight.sources.kafka.rejected_message import find_rejected
+from tests.support.faults.inflating import inflating_stream
 from tests.support.suite.messages import refused
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -93,6 +94,12 @@ def test_messages_of_several_rows_repeat_their_metadata() -> None:
         {"n": 0, "_offset": 104},
     ]
     assert log.offsets == [103]
+
+
+def test_a_message_is_refused_before_it_inflates_too_far() -> None:
+    decoder = MessageDecoder("trips", ArrowFormat(SCHEMA), SCHEMA, with_metadata=False)
+    with refused(BadRowError):
+        decoder.decode(messages([inflating_stream(2**25).to_pybytes()]), None)
 
 
 @given(bad=st.sets(st.integers(0, 63)))
