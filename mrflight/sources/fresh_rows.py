@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
+from msgspec import structs
 
 from mrflight.config.identity import ClusterAccess
 from mrflight.config.tail_merge import TailMerge
@@ -29,10 +30,12 @@ from mrflight.errors import (
     TailNotFoundError,
     TailTrimmedError,
 )
+from mrflight.shuffle.log.durable_log import NO_MARK
 from mrflight.shuffle.wire.tail_protocol import MAX_WAIT_S, TailRead
 from mrflight.sources.fresh_changes import FreshLayers, tail_layer
 from mrflight.sources.fresh_token import AtLeast, FreshToken, offsets_wanted, short_name
-from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of, with_current_names
+from mrflight.sources.recorded_names import MARK, with_current_names
+from mrflight.sources.tail_place import LogTail, TailExtent, TailPlace, place_of
 from mrflight.storage import Location
 from mrflight.storage.delta import delta_errors, open_table
 from mrflight.storage.delta_transactions import read_transactions
@@ -155,9 +158,14 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
     with delta_errors(f"{root.url} cannot be read"):
         table = open_table(root, None if wanted.as_of is None else wanted.as_of.version)
         version = table.version()
-        recorded = _recorded(root, version)
+        recorded, marks = _recorded(root, version)
     files.sort(key=lambda file: file.stream)
-    tails = [_read_tail(file, recorded.get(file.stream, {}), wanted, deadline) for file in files]
+    tails = [
+        _read_tail(
+            file, recorded.get(file.stream, {}), marks.get(file.stream, {}), wanted, deadline
+        )
+        for file in files
+    ]
     reached = {stream: dict(offsets) for stream, offsets in recorded.items()}
     for tail in tails:
         reached[tail.stream] = tail.since | tail.extent.watermark
@@ -171,7 +179,11 @@ def _read(root: Location, wanted: FreshRead, deadline: float) -> FreshVersion:
 
 
 def _read_tail(
-    file: TailFile, since: dict[str, int], wanted: FreshRead, deadline: float
+    file: TailFile,
+    since: dict[str, int],
+    marks: dict[str, int],
+    wanted: FreshRead,
+    deadline: float,
 ) -> FreshTail:
     until = None if wanted.as_of is None else wanted.as_of.streams.get(file.stream, since)
     request = TailRead(
@@ -184,6 +196,9 @@ def _read_tail(
     )
     try:
         place = place_of(file, wanted.cluster)
+        if isinstance(place, LogTail):
+            name = place.partition
+            place = structs.replace(place, recorded=(since.get(name, 0), marks.get(name, NO_MARK)))
         if wanted.is_planned and isinstance(place, LogTail):
             extent = place.measure(request)
             return FreshTail(file.stream, file.tail, place, since, extent, [])
@@ -198,14 +213,17 @@ def _read_tail(
     return FreshTail(file.stream, file.tail, place, since, extent, found.batches, merge)
 
 
-def _recorded(root: Location, version: int) -> Recorded:
-    """Return what a version has recorded, for all streams."""
+def _recorded(root: Location, version: int) -> tuple[Recorded, Recorded]:
+    """Return what a version has recorded, for all streams: the offsets, and the marks of some."""
     found: Recorded = {}
+    marks: Recorded = {}
     for app, offset in read_transactions(root, version, _PREFIX).items():
         stream, *name = app.removeprefix(_PREFIX).split("/")
         if len(name) == _PARTS - 1:
             found.setdefault(stream, {})["/".join(name)] = offset
-    return {stream: with_current_names(offsets) for stream, offsets in found.items()}
+        elif len(name) == _PARTS and name[0] == MARK.rstrip("/"):
+            marks.setdefault(stream, {})["/".join(name[1:])] = offset
+    return {stream: with_current_names(offsets) for stream, offsets in found.items()}, marks
 
 
 def _by_names(wanted: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -26,44 +26,12 @@ from mrflight.security.known_tails import find_tail
 from mrflight.shuffle.client.log_client import LogClient, LogRows
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.client.tail_client import TailClient, TailRows
+from mrflight.shuffle.log.durable_log import NO_MARK
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.log_rights import LogId
 from mrflight.shuffle.wire.tail_protocol import TailRange, TailRead
+from mrflight.sources.recorded_names import partition_of_log
 from mrflight.storage.tail_file import TailFile
-
-LOG_CLUSTER = "log"
-"""What stands for the cluster in the name of an event log's partition."""
-
-
-def partition_of_log(log: LogId) -> str:
-    """Return the name under which tables record the offset of an event log."""
-    return f"{LOG_CLUSTER}/{log.name}/{log.id}/0"
-
-
-def log_of_partition(name: str) -> LogId | None:
-    """Return the event log of the name of a partition; None for one of a topic.
-
-    It may be a name as tables recorded it at first, with the log's secret in place of its id.
-    """
-    parts = name.split("/")
-    is_log = len(parts) == 4 and parts[0] == LOG_CLUSTER
-    return LogId.parse(f"{parts[1]}:{parts[2]}") if is_log else None
-
-
-def current_name(name: str) -> str:
-    """Return the name under which a partition is recorded now that was recorded as ``name``."""
-    log = log_of_partition(name)
-    return name if log is None else partition_of_log(log)
-
-
-def with_current_names(recorded: Mapping[str, int]) -> dict[str, int]:
-    """Return recorded offsets by the names that partitions have now.
-
-    The offset under a name of before stays in a Delta table, and is of no use beside a later one.
-    """
-    return {current_name(name): at for name, at in recorded.items()} | {
-        name: at for name, at in recorded.items() if current_name(name) == name
-    }
 
 
 class TailExtent(msgspec.Struct, frozen=True):
@@ -106,6 +74,8 @@ class LogTail(msgspec.Struct, frozen=True):
     cluster: ClusterAccess
     log: str
     """Its name and its id. The reader has a handle of its own, if the cluster wants one."""
+    recorded: tuple[int, int] = (0, NO_MARK)
+    """The offset that the table has recorded, and its mark: see `DurableLog.mark`."""
 
     @property
     def partition(self) -> str:
@@ -123,9 +93,7 @@ class LogTail(msgspec.Struct, frozen=True):
         """
         name, since, until = self._range(request)
         with self._client(request) as client:
-            key = client.find(self._id)
-            if request.pin_s > 0:
-                _pin(client, key, since, request.pin_s)
+            key = self._pinned(client, since, request.pin_s)
             found = _up_to(client, key, since, until)
             parts = [(TailRange(name, each.start, each.stop), each.rows) for each in found]
             if not parts and (high := client.state(key).high) < since:
@@ -138,9 +106,7 @@ class LogTail(msgspec.Struct, frozen=True):
         """Return how much `read` would return, without the rows."""
         name, since, until = self._range(request)
         with self._client(request) as client:
-            key = client.find(self._id)
-            if request.pin_s > 0:
-                _pin(client, key, since, request.pin_s)
+            key = self._pinned(client, since, request.pin_s)
             state = client.state(key)
         if since < state.low:
             raise _trimmed(since, state.low)
@@ -159,6 +125,21 @@ class LogTail(msgspec.Struct, frozen=True):
                 "newest one"
             )
         return name, since, None if request.until is None else request.until.get(name, since)
+
+    def _pinned(self, client: LogClient, since: int, pin_s: float) -> ShuffleKey:
+        """Return the key of the log, once its rows before ``since`` are those of the table."""
+        key = client.find(self._id)
+        if pin_s > 0 and (low := client.pin(key, since, pin_s)) > since:
+            raise _trimmed(since, low)
+        offset, mark = self.recorded
+        if since == offset and mark != NO_MARK:
+            (found,) = client.state(key, offsets=[since]).marks
+            if found not in (mark, NO_MARK):
+                raise TailBehindError(
+                    f"event log {key.id!r} has lost rows that the table has, before offset "
+                    f"{since}, and has given their offsets to others"
+                )
+        return key
 
     @contextmanager
     def _client(self, request: TailRead) -> Iterator[LogClient]:
@@ -220,11 +201,6 @@ def _check_unnamed(file: TailFile) -> None:
     for location in (file.cluster, file.location):
         if location and not is_on_this_machine(location):
             raise _not_known(file.cluster, f"{location} is not on this machine")
-
-
-def _pin(client: LogClient, key: ShuffleKey, since: int, pin_s: float) -> None:
-    if (low := client.pin(key, since, pin_s)) > since:
-        raise _trimmed(since, low)
 
 
 def _up_to(client: LogClient, key: ShuffleKey, since: int, until: int | None) -> Iterator[LogRows]:

@@ -11,8 +11,8 @@ import msgspec
 
 from mrflight.errors import InputError, MrflightError, StreamMovedError, UnsyncedCommitError
 from mrflight.ids import new_job_id
-from mrflight.sinks.commit.stream_offsets import StreamOffsets, without_marks
-from mrflight.sources.tail_place import current_name
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sources.recorded_names import current_name, without_marks
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.dead_letters import DeadLetters
 from mrflight.streams.positions import Position, Positions

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 
 from mrflight.errors import MrflightError
-from mrflight.sources.tail_place import log_of_partition
+from mrflight.sources.recorded_names import log_of_partition
 from mrflight.storage import Location
 from mrflight.storage.tail_file import TailFile, remove_tail_file, write_tail_file
 from mrflight.streams.committer import Committer

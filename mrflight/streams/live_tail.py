@@ -17,9 +17,9 @@ from mrflight.errors import MrflightError
 from mrflight.planner.row_maps import input_maps
 from mrflight.scheduler.job_run import JobRun
 from mrflight.shuffle.client.tail_client import TailClient
-from mrflight.sinks.commit.stream_offsets import without_marks
 from mrflight.sinks.delta.recorded_offsets import RecordedOffsets
 from mrflight.sinks.delta.table import DeltaTable
+from mrflight.sources.recorded_names import without_marks
 from mrflight.storage import Location
 from mrflight.storage.tail_file import TailFile, remove_tail_file, write_tail_file
 from mrflight.streams.live import Live

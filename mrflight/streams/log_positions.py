@@ -13,11 +13,10 @@ from mrflight.shuffle.log.durable_log import NO_MARK
 from mrflight.shuffle.store.tail_store import GRACE_S
 from mrflight.shuffle.wire.log_protocol import LogState
 from mrflight.shuffle.wire.log_rights import LogRight
-from mrflight.sinks.commit.stream_offsets import MARK
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
 from mrflight.sources.log_source import LogInput
-from mrflight.sources.tail_place import partition_of_log, with_current_names
+from mrflight.sources.recorded_names import MARK, partition_of_log, with_current_names
 from mrflight.streams.positions import Position, Positions
 
 TRIM_EVERY_S = 10.0

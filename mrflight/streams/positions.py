@@ -57,7 +57,7 @@ class Positions(ABC):
     def marks(self, ranges: Sequence[OffsetRange]) -> Mapping[str, int]:
         """Return the marks of where a batch ends, which is asked before the batch is read.
 
-        A table records them with the offsets, see `mrflight.sinks.commit.stream_offsets.MARK`.
+        A table records them with the offsets, see `mrflight.sources.recorded_names`.
         Raises LostOffsetsError if the rows before the batch are not those that were read before it.
         """
         return {}

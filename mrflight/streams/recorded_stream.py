@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mrflight.sinks.commit.stream_offsets import RecordedBatch, without_marks
+from mrflight.sinks.commit.stream_offsets import RecordedBatch
+from mrflight.sources.recorded_names import without_marks
 
 
 class RecordedPartition(msgspec.Struct, frozen=True, order=True):

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from mrflight.config.input_spec import InputSpec
-from mrflight.sinks.commit.stream_offsets import RecordedBatch, without_marks
+from mrflight.sinks.commit.stream_offsets import RecordedBatch
+from mrflight.sources.recorded_names import without_marks
 from mrflight.streams.recorded_stream import (
     RecordedStream,
     StreamCommit,

@@ -11,7 +11,7 @@ from mrflight.shuffle.client.log_client import LogClient, LogRows
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailPut, TailRange
 from mrflight.sources.log_source import LogInput
-from mrflight.sources.tail_place import partition_of_log
+from mrflight.sources.recorded_names import partition_of_log
 from mrflight.tasks.tail_feed import TailFeed
 from mrflight.tasks.tail_rows import mapped_rows
 

@@ -13,6 +13,8 @@ import pytest
 
 import mrflight
 from mrflight.errors import InputError, TailBehindError, TailError
+from mrflight.sources.fresh_rows import FreshRead, read_fresh
+from mrflight.storage import locate
 from tests.support.clusters.event_logs import PATIENT, LogCluster, log_cluster, numbers
 from tests.support.streams.fresh_logs import (
     PushedStream,
@@ -94,6 +96,12 @@ def test_a_log_that_has_gone_back_is_behind_its_table(stream: PushedStream) -> N
     for columns in (None, ["n"]):
         with pytest.raises(TailBehindError, match="offset 10 is reached, and 11 was asked for"):
             stream.fresh(columns=columns, wait=0.1)
+    with stream.servers.connect() as cluster:
+        cluster.append(stream.log, numbers(2, *range(10)))
+    for is_planned in (False, True):  # a job only counts the rows at first
+        wanted = FreshRead(wait_s=0.1, is_planned=is_planned)
+        with pytest.raises(TailBehindError, match="has lost rows that the table has, before"):
+            read_fresh(locate("out", stream.folder, {}), wanted)
 
 
 def test_changes_of_a_log_are_merged(stream: PushedStream) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
-
-_T = TypeVar("_T")
-
-MARK = "mark/"
-"""What the name of a partition has before it where a table records the mark of its offset: a number
-that tells the events before the offset from others that have got their offsets."""
 
 
 class StreamOffsets(msgspec.Struct, frozen=True):
@@ -40,11 +34,6 @@ class StreamOffsets(msgspec.Struct, frozen=True):
             for partition, after in self.after.items()
         }
         return {**self.notes, "stream": self.stream, "offsets": offsets}
-
-
-def without_marks(recorded: Mapping[str, _T]) -> dict[str, _T]:
-    """Return what is recorded of partitions, by their names."""
-    return {name: each for name, each in recorded.items() if not name.startswith(MARK)}
 
 
 class RecordedBatch(NamedTuple):

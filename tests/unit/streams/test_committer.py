@@ -12,10 +12,11 @@ import pytest
 
 from mrflight.errors import CommitError, StreamMovedError, UnsyncedCommitError
 from mrflight.shuffle.wire.log_rights import log_id
-from mrflight.sinks.commit.stream_offsets import MARK, RecordedBatch, StreamOffsets
+from mrflight.sinks.commit.stream_offsets import RecordedBatch, StreamOffsets
 from mrflight.sinks.iceberg.history import next_offsets
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.kafka.topic_offsets import Partition
+from mrflight.sources.recorded_names import MARK
 from mrflight.streams.batch_job import WrittenBatch
 from mrflight.streams.committer import CommittedBatch, Committer
 from mrflight.streams.recorded_stream import to_commit

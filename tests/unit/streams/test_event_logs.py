@@ -18,9 +18,9 @@ from mrflight.shuffle.client.log_client import LogClient
 from mrflight.shuffle.wire.log_protocol import LogState
 from mrflight.shuffle.wire.log_rights import LogId, LogRight, log_id
 from mrflight.shuffle.wire.tail_protocol import reader_token
-from mrflight.sinks.commit.stream_offsets import MARK
 from mrflight.sources.kafka.offset_range import OffsetRange
 from mrflight.sources.log_source import LogInput
+from mrflight.sources.recorded_names import MARK
 from mrflight.storage import locate
 from mrflight.storage.tail_file import TailFile, read_tail_files
 from mrflight.streams import log_positions
