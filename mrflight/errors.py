@@ -245,7 +245,7 @@ class CommitOverwrittenError(JobFailedError):
 
 
 class UnsyncedCommitError(JobFailedError):
-    """A commit is in its table, and the disk has failed to store it, so that a crash may undo it.
+    """What a commit consists of could not be synced; the message says if it is in its table.
 
     A disk reports such a failure once. So nothing is tried again, which would seem to succeed.
     """

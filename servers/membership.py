@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from mrflight.config.identity import ClientOptions
 from mrflight.errors import InconsistentMapOutputError, MrflightError, ServerUnavailableError
-from mrflight.ids import MapAttempt
+from mrflight.ids import MapAttempt, same_token
 from mrflight.shuffle.client.metadata_client import MetadataClient
 from mrflight.shuffle.store.block_store import BlockStore
 from mrflight.shuffle.store.stored_shuffle import StoredShuffle
@@ -158,7 +158,9 @@ class Membership:
         removed from the store. Raises ShuffleNotFoundError if there is no such shuffle.
         """
         # Repeat if another thread was faster and opened a shuffle that has been dropped since.
-        while (stored := self._store.token(shuffle_id)) is None or token not in ("", stored):
+        while (stored := self._store.token(shuffle_id)) is None or (
+            token and not same_token(token, stored)
+        ):
             with self._exclusive() as metadata:
                 described = metadata.describe_shuffle(shuffle_id, token=token)
             if stored is not None:

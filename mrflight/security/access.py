@@ -7,12 +7,20 @@ They are in an access file, which is TOML and readable by its owner only::
     roles = ["server"]
 
     [[principals]]
+    name = "alice@example.com"   # the subject of a web token
+    credential = "jwt"
+    roles = ["reader"]
+
+    [[principals]]
     name = "etl"
     roles = ["job"]
     token = "sha256:9f86d08..."  # of the token that this caller sends
 
     [jwt]
-    jwks = "keys.json"           # beside the access file; names are the subjects of web tokens
+    jwks = "keys.json"           # beside the access file
+
+An entry is for one kind of credential. Otherwise whoever may choose the subject of a web token
+would become a data server by the look of its name.
 
 `mrflight certificates token` adds a token. The hashes are compared in constant time, all of them
 for every call.
@@ -29,7 +37,7 @@ import time
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -48,18 +56,24 @@ _MAX_TOKEN = 8192
 
 _FORM = (
     f"each of [[principals]] has a name, roles ({', '.join(Role)}), and for a token its hash, "
-    "which `mrflight certificates token` writes"
+    'which `mrflight certificates token` writes, or for a web token credential = "jwt"'
 )
+
+Credential = Literal["certificate", "jwt"]
+_PATTERN = frozenset("*?[")
+_NAMED_IN_FULL = (Role.SERVER, Role.ADMIN)
+"""The roles that no web token has by a pattern: subjects come from elsewhere."""
 
 _Hash = Annotated[str, msgspec.Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A caller; with a ``token`` one that sends it, or else one whose certificate has the name."""
+    """A caller: who sends the ``token``, or else whose certificate or web token has the name."""
 
     name: str
     roles: list[Role]
     token: _Hash | None = None
+    credential: Credential = "certificate"
 
 
 class JwtSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +120,7 @@ class Access:
             if found is not None:
                 return found
             if web_tokens is not None and token.count(".") == 2:
-                return _named(entries, web_tokens.subject(token))
+                return _named(entries, "jwt", web_tokens.subject(token))
         raise AccessDeniedError(
             "no caller in the server's access file has this token; was it replaced, or is it for "
             "another cluster? mrflight certificates token makes one"
@@ -119,7 +133,7 @@ class Access:
         """
         if self._path is None and name:
             return Principal(name, frozenset(Role))
-        return _named(self._current()[0], name)
+        return _named(self._current()[0], "certificate", name)
 
     def _current(self) -> tuple[list[Entry], WebTokens | None]:
         if self._path is not None and self._has_changed():
@@ -165,13 +179,37 @@ def parse_access(path: Path) -> AccessFile:
             raise JobFileError(
                 f"{path} can be read by other users (mode {mode:04o}); chmod 600 {path}"
             )
-        return msgspec.convert(document, AccessFile)
+        parsed = msgspec.convert(document, AccessFile)
     except OSError as error:
         raise JobFileError(f"the access file {path} cannot be read: {error.strerror}") from error
     except msgspec.ValidationError as error:
         raise JobFileError(f"the access file {path} cannot be used: {error}; {_FORM}") from error
     except ValueError as error:
         raise JobFileError(f"the access file {path} is no TOML: {error}") from error
+    if problem := _problem(parsed):
+        raise JobFileError(f"the access file {path} cannot be used: {problem}")
+    return parsed
+
+
+def _problem(file: AccessFile) -> str:
+    """Return why the entries of a file do not fit together; nothing if they do."""
+    of_web_tokens = [entry for entry in file.principals if entry.credential == "jwt"]
+    if file.jwt is not None and not of_web_tokens:
+        return (
+            '[jwt] is for principals with credential = "jwt", and there is none; write it into '
+            "those whose name is the subject of a web token"
+        )
+    for entry in of_web_tokens:
+        if entry.token is not None:
+            return f"the principal {entry.name!r} has a token, and is not for web tokens as well"
+        if file.jwt is None:
+            return f"the principal {entry.name!r} is for web tokens, which need [jwt]"
+        if _PATTERN & {*entry.name} and not {*entry.roles}.isdisjoint(_NAMED_IN_FULL):
+            return (
+                f"the principal {entry.name!r} stands for any web token like it, and only one that "
+                "is named in full may be a server or an admin"
+            )
+    return ""
 
 
 def _is_shared(found: os.stat_result) -> bool:
@@ -192,10 +230,12 @@ def _with_token(entries: list[Entry], token: str) -> Principal | None:
     return None if found is None else Principal(found.name, frozenset(found.roles))
 
 
-def _named(entries: list[Entry], name: str) -> Principal:
+def _named(entries: list[Entry], credential: Credential, name: str) -> Principal:
     for entry in entries:
-        if entry.token is None and name and fnmatchcase(name, entry.name):
+        is_of_kind = entry.token is None and entry.credential == credential
+        if is_of_kind and name and fnmatchcase(name, entry.name):
             return Principal(name, frozenset(entry.roles))
+    how = "" if credential == "certificate" else ' with credential = "jwt"'
     raise AccessDeniedError(
-        f"the caller {name[:128]!r} is not known to this server; add it to the access file"
+        f"the caller {name[:128]!r} is not known to this server; add it to the access file{how}"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mrflight.errors import AccessDeniedError, JobFileError
+from mrflight.security.hashed_tokens import token_hash
 
 if TYPE_CHECKING:
     import jwt
@@ -24,15 +25,17 @@ class WebTokens:
         self._issuer = issuer
         self._audience = audience
         self._checked: dict[str, tuple[str, float]] = {}
+        """The subject and the end of each token, by its hash."""
 
     def subject(self, token: str) -> str:
         """Return the subject of a valid token; raises AccessDeniedError."""
-        known = self._checked.get(token)
+        name = token_hash(token)  # looking one up takes a time that tells nothing of the others
+        known = self._checked.get(name)
         if known is None:
             known = self._check(token)
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked.clear()
-            self._checked[token] = known
+            self._checked[name] = known
         subject, expires = known
         if time.time() >= expires:
             raise AccessDeniedError("the web token has expired; get a new one")

@@ -208,10 +208,12 @@ def _named_files(table: Location) -> set[str] | None:
             f"the log of {table.url} cannot be read completely ({error}), so it is not known "
             "which files are orphans; nothing was removed"
         ) from error
-    manifest = ManifestLog(table).newest().manifest
-    if manifest is None:
+    manifests = ManifestLog(table)
+    entry = manifests.newest()
+    if entry.manifest is None:
         return None
-    return {posixpath.basename(path) for path in manifest.files}
+    manifests.sync(entry)  # or a crash might bring back an older one, which names other files
+    return {posixpath.basename(path) for path in entry.manifest.files}
 
 
 def _named_by(entry: Location) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -33,6 +33,9 @@ FileKey = tuple[str, str]
 
 _RECORDS = frozenset({"_delta_log", "_mrflight", "_mrflight.json"})
 """The names of the log and of the manifests of a table."""
+_LOOKED_UP = 8
+"""Up to so many folders of a store are looked up one by one: each is a request, and so is a part of
+a listing of all."""
 _METADATA = "metadata"
 """The folder of an Iceberg table's metadata. A folder of this name alone makes no table."""
 
@@ -92,6 +95,8 @@ class TableFiles:
         self._named_by_others = named_by_others
         self._outside = outside
         self._why_closed: dict[str, str | None] = {}
+        self._tables: dict[str, set[str]] = {}
+        """The folders with a log or manifests below one of ``folders``, once all are listed."""
         self._keys = FileKeys()
 
     def key(self, file: Location) -> FileKey:
@@ -152,16 +157,31 @@ class TableFiles:
 
     def _check(self, folder: Location, path: str) -> None:
         """Raise NotDeletableError for a path through a link, or below another table's folder."""
-        *between, name = path.split("/")
-        for depth, each in enumerate(between):
+        own, (*between, name) = folder, path.split("/")
+        for each in between:
+            is_record = folder is own and (each in _RECORDS or each == _METADATA)
             folder = folder.child(each)
             if folder.path not in self._why_closed:
-                is_record = depth == 0 and (each in _RECORDS or each == _METADATA)
-                self._why_closed[folder.path] = _why_closed(folder, is_record)
+                self._why_closed[folder.path] = self._look(own, folder, is_record)
             if (why := self._why_closed[folder.path]) is not None:
                 raise NotDeletableError(why)
         if _is_link(folder.child(name)):
             raise NotDeletableError("it is a link")
+
+    def _look(self, own: Location, folder: Location, is_record: bool) -> str | None:
+        """Return why no file of a folder may be deleted; ``is_record`` if it is the own log."""
+        if _is_link(folder):
+            return f"it lies behind the link {folder.url}"
+        if not is_record and self._is_table(own, folder):
+            return f"it lies in {folder.url}, which has a log or manifests of its own"
+        return None
+
+    def _is_table(self, own: Location, folder: Location) -> bool:
+        if own.store.is_disk or len(self._why_closed) < _LOOKED_UP:
+            return is_table_folder(folder)
+        if own.path not in self._tables:
+            self._tables[own.path] = set(_table_folders(own))
+        return folder.path in self._tables[own.path]
 
 
 def is_table_folder(folder: Location) -> bool:
@@ -177,23 +197,25 @@ def is_table_folder(folder: Location) -> bool:
     return any(".metadata.json" in info.base_name for info in found)
 
 
+def _table_folders(above: Location) -> Iterator[str]:
+    """Yield the paths of the folders below one that have a log or manifests of their own."""
+    for info in above.walk():
+        folder, name = posixpath.split(info.path)
+        parent, of = posixpath.split(folder)
+        if name in _RECORDS:
+            yield folder
+        if of in _RECORDS or (of == _METADATA and ".metadata.json" in name):
+            yield parent  # a store may list no folders
+
+
 def delete_created(file: Location) -> None:
-    """Delete a file that this process has created, under a name that it gives to no other."""
+    """Delete a file that this process, or its job, has created under a name that no other has."""
     file.delete_file()
 
 
 def delete_created_folder(folder: Location) -> None:
     """Delete a folder that this job has created, if it is empty."""
     folder.delete_empty_folder()
-
-
-def _why_closed(folder: Location, is_record: bool) -> str | None:
-    """Return why no file of a folder may be deleted; ``is_record`` if it is the table's log."""
-    if _is_link(folder):
-        return f"it lies behind the link {folder.url}"
-    if not is_record and is_table_folder(folder):
-        return f"it lies in {folder.url}, which has a log or manifests of its own"
-    return None
 
 
 def _is_link(location: Location) -> bool:

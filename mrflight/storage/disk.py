@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 _STAGED = re.compile(r"(\d{20}\.json)#\d+|(.+)\.[0-9a-f]{8}\.tmp")
 """The temporary names of files: that of delta-rs for an entry of a log, and ours."""
+
+
+_synced: dict[tuple[int, int], int] = {}
+"""The folders that were synced, by device and inode, with the times of their last changes."""
+
+_CLOCK_NS = 2_000_000_000
+"""Two changes of a folder may have the same time if they are no further apart."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +139,21 @@ class Disk(PutIfAbsentStore):
             folder = os.path.dirname(path)
             while folder not in seen and os.access(folder, os.W_OK):
                 seen.add(folder)
-                if os.access(folder, os.R_OK):
-                    self.sync(folder)
-                else:
-                    os.sync()  # a folder that cannot be read cannot be opened
+                self._sync_folder(folder)
                 folder = os.path.dirname(folder)
+
+    def _sync_folder(self, folder: str) -> None:
+        """Sync a folder, unless it is as this process has synced it before."""
+        found = os.stat(folder)
+        key, changed_ns = (found.st_dev, found.st_ino), found.st_ctime_ns
+        if _synced.get(key) == changed_ns:
+            return
+        if os.access(folder, os.R_OK):
+            self.sync(folder)
+        else:
+            os.sync()  # a folder that cannot be read cannot be opened
+        if time.time_ns() - changed_ns > _CLOCK_NS:
+            _synced[key] = changed_ns
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """See `PutIfAbsentStore.put_if_absent`. The file and its folder survive a power loss.
@@ -153,7 +171,7 @@ class Disk(PutIfAbsentStore):
             self.delete_file(staged)
         with committed_syncs(path):
             self.sync(folder)
-            self.sync(os.path.dirname(folder))
+            self._sync_folder(os.path.dirname(folder))
 
 
 @contextmanager

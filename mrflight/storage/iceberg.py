@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -21,11 +21,18 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.config.output_section import OutputSection
 from mrflight.config.secret_reference import check_reference, is_reference, resolve, resolved
 from mrflight.config.service_uri import ServiceUri, hide_secrets, shown_uri
-from mrflight.errors import CatalogLockedError, CommitError, JobFileError, MrflightError
+from mrflight.errors import (
+    CatalogLockedError,
+    CommitError,
+    JobError,
+    JobFileError,
+    MrflightError,
+)
 from mrflight.storage.failures import reason
 from mrflight.storage.location import Location, locate
 from mrflight.storage.option_names import canonical, scheme_of
 from mrflight.storage.sqlite_lock import describe_holder, is_locked
+from mrflight.storage.synchronous_commit import check_synchronous_commit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -118,9 +125,9 @@ class CatalogAddress(msgspec.Struct, frozen=True):
 
                 return RestCatalog(name, uri=uri, **properties)
             address = self._sql_uri(parts, properties)
-            catalog = _open_sql(name, address, properties)
+            catalog = _open_sql(name, address, properties, self.shown)
             if parts.scheme == _SQLITE:
-                _name_locks(catalog, self.shown)
+                _name_locks(catalog, address, self.shown)
             return catalog
 
     def check_exists(self) -> None:
@@ -136,6 +143,13 @@ class CatalogAddress(msgspec.Struct, frozen=True):
     def location(self, path: str) -> Location:
         """Return the location of a folder or a file that the table's metadata names."""
         return locate(path, self.base, self.storage)
+
+    def known_location(self, url: str) -> Location | None:
+        """Return where a file is that some metadata names; None for an unknown kind of store."""
+        try:
+            return self.location(url)
+        except JobError:
+            return None
 
     def _of_files(self) -> dict[str, str]:
         given = {canonical(name): value for name, value in self.storage.items()}
@@ -163,6 +177,7 @@ class CatalogAddress(msgspec.Struct, frozen=True):
                     f"{self.key}.catalog: the folder of {path} does not exist; create it"
                 )
             return f"sqlite:///{path}{query}"
+        check_synchronous_commit(uri.query, f"{self.key}.catalog")
         password = properties.pop("password", None)
         if password is not None and (uri.password or not uri.user):
             raise JobFileError(
@@ -268,28 +283,35 @@ def _check_uri(uri: ServiceUri, key: str) -> None:
         )
 
 
-def _open_sql(name: str, uri: str, properties: Mapping[str, str]) -> SqlCatalog:
+def _open_sql(name: str, uri: str, properties: Mapping[str, str], shown: str) -> SqlCatalog:
     from sqlalchemy.exc import SQLAlchemyError
 
     from mrflight.storage.iceberg_sql import SqlCatalog
 
     given = {"pool_pre_ping": "true", **properties, "uri": uri}
-    for _ in range(_CATALOG_TABLES):  # each of which another job may make in this moment
-        with suppress(SQLAlchemyError):
+    for left in reversed(range(_CATALOG_TABLES + 1)):  # each of which another job may make just now
+        try:
             return SqlCatalog(name, **given)
-    return SqlCatalog(name, **given)
+        except SQLAlchemyError as error:
+            _raise_if_locked(error, uri, shown)
+            if not left:
+                raise
+    raise AssertionError("the last error was raised")
 
 
-def _name_locks(catalog: SqlCatalog, shown: str) -> None:
+def _name_locks(catalog: SqlCatalog, uri: str, shown: str) -> None:
     """Let the catalog raise CatalogLockedError if another process keeps its file locked."""
     from sqlalchemy import event
 
-    path = catalog.engine.url.database or ""
-
     def tell(context: ExceptionContext) -> None:
-        if is_locked(context.original_exception):
-            raise CatalogLockedError(
-                f"the catalog {shown} is locked: {describe_holder(path)}"
-            ) from context.sqlalchemy_exception
+        _raise_if_locked(context.sqlalchemy_exception, uri, shown)
 
     event.listen(catalog.engine, "handle_error", tell)
+
+
+def _raise_if_locked(error: BaseException | None, uri: str, shown: str) -> None:
+    from sqlalchemy import make_url
+
+    if is_locked(getattr(error, "orig", None)):
+        holder = describe_holder(make_url(uri).database or "")
+        raise CatalogLockedError(f"the catalog {shown} is locked: {holder}") from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import suppress
 from types import MappingProxyType
 
 import msgspec
 
-from mrflight.errors import InputError, MrflightError, StreamMovedError
+from mrflight.errors import InputError, MrflightError, StreamMovedError, UnsyncedCommitError
 from mrflight.ids import new_job_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sources.recorded_names import current_name, without_marks
@@ -113,9 +112,15 @@ class Committer(Closeable):
             self.wait()
 
     def settle(self) -> None:
-        """Wait for the commit that runs, whatever comes of it: the table tells."""
-        with suppress(MrflightError):
+        """Wait for the commit that runs, whatever comes of it: the table tells.
+
+        Raises UnsyncedCommitError, because what the table tells may not be on the disk.
+        """
+        try:
             self.wait()
+        except MrflightError as error:
+            if isinstance(error, UnsyncedCommitError):
+                raise
 
     def close(self) -> None:
         """Wait for the commit that runs, whatever comes of it."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from mrflight.errors import MrflightError
+from mrflight.errors import MrflightError, UnsyncedCommitError
 from mrflight.sinks.commit.base import Sink
 from mrflight.system.malloc import return_all_freed_memory
 
@@ -28,7 +28,10 @@ class TableUpkeep:
         self._removed_at = now()
 
     def after_commit(self, sink: Sink) -> None:
-        """Do what is due. An error is logged, because the stream itself goes on without."""
+        """Do what is due. An error is logged, because the stream itself goes on without.
+
+        Raises UnsyncedCommitError, because later commits rely on the one that it is about.
+        """
         self._commits += 1
         try:
             if self._commits % COMPACT_EVERY == 0 and (
@@ -39,5 +42,7 @@ class TableUpkeep:
             if self._now() - self._removed_at >= _REMOVE_EVERY_S:
                 self._removed_at = self._now()
                 sink.remove_old_files()
+        except UnsyncedCommitError:
+            raise
         except MrflightError as error:
             log.warning("the upkeep of the table failed, and is tried again later: %s", error)

@@ -13,6 +13,7 @@ socket holds few messages: a sender that is faster than its receiver waits.
 from __future__ import annotations
 
 import errno
+import hmac
 import logging
 import os
 import secrets
@@ -181,7 +182,8 @@ def open_channel(
         key = secrets.token_bytes(KEY_BYTES)
         connection.send(key)
         channel = SegmentChannel(connection)
-        if channel.receive(timeout_s).buffer.to_pybytes() != bytes.fromhex(proof):
+        found = channel.receive(timeout_s).buffer.to_pybytes()
+        if not hmac.compare_digest(found, bytes.fromhex(proof)):
             raise SegmentError("the memory that the other end passes is not what it says")
     except BaseException:
         connection.close()

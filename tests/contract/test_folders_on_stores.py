@@ -247,3 +247,26 @@ def test_orphan_files_are_not_looked_for_within_or_around_a_table(place: Locatio
         find_orphan_files(partition, datetime.now(UTC) + SOON)
     with refused(OutputError):
         find_orphan_files(place, datetime.now(UTC) + SOON)
+
+
+@pytest.mark.parametrize("format", ["csv", "delta"])
+@pytest.mark.also_on("s3")
+def test_files_of_tables_below_are_no_orphans_and_no_leftovers(
+    place: Location, format: OutputFormat
+) -> None:
+    """Also if a job of the same run has written them."""
+    table = place.child("table")
+
+    def run(folder: Location, job_id: str, number: int) -> None:
+        sink = open_folder(folder, "append", job_id, "monday", by=("k",), format=format)
+        commit_and_cleanup(sink, parts(sink, number))
+
+    first = open_folder(table, "append", "first", by=("k",), format=format)
+    commit_and_cleanup(first, parts(first, 1))
+    for folder in (table.child("archive"), table.child("k=9")):
+        run(folder, "inner", 2)
+    below = {path for path in files(table) if path.startswith(("archive/", "k=9/"))}
+    run(table, "outer", 3)
+    assert find_orphan_files(table, datetime.now(UTC) + SOON).files == ()
+    assert len(below) == 4, "a file of rows and one that names it, of each"
+    assert below <= files(table)

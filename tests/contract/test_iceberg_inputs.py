@@ -276,6 +276,7 @@ def test_secrets_come_from_the_environment(
         ({"catalog": None}, "output.catalog is missing"),
         ({"catalog": "mysql://x"}, "begins with sqlite:///"),
         ({"catalog": "cat.db"}, "and not with a path"),
+        ({"catalog": "postgresql://h/d?options=--synchronous-commit=off"}, "its disk; leave"),
         ({"warehouse": None}, "output.warehouse is missing"),
         ({"table": "t"}, "is not the name of an Iceberg table"),
         ({"mode": "merge", "keys": ["n"]}, "merge is for Delta tables"),

@@ -24,7 +24,7 @@ from mrflight.sinks.iceberg.expiry import expire
 from mrflight.sinks.iceberg.expiry_plan import Expiry
 from mrflight.sinks.iceberg.table import TableInCatalog
 from mrflight.storage.iceberg import CatalogAddress
-from tests.support.commands.clean_command import Cleaned, run_command
+from tests.support.commands.clean_command import Cleaned, run_clean, run_command
 from tests.support.commands.leftovers import tree
 from tests.support.tables.commits import commit_and_cleanup
 from tests.support.tables.lakes import Lake
@@ -357,6 +357,9 @@ def test_what_a_forged_table_says_deletes_nothing_of_another(
         moves = "location" in forge.__name__
         assert command(name, lake, *options).returncode == (2 if moves else 0)
         assert tree(lake.base / "warehouse" / other.namespace) == files
+    if moves:
+        with pytest.raises(OutputError, match="somebody else has changed that file"):
+            append(lake, 1, first=1)  # which would move the metadata
 
 
 def test_a_live_file_under_another_spelling_stays(two_lakes: tuple[Lake, Lake]) -> None:
@@ -378,6 +381,9 @@ def test_files_that_another_table_of_the_catalog_names_stay(two_lakes: tuple[Lak
     rows = other.rows()
     shared, _ = sorted(task.file.file_path for task in lake.load().scan().plan_files())
     other.load().add_files([shared])
+    rows += append(other, 1, first=5)
+    assert command("maintain", other, *NOW).returncode == 0
+    assert len(other.load().snapshots()) == 1, "that of a job, which has the file of the other"
     deep = (lake.namespace, "deep", "events")
     lake.stock().create_namespace(deep[:-1])
     lake.stock().rename_table(other.table, deep)
@@ -396,9 +402,8 @@ def test_nothing_goes_if_another_table_cannot_be_read(two_lakes: tuple[Lake, Lak
     lake, other = two_lakes
     append(lake, 2)
     lake.load().overwrite(pa.table({"n": [7], "k": ["new"]}))
-    snapshot = other.load().current_snapshot()
-    assert snapshot is not None
-    manifests = Path(snapshot.manifest_list.removeprefix("file://"))
+    first = other.load().snapshots()[0]
+    manifests = Path(first.manifest_list.removeprefix("file://"))
     manifests.rename(manifests.with_suffix(".away"))
     before = tree(lake.base / "warehouse")
     done = command("maintain", lake, *NOW)
@@ -418,6 +423,8 @@ def test_a_renamed_table_stays_if_its_name_is_used_again(two_lakes: tuple[Lake, 
     append(lake, 1, first=9)
     assert {"old", "events"} <= {name[-1] for name in lake.stock().list_tables(lake.namespace)}
     assert command("clean", lake, "--remove", "--older-than", "0 s").stdout == ""
+    folder = f"{lake.base}/warehouse/{lake.namespace}/events/data"
+    assert run_clean(Path(folder), "--remove", "--no-table", "--older-than", "0 s").returncode == 2
     assert command("maintain", lake, "--retain", "0 s", "--force").returncode == 0
     found = lake.stock().load_table(f"{lake.namespace}.old").scan().to_arrow()
     assert sorted(found.column("n").to_pylist()) == [n for n, _ in old]

@@ -45,6 +45,21 @@ def test_overwrite_refuses_a_folder_with_a_table_below(output: Output) -> None:
         output.open("overwrite")
 
 
+def test_overwrite_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+    """So it is refused before it commits, because readers would find the old files as well."""
+    output = Output(tmp_path, "parquet", ("k",))
+    output.run(OLD, job_id="old")
+    (output.folder / "k=a").rename(tmp_path / "elsewhere")
+    (output.folder / "k=a").symlink_to(tmp_path / "elsewhere")
+    before = tree(tmp_path)
+    with refused(OutputError):
+        output.open("overwrite")
+    failing = output.open("append", "failing")
+    assert len(written(failing, NEW)) > 0
+    failing.abort()
+    assert tree(tmp_path) == before
+
+
 @of_files
 def test_overwrite_leaves_files_that_readers_skip(output: Output) -> None:
     output.run(OLD, job_id="old")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,30 +16,36 @@ from pathlib import Path
 
 import pytest
 
-from mrflight.errors import CommitError, UnsyncedCommitError
+from mrflight.errors import UnsyncedCommitError
 from mrflight.storage.disk import Disk
 from mrflight.storage.ducklake.interpreter import VARIABLE
+from tests.services.iceberg_rest import IcebergRest
 from tests.support.faults.lost_power import Call, Power, recorded, recording, restore
 from tests.support.suite.cases import cases
 from tests.support.suite.messages import refused
 from tests.support.suite.waiting import hang_s
 from tests.support.tables.outputs import NEW, Output
-from tests.support.tables.synced_commits import CASES, Case, Found, folder_of
+from tests.support.tables.synced_commits import (
+    CASES,
+    REST,
+    REST_URI,
+    Case,
+    Found,
+    folder_of,
+)
 
 QUICK = [name for name, case in CASES.items() if case.is_quick]
 
 
-def committed(tmp_path: Path, names: Sequence[str], python: Path) -> tuple[Path, list[Call]]:
-    """Run cases below a folder, and return it with all that would last, call by call."""
-    root, calls = tmp_path / "root", tmp_path / "calls"
-    root.mkdir()
-    environment = {**os.environ, VARIABLE: str(python), **recording(calls, root)}
+def committed(calls: Path, root: Path, names: Sequence[str], **given: str) -> list[Call]:
+    """Run cases below a folder, and return all that would last, call by call."""
+    environment = {**os.environ, **given, **recording(calls, root)}
     command = [sys.executable, "-m", "tests.support.tables.synced_commits", str(root), *names]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=hang_s()
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return root, recorded(calls)
+    assert done.returncode == 0, done.stderr
+    return recorded(calls)
 
 
 def check(case: Case, base: Path, calls: Sequence[Call], keeps_removed: bool) -> None:
@@ -65,7 +72,9 @@ def check(case: Case, base: Path, calls: Sequence[Call], keeps_removed: bool) ->
 
 
 def check_all(tmp_path: Path, names: Sequence[str], python: Path) -> None:
-    root, calls = committed(tmp_path, names, python)
+    root = tmp_path / "root"
+    root.mkdir()
+    calls = committed(tmp_path / "calls", root, names, **{VARIABLE: str(python)})
     with cases() as each:
         for name in names:
             base = folder_of(root, name)
@@ -110,7 +119,7 @@ def test_files_are_not_named_before_their_folders_are_synced(
         raise OSError(errno.EIO, "the disk does not answer")
 
     monkeypatch.setattr(Disk, "sync_names", fail)
-    with refused(CommitError):
+    with refused(UnsyncedCommitError):
         output.run(NEW)
     monkeypatch.setattr(Disk, "sync_names", sync_names)
     assert not output.folder.exists()
@@ -128,3 +137,12 @@ def test_every_table_is_readable_after_a_power_loss_at_each_step(
     tmp_path: Path, ducklake_python: Path
 ) -> None:
     check_all(tmp_path, [name for name in CASES if name not in QUICK], ducklake_python)
+
+
+def test_what_the_server_of_a_catalog_writes_survives_a_power_loss(
+    tmp_path: Path, iceberg_rest: IcebergRest
+) -> None:
+    root, name = iceberg_rest.warehouse, f"rest_{secrets.token_hex(4)}"
+    calls = committed(tmp_path / "calls", root, [name], **{REST_URI: iceberg_rest.uri})
+    own = [call for call in calls if call.path.is_relative_to(root / name)]
+    check(REST, root / name, own, keeps_removed=True)

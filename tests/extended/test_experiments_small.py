@@ -110,6 +110,7 @@ class TestSmallExperiments:
             ),
             ("merge", ["--rows", 2000, "--share", 0.1], ["merge.json"]),
             ("tls_cost", ["--rows", 20_000, "--rounds", 1], ["tls_cost.json", "tls_cost.md"]),
+            ("sync_cost", ["--commits", 2, "--rounds", 2], ["sync_cost.json", "sync_cost.md"]),
             (
                 "sql",
                 [

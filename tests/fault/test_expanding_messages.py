@@ -239,7 +239,7 @@ def test_blocks_that_are_read_at_the_same_time_share_the_memory(tmp_path: Path) 
 
 
 def test_a_block_of_a_dictionary_is_decoded_a_slice_at_a_time(tmp_path: Path) -> None:
-    rows, wide = 300, 10**6
+    rows, wide = 900, 10**6
     column = pa.DictionaryArray.from_arrays(pa.array([0, None, 1] * (rows // 3)), ["x" * wide, "y"])
     block = encode_block([pa.record_batch({"n": column})], ipc_options("none"))
     with small_server(tmp_path) as server:

@@ -41,7 +41,7 @@ SQL = ("ducklake_cleanup_old_files", "ducklake_delete_orphaned_files", "drop tab
 DECIDED = {
     "storage.deletion": {"delete_file", "delete_empty_folder"},
     # What is deleted by `TableFiles`.
-    "sinks.commit.job_files": {"delete", "delete_created_folder", "delete_empty_folder"},
+    "sinks.commit.job_files": {"delete_created", "delete_created_folder", "delete_empty_folder"},
     "sinks.delta.vacuum": {"delete", "vacuum"},
     "sinks.delta.maintenance": {"vacuum"},
     "sinks.delta.upkeep": {"vacuum"},
@@ -52,7 +52,7 @@ DECIDED = {
     "sinks.orphan_files": {"delete", "delete_empty_folder"},
     "storage.manifest_log": {"delete", "delete_created_folder"},
     "storage.tail_file": {"delete"},
-    # What this process has created, under a name that it gives to nothing else.
+    # What this process, or its job, has created under a name that nothing else has.
     "sinks.bad_row_marks": {"delete_created"},
     "sinks.iceberg.snapshot": {"_clean_all_uncommitted"},
     "sinks.parts.open_files": {"delete_created"},

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from mrflight.ids import ShuffleKey
 
 MAX_PIN_S = 3600.0
+MAX_PINS = 1024
+"""The pins of one log. More become one, which keeps what all of them keep."""
 
 
 class LogPins:
@@ -28,7 +30,10 @@ class LogPins:
             if any(ends >= until and first <= offset for ends, first in pins):
                 return
             kept = [(ends, first) for ends, first in pins if ends > until or first < offset]
-            self._pins[key] = [*kept, (until, offset)]
+            pins = [*kept, (until, offset)]
+            if len(pins) > MAX_PINS:
+                pins = [(max(ends for ends, _ in pins), min(first for _, first in pins))]
+            self._pins[key] = pins
 
     def floor(self, key: ShuffleKey, offset: int) -> int:
         """Return up to where a log may be trimmed if it is to be trimmed up to an offset."""

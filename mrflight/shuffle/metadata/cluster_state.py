@@ -176,7 +176,7 @@ class ClusterState:
     def has(self, shuffle_id: str, token: str) -> bool:
         """Return whether `shuffle` finds one; the id may be any string."""
         state = self.shuffles.get(shuffle_id)
-        return state is not None and token in ("", state.token)
+        return state is not None and (not token or same_token(token, state.token))
 
     def log_stores(self, *, only_available: bool = False) -> dict[str, str]:
         """Return the locations of the servers that keep event logs, by the ids of their folders."""

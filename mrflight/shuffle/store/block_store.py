@@ -163,7 +163,7 @@ class BlockStore(Closeable):
         """
         with self._changed:
             shuffle = self._shuffles.get(shuffle_id)
-            if shuffle is None or token not in ("", shuffle.token):
+            if shuffle is None or (token and not same_token(token, shuffle.token)):
                 return None
             del self._shuffles[shuffle_id]
             shuffle.dropped = True

@@ -44,13 +44,16 @@ def check_block_message(batch: pa.RecordBatch) -> None:
 
     A large block is kept with the whole message, of which only the block would be counted.
     """
-    for column in batch.columns:
-        if _inflated_bytes(column):
-            raise ProtocolError("the messages of a stream of blocks must not be compressed")
-        for buffer in column.buffers():
-            size, whole = buffer.size if buffer else 0, _whole(buffer)
-            if whole - size > max(size, PACKED_BYTES):
-                raise ProtocolError(f"a block of {size} bytes is put in a message of {whole} bytes")
+    if any(map(_inflated_bytes, batch.columns)):
+        raise ProtocolError("the messages of a stream of blocks must not be compressed")
+    size, whole = batch.nbytes, message_bytes(batch)
+    if whole - size > max(size, PACKED_BYTES):
+        raise ProtocolError(f"a block of {size} bytes is put in a message of {whole} bytes")
+
+
+def message_bytes(batch: pa.RecordBatch) -> int:
+    """Return the size of the largest memory that a buffer of a batch is a part of."""
+    return max((_whole(each) for column in batch.columns for each in column.buffers()), default=0)
 
 
 def _inflated_bytes(array: pa.Array) -> int:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.errors import TailBehindError, TailTrimmedError
+from mrflight.shuffle.store.received_batch import message_bytes
 from mrflight.shuffle.wire.tail_protocol import OFFSET_COLUMN
 
 MAX_BEHIND = 100_000
@@ -31,7 +32,7 @@ class TailPiece:
     @classmethod
     def of(cls, lo: int, hi: int, batch: pa.RecordBatch) -> TailPiece:
         """Return the piece of a batch, whose last column may be that of the offsets."""
-        size = batch.nbytes
+        size = max(batch.nbytes, message_bytes(batch))  # the whole message is kept with its rows
         if not batch.num_columns or batch.schema.names[-1] != OFFSET_COLUMN:
             return cls(lo, hi, batch, None, size)
         offsets = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)

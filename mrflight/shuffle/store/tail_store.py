@@ -38,6 +38,8 @@ PUT_TIMEOUT_S = 60.0
 ABANDONED_S = 120.0
 """A tail is forgotten after so long without a call of its stream, which calls every second."""
 _MAX_PIN_S = 3600.0
+MAX_PINS = 1024
+"""The pins of one tail. More become one, which keeps what all of them keep."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,17 @@ class _Tail:
     """With the column of offsets, if there is one."""
     pins: list[tuple[float, dict[str, int]]] = field(default_factory=list)
     """Until when, and from which offsets on, rows are kept."""
+
+    def pin(self, ends: float, since: dict[str, int]) -> None:
+        """Keep the rows from some offsets on for a while."""
+        self.pins.append((ends, since))
+        if len(self.pins) > MAX_PINS:
+            parts = {part for _, pinned in self.pins for part in pinned}
+            lowest = {
+                part: min(pinned[part] for _, pinned in self.pins if part in pinned)
+                for part in parts
+            }
+            self.pins = [(max(until for until, _ in self.pins), lowest)]
 
     def floor(self, partition: str, now: float) -> int | None:
         """Return the first offset that a pin keeps."""
@@ -175,7 +188,7 @@ class TailStore:
             ]
             if request.pin_s > 0:
                 ends = self._clock() + min(request.pin_s, _MAX_PIN_S)
-                tail.pins.append((ends, since))
+                tail.pin(ends, since)
             answered = {part: until.get(part, since[part]) for part in since}
             return TailRows(_without_offsets(tail.schema), answered, pieces)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mrflight.errors import CommitError, OutputError
+from mrflight.errors import CommitError, OutputError, UnsyncedCommitError
 from mrflight.storage import Location
-from mrflight.storage.deletion import TableFiles, delete_created_folder
+from mrflight.storage.deletion import TableFiles, delete_created, delete_created_folder
 from mrflight.storage.delta import LOG
 from mrflight.storage.failures import reason
 from mrflight.storage.manifest_log import MANIFEST_NAME, MANIFESTS, UNNUMBERED
@@ -111,14 +111,13 @@ class JobFiles(msgspec.Struct, frozen=True):
     def delete_except(self, kept: Collection[str]) -> None:
         """Remove the job's files except ``kept``, and the empty folders that it created.
 
-        A file that cannot or may not be removed stays. It is not committed, and this is called
-        after the commit or after another failure.
+        A file that cannot be removed stays. It is not committed, and this is called after the
+        commit or after another failure.
         """
-        files = TableFiles(self.table)
         with suppress(OSError):
             for path in self.paths() - set(kept):
                 with suppress(OSError):
-                    files.delete(self.table.child(path))
+                    delete_created(self.table.child(path))
             self.delete_empty_folders()
 
     def delete_empty_folders(self) -> None:
@@ -139,20 +138,22 @@ class JobFiles(msgspec.Struct, frozen=True):
 def sync_names(table: Location, paths: Collection[str], deadline: Deadline = NO_DEADLINE) -> None:
     """Let the names of part files survive a power loss, before a commit has them.
 
-    The paths are relative to the table. Raises CommitError.
+    The paths are relative to the table. Raises UnsyncedCommitError.
     """
-    if not table.store.is_disk:
-        return
-    try:
+
+    def sync() -> None:
+        try:
+            table.sync_names(paths)
+        except OSError as error:
+            raise UnsyncedCommitError(
+                f"{table.url}: the folders of the new files cannot be synced to the disk, so that "
+                f"nothing was committed: {reason(error)}; check the disk and the system's log"
+            ) from error
+
+    if table.store.is_disk:
         deadline.run(
-            partial(table.sync_names, paths),
-            f"the folders of the new files in {table.url} were synced, with nothing committed",
+            sync, f"the folders of the new files in {table.url} were synced, with nothing committed"
         )
-    except OSError as error:
-        raise CommitError(
-            f"{table.url}: the folders of the new files could not be synced to the disk, so that "
-            f"nothing was committed: {reason(error)}"
-        ) from error
 
 
 def is_job_file(table: Location, info: fs.FileInfo) -> bool:

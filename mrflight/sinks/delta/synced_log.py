@@ -61,13 +61,15 @@ def commit_synced(
 
 def sync_entry(table: Location, version: int) -> None:
     """Let a version of a table survive a power loss; raise UnsyncedCommitError."""
-    if not table.store.is_disk:
-        return
-    name = entry_name(version)
-    with committed_syncs(f"{table.url}: version {version}"):
-        with suppress(FileNotFoundError):  # cleaned up, below a checkpoint
-            table.child(name).sync()
-        table.sync_names([name])
+    if table.store.is_disk:
+        _sync_content(table, version)
+        with committed_syncs(f"{table.url}: version {version}"):
+            table.sync_names([entry_name(version)])
+
+
+def _sync_content(table: Location, version: int) -> None:
+    with committed_syncs(f"{table.url}: version {version}"), suppress(FileNotFoundError):
+        table.child(entry_name(version)).sync()  # it may be cleaned up, below a checkpoint
 
 
 def sync_before(
@@ -75,14 +77,16 @@ def sync_before(
 ) -> None:
     """Sync what the commit after a version relies on: that version, and the names of its files.
 
-    Raises CommitError and UnsyncedCommitError.
+    Raises UnsyncedCommitError.
     """
-    sync_names(table, paths, deadline)
+    names = [*paths]
     if version is not None and table.store.is_disk:
+        names.append(entry_name(version))
         deadline.run(
-            partial(sync_entry, table, version),
+            partial(_sync_content, table, version),
             f"version {version} of {table.url} was synced, with nothing committed",
         )
+    sync_names(table, names, deadline)
 
 
 def write_checkpoint(table: Location, handle: Any) -> None:

@@ -14,6 +14,7 @@ from mrflight.sinks.commit.job_files import (
     is_unfinished_manifest,
     relative_path,
 )
+from mrflight.sinks.folder.tombstones import check_deletable
 from mrflight.storage import Location
 from mrflight.storage.delta import LOG
 from mrflight.storage.manifest import Manifest
@@ -59,6 +60,8 @@ def check_mode(
         _check_no_others(location, below, spec, ours, run_hash)
     if manifest is not None and spec.mode == "append":
         check_append(location, spec, manifest)
+    if manifest is not None and spec.mode == "overwrite":
+        check_deletable(location, ours)
 
 
 def _check_empty(location: Location, below: list[fs.FileInfo], run_hash: str) -> None:

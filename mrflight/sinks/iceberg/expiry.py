@@ -126,10 +126,10 @@ class _Unneeded:
                 data[self._files.key(file)] = file
                 self._sizes[self._files.key(file)] = each.file_size_in_bytes
             if manifest.added_snapshot_id in ours or (entries and len(own) == len(entries)):
-                metadata[key] = self._table.location_of(manifest.manifest_path)
+                metadata[key] = self._table.address.known_location(manifest.manifest_path)
         for each in gone:
             if each.snapshot_id in ours:
-                metadata[self._key(each.manifest_list)] = self._table.location_of(
+                metadata[self._key(each.manifest_list)] = self._table.address.known_location(
                     each.manifest_list
                 )
         return data | {key: file for key, file in metadata.items() if file is not None}
@@ -139,10 +139,9 @@ class _Unneeded:
         handle = self._table.load()
         if handle is None:
             return Expired(snapshots)
-        with catalog_errors(
-            f"the manifests of {self._table.url} cannot be read, so no files were deleted"
-        ):
-            for key in self._needed(handle.metadata.snapshots) | self._needed_data():
+        with catalog_errors(self._unreadable):
+            needed = self._needed(handle.metadata.snapshots)
+            for key in needed | (self._needed_data() if self._sizes else set()):
                 self._deletable.pop(key, None)
         for file in self._deletable.values():
             try:
@@ -184,14 +183,14 @@ class _Unneeded:
 
     def _part(self, url: str) -> Location | None:
         """Return where a file is that our jobs have written, by its name and its folder."""
-        file = self._table.location_of(url)
+        file = self._table.address.known_location(url)
         if file is None or not file.lies_in(self._folder):
             return None
         path = relative_path(self._folder, file.path)
         return file if is_in_partition(path) and is_part(posixpath.basename(path)) else None
 
     def _key(self, url: str) -> FileKey:
-        file = self._table.location_of(url)
+        file = self._table.address.known_location(url)
         return ("", url) if file is None else self._files.key(file)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from mrflight.sinks.iceberg.history import is_job_snapshot
 from mrflight.sinks.iceberg.table import TableInCatalog, data_folder
 from mrflight.storage import Location
 from mrflight.storage.deletion import FileKey, FileKeys
@@ -14,6 +16,8 @@ from mrflight.storage.iceberg import catalog_errors
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 Name = tuple[str, ...]
 
@@ -24,8 +28,10 @@ class OtherTables:
     They raise CommitError if one cannot be read, because it is not known then what it names.
     """
 
-    def __init__(self, table: TableInCatalog) -> None:
+    def __init__(self, table: TableInCatalog, metadata: TableMetadata) -> None:
+        """``metadata`` is that of the one table."""
         self._table = table
+        self._folders = self._folders_of(metadata)
 
     def named(self, asked: set[FileKey]) -> set[FileKey]:
         """Return which of these files another table names, be they of rows or of metadata."""
@@ -35,7 +41,7 @@ class OtherTables:
                 found |= {
                     keys.of(file)
                     for url in self._urls(name, other)
-                    if (file := self._table.location_of(url)) is not None
+                    if (file := self._table.address.known_location(url)) is not None
                 } & asked
         return found
 
@@ -43,13 +49,15 @@ class OtherTables:
         """Return a table whose folders lie in this one, or the other way around; None if none."""
         with self._errors():
             for name, other in self._each():
-                for url in (other.metadata.location, data_folder(other.metadata)):
-                    its = self._table.location_of(url)
-                    if its is not None and (
-                        its.is_same(folder) or its.lies_in(folder) or folder.lies_in(its)
-                    ):
-                        return ".".join(name)
+                if _overlap(self._folders_of(other.metadata), [_without_links(folder)]):
+                    return ".".join(name)
         return None
+
+    def _folders_of(self, metadata: TableMetadata) -> list[Location]:
+        """Return the folders of a table, without links."""
+        urls = (metadata.location, data_folder(metadata))
+        found = (self._table.address.known_location(url) for url in urls)
+        return [_without_links(each) for each in found if each is not None]
 
     def _errors(self) -> AbstractContextManager[None]:
         return catalog_errors(
@@ -68,7 +76,8 @@ class OtherTables:
         """Return the URLs of all files that a table names, though it may change meanwhile."""
         while table is not None:
             try:
-                return set(_urls(table))
+                is_near = _overlap(self._folders_of(table.metadata), self._folders)
+                return set(_urls(table, table.metadata.snapshots if is_near else _roots(table)))
             except Exception:  # it may be that its snapshots expire just now
                 before, table = table.metadata_location, self._load(name)
                 if table is not None and table.metadata_location == before:
@@ -90,16 +99,43 @@ def _namespaces(catalog: Catalog, above: Name) -> Iterator[Name]:
         yield from _namespaces(catalog, tuple(namespace))
 
 
-def _urls(table: Table) -> Iterator[str]:
-    """Yield the URLs of all files that a table names."""
+def _without_links(folder: Location) -> Location:
+    return folder.at(os.path.realpath(folder.path)) if folder.store.is_disk else folder
+
+
+def _overlap(some: Sequence[Location], others: Sequence[Location]) -> bool:
+    """Return whether a folder is, or lies in, one of the others, or the other way around."""
+    return any(
+        one.is_same(other) or one.lies_in(other) or other.lies_in(one)
+        for one in some
+        for other in others
+    )
+
+
+def _roots(table: Table) -> list[Snapshot]:
+    """Return the snapshots that name all files that a table does not have in its own folders.
+
+    A snapshot of ours adds no such file, and has those of its parent. So of a stream's thousand
+    snapshots one has to be read.
+    """
+    known = {each.snapshot_id for each in table.metadata.snapshots}
+    return [
+        each
+        for each in table.metadata.snapshots
+        if not is_job_snapshot(each) or each.parent_snapshot_id not in known
+    ]
+
+
+def _urls(table: Table, snapshots: Sequence[Snapshot]) -> Iterator[str]:
+    """Yield the URLs of the files that a table names, of its data those of some snapshots."""
     metadata = table.metadata
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from (each.statistics_path for each in metadata.statistics)
     yield from (each.statistics_path for each in metadata.partition_statistics)
+    yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
     seen: set[str] = set()
-    for snapshot in metadata.snapshots:
-        yield snapshot.manifest_list
+    for snapshot in snapshots:
         for manifest in snapshot.manifests(table.io):
             if manifest.manifest_path in seen:
                 continue

@@ -28,7 +28,7 @@ def own_files(
     ``data_path`` is the folder that the caller names because the table's property write.data.path
     does. Raises OutputError if the property does not, or if another table is there.
     """
-    others = OtherTables(table)
+    others = OtherTables(table, handle.metadata)
     location = own_location(table.address, handle.metadata, handle.metadata_location)
     data = table.address.location(data_folder(handle.metadata))
     outside = f"it does not lie below the table's own location, {handle.metadata.location}"

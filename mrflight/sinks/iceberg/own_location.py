@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mrflight.errors import OutputError
 from mrflight.storage import Location
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _GC_PROPERTY = "gc.enabled"
+_DELETES_METADATA = "write.metadata.delete-after-commit.enabled"
 
 
 def why_nothing_goes(metadata: TableMetadata) -> str | None:
@@ -40,9 +41,14 @@ def why_nothing_goes(metadata: TableMetadata) -> str | None:
 
 
 def own_location(
-    address: CatalogAddress, metadata: TableMetadata, metadata_location: str
+    address: CatalogAddress, metadata: TableMetadata, metadata_location: str | None
 ) -> Location | None:
-    """Return a table's own location; None if it is not proven."""
+    """Return a table's own location; None if it is not proven.
+
+    ``metadata_location`` is the catalog's; a REST catalog may keep it to itself.
+    """
+    if metadata_location is None:
+        return None
     location = address.location(metadata.location)
     file = address.location(metadata_location)
     is_own = (
@@ -52,9 +58,11 @@ def own_location(
 
 
 def check_location(
-    address: CatalogAddress, metadata: TableMetadata, metadata_location: str, url: str
+    address: CatalogAddress, metadata: TableMetadata, metadata_location: str | None, url: str
 ) -> None:
     """Raise OutputError if the next metadata file would be in another folder than the newest."""
+    if metadata_location is None:
+        return
     given = metadata.properties.get("write.metadata.path") or f"{metadata.location}/metadata"
     if not _is_in(address.location(metadata_location), address.location(given)):
         raise OutputError(
@@ -73,16 +81,15 @@ def guard_old_metadata(catalog: Catalog, address: CatalogAddress, name: tuple[st
 
     A catalog of REST does it by itself, so that nothing is deleted here.
     """
-    from pyiceberg.catalog.sql import SqlCatalog
-
     delete = catalog._delete_old_metadata
 
     def delete_if_own(io: Any, base: TableMetadata, metadata: TableMetadata) -> None:
         urls = {each.metadata_file for each in base.metadata_log}
         urls -= {each.metadata_file for each in metadata.metadata_log}
-        if not urls or not isinstance(catalog, SqlCatalog):
+        is_asked = metadata.properties.get(_DELETES_METADATA, "false").lower() == "true"
+        if not urls or not is_asked or not hasattr(catalog, "engine"):
             return
-        if (why := _why_kept(catalog, address, name, metadata, urls)) is None:
+        if (why := _why_kept(cast("SqlCatalog", catalog), address, name, metadata, urls)) is None:
             delete(io, base, metadata)
         else:
             log.warning("old metadata files of %s stay: %s", ".".join(name), why)
@@ -103,7 +110,8 @@ def _why_kept(
     tables = _metadata_files(catalog)
     location = own_location(address, metadata, tables[catalog.name, *name])
     files = TableFiles(*([] if location is None else [location]))
-    current = {files.key(address.location(url)) for url in tables.values()}
+    found = (address.known_location(url) for url in tables.values())
+    current = {files.key(file) for file in found if file is not None}
     for url in sorted(urls):
         file = address.location(url)
         if (why := files.why_kept(file)) is not None:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from mrflight.config.output_section import OutputSection
-from mrflight.errors import CommitError, JobError, OutputError
+from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.commit_guard import random_backoff
 from mrflight.sinks.iceberg.own_location import check_location, guard_old_metadata
 from mrflight.sinks.iceberg.schema import iceberg_type
 from mrflight.sinks.parts.field_ids import FieldIds
-from mrflight.storage import Location
 from mrflight.storage.iceberg import CatalogAddress, catalog_errors, parse_table_name
 from mrflight.system.signals import run_interruptibly
 
@@ -64,13 +63,6 @@ class TableInCatalog:
             self._catalog = self.address.open()
             guard_old_metadata(self._catalog, self.address, self.name)
         return self._catalog
-
-    def location_of(self, url: str) -> Location | None:
-        """Return where a file of some metadata is; None for a store that mrflight does not know."""
-        try:
-            return self.address.location(url)
-        except JobError:
-            return None
 
     def load(self) -> Table | None:
         """Load the table as it is now; None if there is none.

@@ -11,6 +11,7 @@ import msgspec
 from mrflight.config.secret_reference import is_reference, resolve
 from mrflight.config.service_uri import ServiceUri, hide_secrets
 from mrflight.errors import JobFileError
+from mrflight.storage.synchronous_commit import check_synchronous_commit
 
 _FILES = {"duckdb": "", "sqlite": "sqlite:"}
 """The catalogs that are files, with DuckDB's prefix of their paths."""
@@ -60,6 +61,7 @@ def parse_address(url: str, base: Path, key: str) -> LakeAddress:
         path = str((base / rest[1:]).absolute())  # an absolute path has four slashes
         return LakeAddress(f"{scheme}:///{path}", f"{_FILES[scheme]}{path}", path)
     if separator and scheme in _SERVERS:
+        check_synchronous_commit(text, key)
         return _server(ServiceUri.parse(text), key)
     raise JobFileError(f"{key} must be like {_FORMS}")
 

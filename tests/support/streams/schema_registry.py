@@ -14,9 +14,9 @@ from threading import Thread
 def schema_registry(schemas: Mapping[int, str]) -> Iterator[tuple[str, list[str]]]:
     """Serve the one request of Confluent's protocol that is used, as its own server is not there.
 
-    It takes the user ``me`` with the password ``p@ss``, and notes what it is asked for.
+    It takes the user ``me`` with the password ``p@s/s``, and notes what it is asked for.
     """
-    login = base64.b64encode(b"me:p@ss").decode()
+    login = base64.b64encode(b"me:p@s/s").decode()
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def schema_registry(schemas: Mapping[int, str]) -> Iterator[tuple[str, list[str]
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://me:p%40ss@127.0.0.1:{server.server_port}", asked
+            yield f"http://me:p%40s%2Fs@127.0.0.1:{server.server_port}", asked
         finally:
             server.shutdown()
             thread.join()

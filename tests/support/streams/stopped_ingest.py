@@ -10,6 +10,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -67,9 +69,24 @@ def stop_at(format: str, step: str, number: int, signum: int) -> None:
     def act() -> None:
         # To this thread: another one may take a signal of the process, and until it runs this one
         # would go on, into the transaction of a catalog that locks all others out.
-        signal.pthread_kill(threading.get_ident(), signum)
+        with alone:
+            signal.pthread_kill(threading.get_ident(), signum)
 
-    at_step(_STEPS[format][step], number, act)
+    place = _STEPS[format][step]
+    alone = _no_commit() if place.owner is BatchJobs and signum == signal.SIGSTOP else nullcontext()
+    at_step(place, number, act)
+
+
+def _no_commit() -> AbstractContextManager[object]:
+    """Return what no commit runs in: that of the batch before would be stopped in a transaction."""
+    lock, commit = threading.Lock(), Committer._commit
+
+    def locking(*args: Any) -> None:
+        with lock:
+            commit(*args)
+
+    Committer._commit = locking  # type: ignore[method-assign]
+    return lock
 
 
 if __name__ == "__main__":

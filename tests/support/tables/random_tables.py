@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -22,7 +24,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import OutputError
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit
-from tests.support.commands.clean_command import run_command
+from tests.support.commands.clean_command import Cleaned, run_command
 from tests.support.commands.leftovers import tree
 from tests.support.tables.manifests import newest_manifest
 from tests.support.tables.outputs import SCHEMA, written
@@ -31,6 +33,7 @@ RUNS_AFTER_RESTORE = False
 """Whether a run id that a RESTORE has undone is run again, which has to commit again."""
 
 Rows = list[tuple[int, str]]
+FORMATS = ("delta", "delta", "parquet", "parquet", "iceberg")
 FOLDERS = ("outer", "outer/archive", "outer/k=z", "outer/archive/deep", "beside")
 """Of the tables, the outer ones first. The last one is behind links in the others."""
 
@@ -49,8 +52,8 @@ class Table:
     """A table, and the part files that belong to it."""
 
     folder: Path
-    format: str
-    partition_by: tuple[str, ...]
+    """That of the files of rows."""
+    section: OutputSection
     now: Version = field(default_factory=Version)
     versions: dict[int, Version] = field(default_factory=dict)
     """Those that can be restored, of a Delta table."""
@@ -60,18 +63,49 @@ class Table:
     """Files of killed jobs, with their run ids."""
     is_restored: bool = False
 
+    @classmethod
+    def of(cls, base: Path, name: str, format: str, partition_by: Sequence[str]) -> Table:
+        keys: dict[str, Any] = {"format": format, "partition_by": list(partition_by)}
+        if format != "iceberg":
+            return cls(base / name, OutputSection(table=str(base / name), **keys))
+        table = f"{name.replace('/', '_').replace('=', '_')}.events"
+        keys |= {"catalog": f"sqlite:///{base}/catalog.db", "warehouse": str(base / name)}
+        folder = base / name / table.replace(".", "/") / "data"
+        return cls(folder, OutputSection(table=table, **keys))
+
+    @property
+    def format(self) -> str:
+        return self.section.format
+
+    def command(self, name: str, *options: str) -> Cleaned:
+        """Run a command with the table, which has to succeed."""
+        catalog = [] if self.section.catalog is None else ["--catalog", self.section.catalog]
+        done = run_command(name, self.section.table, *catalog, *options)
+        assert done.returncode == 0, done.stderr
+        return done
+
     def read(self) -> tuple[Rows, set[Path]]:
         """The rows and the files that stock readers find."""
         if self.format == "delta":
             table = DeltaTable(self.folder)
             found = table.to_pyarrow_table().select(["n", "k"]).to_pylist()
             names = {Path(uri) for uri in table.file_uris()}
+        elif self.section.catalog is not None:
+            from pyiceberg.catalog.sql import SqlCatalog
+
+            scan = (
+                SqlCatalog("default", uri=self.section.catalog)
+                .load_table(self.section.table)
+                .scan()
+            )
+            found = scan.to_arrow().to_pylist()
+            names = {Path(t.file.file_path.removeprefix("file://")) for t in scan.plan_files()}
         else:
             runs = json.loads(newest_manifest(self.folder).read_text())["runs"]
             names = {self.folder / file for run in runs for file in run["files"]}
             found = []
             for name in names:
-                k = name.parent.name.removeprefix("k=") if self.partition_by else None
+                k = name.parent.name.removeprefix("k=")
                 rows = pq.ParquetFile(name).read().to_pylist()
                 found += [{"n": row["n"], "k": row.get("k", k)} for row in rows]
         return sorted((row["n"], row["k"]) for row in found), names
@@ -90,8 +124,8 @@ class RandomTables:
         self._tables = []
         for name in FOLDERS:
             by = ("k",) if self._random.random() < 0.5 else ()
-            format = self._random.choice(("delta", "parquet"))
-            self._tables.append(Table(folder / name, format, by))
+            format = self._random.choice(FORMATS)
+            self._tables.append(Table.of(folder, name, format, by))
             self._run(self._tables[-1], "append", None, "")
         for outer in self._tables[:2]:
             for link in ("link", "k=l"):
@@ -102,8 +136,9 @@ class RandomTables:
         table = self._random.choice(self._tables)
         choose: list[tuple[Callable[[Table], None], int]] = [
             (self._job, 5), (self._killed, 4), (self._clean, 3), (self._stranger, 2),
-            *([(self._restore, 3), (self._maintain, 2)] if table.format == "delta" else []),
         ]  # fmt: skip
+        choose += [(self._restore, 3)] if table.format == "delta" else []
+        choose += [(self._maintain, 2)] if table.format != "parquet" else []
         doing, weights = zip(*choose, strict=True)
         do = self._random.choices(doing, weights)[0]
         self.steps.append(f"{do.__name__} {table.folder.relative_to(self._base)} {table.format}")
@@ -138,12 +173,7 @@ class RandomTables:
     def _run(self, table: Table, mode: str, run: str | None, killed: str) -> None:
         self.steps.append(f"  {mode} run {run} killed {killed}")
         before = tree(self._base)
-        section = OutputSection(
-            table=str(table.folder),
-            format=table.format,  # type: ignore[arg-type]
-            mode=mode,  # type: ignore[arg-type]
-            partition_by=list(table.partition_by),
-        )
+        section = msgspec.structs.replace(table.section, mode=mode)
         job_id = f"20200101T000000-{self._random.getrandbits(48):012x}"
         sink = None
         with suppress(OutputError):
@@ -177,7 +207,8 @@ class RandomTables:
             replaced |= {path for path, of in table.left.items() if run is not None and of == run}
             table.left = {path: of for path, of in table.left.items() if path not in replaced}
         table.removed |= replaced
-        if version is not None:
+        if table.format == "delta":
+            assert version is not None
             table.versions[version] = table.now
         if not killed:
             sink.cleanup()
@@ -185,8 +216,7 @@ class RandomTables:
                 table.removed.clear()
 
     def _clean(self, table: Table) -> None:
-        done = run_command("clean", str(table.folder), "--remove", "--older-than", "0 s")
-        assert done.returncode == 0, done.stderr
+        done = table.command("clean", "--remove", "--older-than", "0 s")
         listed = {table.folder / line.split("  ")[0] for line in done.stdout.splitlines()}
         replaced = table.removed if table.format == "parquet" else set()
         assert listed == table.left.keys() | replaced
@@ -207,13 +237,13 @@ class RandomTables:
             table.now = Version(table.now.rows, table.now.live, before.runs)
 
     def _maintain(self, table: Table) -> None:
-        done = run_command("maintain", str(table.folder), "--retain", "0 s", "--force")
-        assert done.returncode == 0, done.stderr
+        table.command("maintain", "--retain", "0 s", "--force")
         rows, live = table.read()
         assert rows == sorted(table.now.rows)
         table.now = Version(rows, live, table.now.runs)
         table.removed.clear()
-        table.versions = {DeltaTable(table.folder).version(): table.now}
+        if table.format == "delta":
+            table.versions = {DeltaTable(table.folder).version(): table.now}
 
     def _stranger(self, table: Table) -> None:
         """Somebody puts a file of his into the folder, or below it, perhaps with a name of ours."""

@@ -5,8 +5,10 @@ Run as a program with the names of cases and a folder, each in a folder of its o
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,15 +20,19 @@ from mrflight.config.output_section import OutputSection
 from mrflight.ids import new_job_id
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.delta.maintenance import MaintenanceOptions
 from mrflight.sinks.delta.vacuum import Retention
+from mrflight.storage.disk import Disk
 from mrflight.storage.ducklake.process_pool import end_idle_processes
 from tests.services.built import ducklake_python
 from tests.support.faults.lost_power import mark, sync_all
 from tests.support.tables.ducklakes import DuckLake
-from tests.support.tables.lakes import Lake
+from tests.support.tables.lakes import Lake, rows_of
 from tests.support.tables.merges import write_rows
 from tests.support.tables.outputs import NEW, OLD, SCHEMA, Mode, Output, Rows, table_of, written
+
+REST_URI = "POWER_LOSS_REST_URI"
 
 Do = Callable[[Path], None]
 Found = list[tuple[Any, ...]] | None
@@ -69,6 +75,52 @@ def folder(format: OutputFormat, mode: str, *by: str, rows: Rows = NEW, **keys: 
     return do
 
 
+def found_by_rerun(format: OutputFormat, mode: Mode) -> Do:
+    """A job is killed before it has synced its commit, and runs again."""
+
+    def do(base: Path) -> None:
+        section = OutputSection(table="out/table", format=format, mode=mode)
+        with _no_sync_of_commits():
+            _commit_rows(open_sink(section, base, {}, new_job_id(), "run"), NEW)
+        assert open_sink(section, base, {}, new_job_id(), "run").was_committed()
+        mark("said", base)
+
+    return do
+
+
+def found_by_stream(base: Path) -> None:
+    """A stream is killed before it has synced its commit, and starts again."""
+    section = OutputSection(table="out/table", mode="append")
+    offsets = StreamOffsets("events", {}, {"cluster/topic/0": 4})
+    with _no_sync_of_commits():
+        _commit_rows(open_sink(section, base, {}, new_job_id(), None), NEW, offsets)
+    again = open_sink(section, base, {}, new_job_id(), None)
+    assert again.recorded_offsets("events") == offsets.after
+    mark("said", base)
+
+
+def _commit_rows(sink: Sink, rows: Rows, offsets: StreamOffsets | None = None) -> None:
+    commit = Commit(tuple(written(sink, rows, SCHEMA)), SCHEMA, offsets=offsets)
+    sink.setup(commit)
+    sink.commit(commit)
+
+
+@contextmanager
+def _no_sync_of_commits() -> Iterator[None]:
+    """Sync neither the folder of entries or manifests, nor an entry that deltalake writes."""
+    sync = Disk.sync
+
+    def sync_files(self: Disk, path: str) -> None:
+        if not path.endswith(("_delta_log", "_mrflight", ".json")):
+            sync(self, path)
+
+    Disk.sync = sync_files  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Disk.sync = sync  # type: ignore[method-assign]
+
+
 def deltalake_writes(**more: Any) -> Do:
     """By another writer."""
 
@@ -108,6 +160,21 @@ def iceberg(mode: Mode, rows: Rows = NEW) -> Do:
 
 def lake(base: Path) -> Lake:
     return Lake(base, "sqlite:///catalog.db", "warehouse", "ns")
+
+
+def rest(base: Path) -> None:
+    """To the namespace that has the name of the folder, in the warehouse of a REST catalog."""
+    output = Lake(base, os.environ[REST_URI], None, base.name)
+    run(output.open("append", new_job_id()), base, NEW)
+
+
+def read_rest(base: Path) -> Found:
+    """Read the newest metadata, which the catalog would name."""
+    from pyiceberg.table import StaticTable
+
+    newest = max(base.glob("events/metadata/*.metadata.json"), key=lambda path: path.name)
+    found = StaticTable.from_metadata(str(newest)).scan().to_arrow()
+    return rows_of(found, ("n", "k"))
 
 
 def maintain_iceberg(base: Path) -> None:
@@ -222,6 +289,15 @@ CASES: dict[str, Case] = {
         folder("delta", "append", rows=[(*row, 1) for row in NEW], schema="evolve"), _NEW_DELTA
     ),
     "delta maintenance": _delta(maintain_delta, *[_NEW_DELTA] * 3, keeps_rows=True, is_quick=True),
+    "delta found by a rerun": _delta(
+        found_by_rerun("delta", "overwrite"), _NEW_DELTA, is_quick=True
+    ),
+    "delta found by a stream": _delta(found_by_stream),
+    "parquet found by a rerun": Case(
+        found_by_rerun("parquet", "append"),
+        read_folder("parquet"),
+        (folder("parquet", "error", rows=OLD),),
+    ),
     "delta removed rows": _delta(remove_delta_rows, _NEW_DELTA),
     **{
         f"{format} {mode}": Case(
@@ -264,6 +340,10 @@ CASES: dict[str, Case] = {
 }
 
 
+REST = Case(rest, read_rest, (rest,))
+"""Its folder, whose name begins with ``rest_``, is in the warehouse of a catalog at `REST_URI`."""
+
+
 def folder_of(root: Path, name: str) -> Path:
     """Return the folder in which a case runs."""
     return root / name.replace(" ", "-").replace(",", "")
@@ -271,8 +351,8 @@ def folder_of(root: Path, name: str) -> Path:
 
 def main(root: Path, *names: str) -> None:
     for name in names:
-        case, base = CASES[name], folder_of(root, name)
-        base.mkdir()
+        case, base = CASES.get(name, REST), folder_of(root, name)
+        base.mkdir(parents=True)
         for each in case.before:
             each(base)
         sync_all(base)

@@ -19,6 +19,7 @@ from mrflight.security.access import Access
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
 from mrflight.security.job_tokens import write_private
 from mrflight.security.principal import Principal, Role
+from tests.support.suite.messages import refused
 
 KEYS: dict[str, Any] = {
     "RS256": rsa.generate_private_key(65537, 2048),
@@ -26,7 +27,9 @@ KEYS: dict[str, Any] = {
 }
 OTHER_KEY = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
 JWT = '[jwt]\njwks = "keys.json"\nissuer = "us"\naudience = "mrflight"\n'
-ALICE = '[[principals]]\nname = "alice@*"\nroles = ["reader"]\n'
+ALICE = '[[principals]]\nname = "alice@*"\nroles = ["reader"]\ncredential = "jwt"\n'
+DATA = '[[principals]]\nname = "data-*"\nroles = ["server"]\n'
+ROOT = '[[principals]]\nname = "root"\nroles = ["admin"]\ncredential = "jwt"\n'
 
 
 def access_of(folder: Path, text: str) -> Access:
@@ -175,9 +178,47 @@ def test_a_web_token_is_its_subject_until_it_expires(
 )
 def test_other_web_tokens_are_nobodys(tmp_path: Path, make: Callable[[], str]) -> None:
     write_keys(tmp_path)
-    access = access_of(tmp_path, JWT + '[[principals]]\nname = "alice@*"\nroles = ["reader"]\n')
+    access = access_of(tmp_path, JWT + ALICE)
     with pytest.raises(AccessDeniedError):
         access.by_token(make())
+
+
+def test_a_web_token_is_nobody_with_a_certificate(tmp_path: Path) -> None:
+    """And the other way round: names come from different places."""
+    write_keys(tmp_path)
+    write_private(tmp_path / "token", new_bearer_token())
+    of_token = access_entry("etl", [Role.ADMIN], (tmp_path / "token").read_text())
+    access = access_of(tmp_path, JWT + DATA + ALICE + ROOT + of_token)
+    for subject in ("data-1", "data-*", "etl", "alice", "root@example.com", ""):
+        with pytest.raises(AccessDeniedError):
+            access.by_token(web_token(sub=subject))
+    for name in ("alice@example.com", "root", "etl"):
+        with pytest.raises(AccessDeniedError):
+            access.by_certificate(name)
+    assert access.by_certificate("data-1").roles == {Role.SERVER}
+    assert access.by_token(web_token()).roles == {Role.READER}
+    assert access.by_token(web_token(sub="root")).roles == {Role.ADMIN}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        DATA,
+        ALICE.replace("reader", "server"),
+        ALICE.replace("alice@*", "?oot").replace("reader", "admin"),
+        ALICE.replace('["reader"]', '["reader", "admin"]'),
+        ALICE + f'token = "sha256:{"0" * 64}"\n',
+    ],
+    ids=["none", "servers", "admins", "both", "token"],
+)
+def test_entries_of_web_tokens_that_say_too_much_or_nothing(tmp_path: Path, entries: str) -> None:
+    write_keys(tmp_path)
+    write_private(tmp_path / "access.toml", JWT + entries)
+    with refused(JobFileError):
+        Access(tmp_path / "access.toml")
+    write_private(tmp_path / "access.toml", ALICE)
+    with pytest.raises(JobFileError, match="need \\[jwt\\]"):
+        Access(tmp_path / "access.toml")
 
 
 def test_a_public_key_is_no_secret_of_a_symmetric_token(tmp_path: Path) -> None:
@@ -192,11 +233,12 @@ def test_a_public_key_is_no_secret_of_a_symmetric_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "words"),
     [
-        (ALICE, 0o644, "chmod"),
-        (ALICE, 0o606, "chmod"),
+        (DATA, 0o644, "chmod"),
+        (DATA, 0o606, "chmod"),
         ("[[principals]]\n", 0o600, "name"),
         (ALICE.replace("principals", "callers"), 0o600, "each of .*principals.* has a name, roles"),
         (ALICE.replace("reader", "king"), 0o600, "king"),
+        (ALICE.replace("jwt", "kerberos"), 0o600, "kerberos"),
         (ALICE + 'token = "plain"\n', 0o600, "its hash, which `mrflight certificates token`"),
         (JWT + ALICE, 0o600, "keys.json"),
         ("principals = 3", 0o600, "principals"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from mrflight.storage import Location, deletion, locate, manifest_log
 from mrflight.storage.deletion import NotDeletableError, TableFiles, is_table_folder
@@ -124,3 +125,18 @@ def test_a_folder_is_a_table_in_a_store_without_folders(
         for name in ("delta", "older", "k=1", "iceberg")
     }
     assert found == TABLES
+    listed: list[tuple[str, bool]] = []
+    list_of = Disk.list
+
+    def counted(store: Disk, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        listed.append((folder, recursive))
+        return list_of(store, folder, recursive=recursive)
+
+    monkeypatch.setattr(Disk, "list", counted)
+    files = TableFiles(table := Location(f"{lake}/table"))
+    for number in range(20):
+        assert files.why_kept(table.child(f"k={number}/x")) is None
+    for name, is_table in TABLES.items():
+        assert (files.why_kept(table.child(f"{name}/x")) is not None) == is_table
+    assert len(listed) <= 12
+    assert [folder for folder, recursive in listed if recursive] == [table.path]

@@ -97,11 +97,20 @@ def test_the_text_of_a_section_has_no_password() -> None:
     [
         *("lake.db", "duckdb://lake.db", "duckdb:///", "mysql://db/lake", "postgresql:///lake"),
         *("postgresql://db/", "postgresql://db:port/lake", "postgresql://ann:pa?ss@db/lake"),
+        "postgresql://db/lake?options=-c%20synchronous_commit%3Doff",
     ],
 )
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(JobFileError, match=r"^output\.catalog"):
         parse_address(url, BASE, "output.catalog")
+
+
+def test_the_environment_may_not_turn_durability_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGOPTIONS", "-c statement_timeout=0 -c synchronous_commit='off'")
+    with refused(JobFileError, "output.catalog"):
+        parse_address("postgresql://db/lake", BASE, "output.catalog")
+    monkeypatch.setenv("PGOPTIONS", "-c synchronous_commit=remote_write")
+    parse_address("postgresql://db/lake", BASE, "output.catalog")
 
 
 def test_names_of_tables() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.suite.waiting import await_end
 STOPPED = """
 import signal, sqlite3, sys, threading
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
-database.execute("BEGIN IMMEDIATE")
+database.execute(f"BEGIN {sys.argv[2]}")
 print(flush=True)
 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 database.execute("COMMIT")
@@ -34,11 +35,11 @@ def opened(folder: Path) -> CatalogAddress:
     return CatalogAddress.of("output", spec, folder, {})
 
 
-@pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+@contextmanager
+def stopped(folder: Path, kind: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that has stopped itself in a transaction of the catalog."""
-    opened(tmp_path).open()  # which makes its tables
-    command = [sys.executable, "-S", "-c", STOPPED, str(tmp_path / "catalog.db")]
+    opened(folder).open()  # which makes its tables
+    command = [sys.executable, "-S", "-c", STOPPED, str(folder / "catalog.db"), kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -50,23 +51,35 @@ def stopped(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def test_a_catalog_tells_which_process_was_stopped(
-    tmp_path: Path, stopped: subprocess.Popen[bytes]
-) -> None:
-    catalog = opened(tmp_path).open()
-    assert catalog.list_namespaces() == [], "readers are not locked out"
-    with pytest.raises(CatalogLockedError) as caught:
-        catalog.create_namespace("ns")
-    pid = stopped.pid
-    assert str(caught.value) == (
+def is_locked_by(pid: int) -> str:
+    return (
         f"the catalog sqlite:///catalog.db is locked: process {pid} holds its lock, "
         f"and is stopped; let it go on (kill -CONT {pid}), or end it"
     )
-    assert caught.value.retryable
-    stopped.send_signal(signal.SIGCONT)
-    assert await_end(stopped, "the process") == 0
+
+
+def test_a_catalog_tells_which_process_was_stopped(tmp_path: Path) -> None:
+    with stopped(tmp_path, "IMMEDIATE") as process:
+        catalog = opened(tmp_path).open()
+        assert catalog.list_namespaces() == [], "readers are not locked out"
+        with pytest.raises(CatalogLockedError) as caught:
+            catalog.create_namespace("ns")
+        assert str(caught.value) == is_locked_by(process.pid)
+        assert caught.value.retryable
+        process.send_signal(signal.SIGCONT)
+        assert await_end(process, "the process") == 0
     catalog.create_namespace("ns")
     assert catalog.list_namespaces() == [("ns",)]
+
+
+def test_a_catalog_that_readers_are_locked_out_of_tells_so_when_it_is_opened(
+    tmp_path: Path,
+) -> None:
+    """A stream, which opens it for each try, would else wait for ever: see `Outage`."""
+    with stopped(tmp_path, "EXCLUSIVE") as process:
+        with pytest.raises(CatalogLockedError) as caught:
+            opened(tmp_path).open()
+        assert str(caught.value) == is_locked_by(process.pid)
 
 
 def test_a_catalog_whose_tables_others_make_meanwhile_is_opened(

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from mrflight.errors import CommitError, StreamMovedError
+from mrflight.errors import CommitError, StreamMovedError, UnsyncedCommitError
 from mrflight.shuffle.wire.log_rights import log_id
 from mrflight.sinks.commit.stream_offsets import RecordedBatch, StreamOffsets
 from mrflight.sinks.iceberg.history import next_offsets
@@ -186,3 +186,14 @@ def test_what_is_recorded_is_not_settled_before_the_commit_has_ended() -> None:
         assert ended
         it.wait()
     assert batch.aborted == [True]
+
+
+def test_what_may_not_be_on_the_disk_is_not_settled() -> None:
+    def fail() -> None:
+        raise UnsyncedCommitError("committed, but not on the disk")
+
+    with committer() as it:
+        it.begin({ZERO: 5}, {("t", 0): 5})
+        it.submit(written(Batch((OffsetRange("t", 0, 5, 9),), fail)))
+        with pytest.raises(UnsyncedCommitError):
+            it.settle()

@@ -18,6 +18,7 @@ from mrflight.errors import (
     OutputError,
     StreamMovedError,
     StreamRestoredError,
+    UnsyncedCommitError,
     WorkerLostError,
 )
 from tests.support.streams.scripted_stream import RecordedLive, ScriptedStream
@@ -42,6 +43,7 @@ from tests.support.suite.cases import cases
 AWAY = BrokerUnavailableError("inputs.events: away")
 FULL = CommitError("output.table: the store is full")
 LOST = WorkerLostError("a worker was lost")
+UNSYNCED = UnsyncedCommitError("out/events is committed, but not on the disk")
 
 
 def late(error: Exception, seconds: float) -> Does:
@@ -100,6 +102,11 @@ def late(error: Exception, seconds: float) -> Does:
     Case("the coordinator is away", "0:0-3=3", on={"publish": AWAY}, waits=[]),
     Case("compaction fails", " | ".join(f"0:{n}-{n + 1}=1" for n in range(60)),
          events={0: range(60)}, job={"stream": {"max_rows": 1}}, on={"compact": FULL}, waits=[]),
+    Case("a commit that is not on the disk", "0:0-3=3", "UnsyncedCommitError", waits=[],
+         on={"committed": UNSYNCED}),
+    Case("a compaction that is not on the disk", " | ".join(f"0:{n}-{n + 1}=1" for n in range(50)),
+         "UnsyncedCommitError", events={0: range(60)}, job={"stream": {"max_rows": 1}}, waits=[],
+         on={"compact": UNSYNCED}, lag=10),
 )  # fmt: skip
 def test_outages(case: Case) -> None:
     run(case)

@@ -7,7 +7,12 @@ import pytest
 
 from mrflight.errors import ProtocolError
 from mrflight.shuffle.store import received_batch
-from mrflight.shuffle.store.received_batch import check_block_message, check_received
+from mrflight.shuffle.store.received_batch import (
+    check_block_message,
+    check_received,
+    message_bytes,
+)
+from mrflight.shuffle.store.tail_partition import TailPiece
 from mrflight.shuffle.wire.block import PACKED_BYTES, WIRE_SCHEMA, Block, ipc_options, to_wire
 from tests.support.faults.inflating import inflating_stream
 from tests.support.suite.messages import refused
@@ -81,5 +86,7 @@ def test_the_message_of_a_block_is_plain_and_little_more_than_it() -> None:
     hidden = pa.record_batch(
         {"block": to_wire(block).column(0), "more": pa.array(range(block.body.size))}
     )
+    sent = received(hidden).select(["block"])
     with refused(ProtocolError):
-        check_block_message(received(hidden).select(["block"]))
+        check_block_message(sent)
+    assert sent.nbytes < TailPiece.of(0, 1, sent).size_bytes == message_bytes(sent)

@@ -156,6 +156,19 @@ def test_a_pin_keeps_rows_until_it_ends(store: TailStore, clock: Clock) -> None:
     assert store.held_bytes == 0
 
 
+def test_very_many_pins_become_one_that_keeps_as_much(
+    store: TailStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_store, "MAX_PINS", 3)
+    put(store, 0, 9)
+    for since in (2, 3, 4, 5):
+        read(store, since, pin_s=100.0 + since)
+    assert store._tails[TAIL].pins == [(105.0, {PART: 2})]
+    for clock.now, kept in ((104.0, True), (200.0, False)):
+        store.trim(TAIL, {PART: 9})
+        assert bool(store.held_bytes) is kept
+
+
 def test_a_tail_that_is_behind_its_table_goes_on(store: TailStore) -> None:
     put(store, 0, 4)
     assert store.trim(TrimTail(TAIL, {PART: 7})) == {PART: 4}

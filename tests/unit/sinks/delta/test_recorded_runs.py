@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from mrflight.errors import CommitError
 from mrflight.sinks.commit.commit_guard import CommitGuard
+from mrflight.sinks.delta.commit_identity import RunIdentity
+from mrflight.sinks.delta.table import DeltaTable as LoadedTable
+from mrflight.storage import locate
 from tests.support.suite.cases import cases
 from tests.support.suite.messages import refused
 from tests.support.tables.delta_outputs import ROWS, entry, finish, open_delta, run, versions
@@ -109,6 +113,47 @@ def test_a_run_counts_if_no_restore_has_undone_it(
                     assert late.committed_version() == table.last
 
 
+def check_random_history(folder: Path, seed: int) -> None:
+    """Compare what a rerun does with what is known of each version: its rows, and the run's."""
+    rng = random.Random(seed)
+    table = Table(folder, rng.choice([{}, RETENTION]))
+    known = [(0, False)]
+    steps: list[str] = []
+    for _ in range(rng.randrange(4, 12)):
+        rows, has_run = known[-1]
+        step = rng.choice(["run", "other", "restore", "restore", "clean to 0"])
+        if step == "restore" and len(known) > 1:
+            target = rng.randrange(len(known) - 1)
+            step = f"restore to {target}"
+            known.append(known[target])
+        elif step == "run" and not has_run:
+            known.append((rows + ROWS.num_rows, True))
+        elif step == "other":
+            known.append((rows + ROWS.num_rows, has_run))
+        elif step != "clean to 0":
+            continue
+        steps.append(step)
+        table.make(step)
+        said = open_delta(folder, job_id="asks", app_id=RUN).committed_version()
+        assert (said is not None) == known[-1][1], steps
+    assert table.last == len(known) - 1
+    assert DeltaTable(folder / "t").to_pyarrow_table().num_rows == known[-1][0], steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_is_there_once_after_a_random_history(tmp_path: Path, seed: int) -> None:
+    check_random_history(tmp_path, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(100, 500, 20))
+def test_a_run_is_there_once_after_many_random_histories(tmp_path: Path, first: int) -> None:
+    for seed in range(first, first + 20):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        check_random_history(folder, seed)
+
+
 def test_a_restore_that_names_no_version_is_refused_until_one_does(tmp_path: Path) -> None:
     table = Table(tmp_path, {})
     table.make("run, other")
@@ -172,6 +217,17 @@ def test_files_of_an_undone_version_stay_for_another_restore(
         finish(sink)
     DeltaTable(tmp_path / "t").restore(1)
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == ROWS.num_rows
+
+
+def test_a_job_without_a_run_finds_its_commit_when_its_transaction_has_expired(
+    tmp_path: Path,
+) -> None:
+    """Otherwise it would commit again after a lost answer, or delete the files of its commit."""
+    Table(tmp_path, RETENTION).make("other, other")
+    table = LoadedTable.load(locate("t", tmp_path))
+    assert table is not None
+    identity = RunIdentity.of("other1")
+    assert (identity.find(table), identity.find_logged(table)) == (2, 2)
 
 
 @pytest.mark.parametrize("app_id", [RUN, None], ids=["a run", "a job without run_id"])

@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mrflight.errors import BrokerUnavailableError
 from mrflight.sources.bad_rows import BadRowLog
 from mrflight.sources.kafka.decoding import MessageDecoder
 from mrflight.sources.kafka.formats import avro_decoder
 from mrflight.sources.kafka.formats.avro_decoder import record_decoder
 from mrflight.sources.kafka.formats.avro_format import AvroFormat
 from mrflight.sources.kafka.formats.avro_schema import avro_columns
+from mrflight.sources.kafka.formats.schema_registry import fetch_schema
 from mrflight.sources.kafka.messages import Messages
 from mrflight.sources.kafka.rejected_message import RejectedMessage
 from tests.support.faults.hostile_bytes import damaged
@@ -160,6 +162,18 @@ def test_records_of_several_schemas_of_a_registry() -> None:
     assert batch.column("id").to_pylist() == [3, 8, 11] * 10 + [8]
     assert batch.column("tip").to_pylist() == [None, 0.5, None] * 10 + [0.5]
     assert [at for at, _ in rejects] == [30, 31, 32, 33]
+
+
+def test_a_password_of_a_registry_may_have_a_slash_and_is_not_shown() -> None:
+    with schema_registry({3: '"int"'}) as (encoded, _):
+        plain = encoded.replace("p%40s%2Fs", "p@s/s")
+        for url in (encoded, plain):
+            assert fetch_schema(url, 3, "inputs.trips") == '"int"'
+    with pytest.raises(BrokerUnavailableError) as caught:
+        fetch_schema(plain, 4, "inputs.trips")
+    shown = f"http://127.0.0.1:{plain.rpartition(':')[2]}"
+    assert str(caught.value).startswith(f"inputs.trips.registry: {shown} does not answer")
+    assert "p@s" not in str(caught.value)
 
 
 def kind_of(number: int) -> Any:
