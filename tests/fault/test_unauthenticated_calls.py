@@ -163,14 +163,14 @@ def test_refused_calls_are_counted_and_do_not_flood_the_log(
             assert target.call(path, kind, ()) in REFUSED
         assert caplog.text.count("a call is refused") == 1
         never.tell()
-        assert "19 more like this" in caplog.text
+        assert "19 more like this in the last 86400 s" in caplog.text
         assert target.call(path, kind, ()) in REFUSED  # which is counted again
         never.tell()
-        assert "1 more like this" in caplog.text.splitlines()[-1]
+        assert " 1 more like this in the last 86400 s" in caplog.text
         never.tell()
         assert target.call(path, kind, ()) in REFUSED
         assert caplog.text.count("a call is refused") == 2
-        assert len(caplog.records) == 4
+        assert caplog.text.count("in the last 86400 s") == 2  # other servers of tests tell later
         never.tell()
 
 
