@@ -212,6 +212,13 @@ def test_files_that_pages_name_exist() -> None:
                 assert [path for path in missing if not (ROOT / f"{path}.py").exists()] == []
 
 
+def test_tests_that_the_page_on_security_names_exist() -> None:
+    sources = "".join(read(path) for path in (ROOT / "tests").rglob("test_*.py"))
+    named = {code for code in CODE.findall(read(DOCS / "security.md")) if code.startswith("test_")}
+    assert named
+    assert [name for name in sorted(named) if f"def {name}(" not in sources] == []
+
+
 def test_targets_of_relative_links_exist() -> None:
     """`make docs` checks the links inside docs/, with their anchors."""
     with cases() as case:
