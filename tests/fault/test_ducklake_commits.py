@@ -17,7 +17,7 @@ from mrflight.storage.ducklake.interpreter import VARIABLE
 from mrflight.storage.ducklake.process import LakeProcessLostError
 from mrflight.storage.ducklake.process_pool import borrowed_process, end_idle_processes
 from tests.services.postgres import running_postgres
-from tests.support.commands.clean_command import run_clean
+from tests.support.commands.clean_command import run_clean_in
 from tests.support.commands.driver import drive
 from tests.support.commands.mrflight import started
 from tests.support.commands.running_command import running_command
@@ -107,8 +107,8 @@ def test_a_commit_counts_once_whatever_ends(ducklake: DuckLake, fault: str) -> N
 
 def _check_only_orphans_are_left(lake: DuckLake) -> None:
     orphans = files(lake) - named(lake)
-    options = ["--catalog", f"ducklake:{_absolute(lake)}", "--older-than", "0 s"]
-    listed = run_clean(Path(lake.table), *options, "--remove")
+    options = ["--older-than", "0 s", "--remove"]
+    listed = run_clean_in(_absolute(lake), lake.table, *options, prefix="ducklake:")
     assert listed.returncode == 0, listed.stderr
     assert listed.files == orphans
     assert files(lake) == named(lake)

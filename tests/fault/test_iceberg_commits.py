@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands.clean_command import run_clean
+from tests.support.commands.clean_command import run_clean, run_clean_in
 from tests.support.commands.driver import drive, driver_command, write_job
 from tests.support.commands.mrflight import started
 from tests.support.streams import iceberg_stream
@@ -100,10 +100,10 @@ def assert_cleaned(lake: Lake, folder: Path, left: set[str]) -> None:
     if lake.storage:
         return  # secrets of a store are taken from the environment of the command
     catalog = lake.catalog.replace("sqlite:///", f"sqlite:///{folder}/")
-    options = ["--catalog", catalog, "--older-than", "0 s"]
-    listed = run_clean(Path(lake.table), *options)
+    listed = run_clean_in(catalog, lake.table, "--older-than", "0 s")
     assert (listed.returncode, listed.files) == (0, left), listed.stderr
-    assert run_clean(Path(lake.table), *options, "--remove").returncode == 0
+    removed = run_clean_in(catalog, lake.table, "--older-than", "0 s", "--remove")
+    assert removed.returncode == 0, removed.stderr
     assert lake.files() == lake.named_files()
 
 

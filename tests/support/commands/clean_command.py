@@ -5,10 +5,12 @@ tests/fault/test_clean_orphan_files.py tests the command as a process.
 
 from __future__ import annotations
 
+import os
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 from mrflight.frontend import cli
 
@@ -29,6 +31,12 @@ class Cleaned:
 
 def run_clean(table: Path, *options: str) -> Cleaned:
     return run_command("clean", str(table), *options)
+
+
+def run_clean_in(catalog: str, table: str, *options: str, prefix: str = "") -> Cleaned:
+    """Clean a table of a catalog, whose URI may have a password, which is no argument."""
+    with patch.dict(os.environ, CATALOG=catalog):
+        return run_command("clean", table, "--catalog", f"{prefix}env:CATALOG", *options)
 
 
 def run_command(name: str, *options: str) -> Cleaned:
