@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pyarrow as pa
@@ -31,11 +32,13 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt, ShuffleKey, new_token
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.job_tokens import write_private
+from mrflight.shuffle.client.append_stream import AppendStream
 from mrflight.shuffle.client.block_sender import BlockSender
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.block import encode_block, ipc_options
 from mrflight.shuffle.wire.calls import notify
+from mrflight.shuffle.wire.log_protocol import AppendTag
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleName
 from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import server_process
@@ -360,3 +363,22 @@ def test_event_logs_have_roles_and_a_token(secured: Secured) -> None:
         assert client.log_state(key).high == ROWS.num_rows
         client.drop_log(key)
     assert not list(secured.folder.glob("logs*/secret*"))
+
+
+def test_who_appends_to_a_stream_that_was_refused_is_told_why(secured: Secured) -> None:
+    """And not that the stream has ended, which would be tried again."""
+    with secured.connect("job") as client:
+        made = client.create_log("refused")
+    with secured.connect("reader") as client:
+        ended: SimpleQueue[object] = SimpleQueue()
+        stream = AppendStream(
+            made.key,
+            made.owner_location,
+            ROWS.schema,
+            client.access.client,
+            lambda _, end: ended.put(end),
+        )
+        assert isinstance(ended.get(timeout=hang_s()), AccessDeniedError)
+        refused(lambda: stream.send(ROWS, AppendTag("p", 0)), "reader")
+    with secured.connect("job", str(made.key)) as client:
+        client.drop_log("refused")
