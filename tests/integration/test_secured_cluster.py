@@ -42,10 +42,12 @@ from mrflight.shuffle.wire.log_protocol import AppendTag
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleName
 from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import server_process
+from tests.support.clusters.random_callers import CALLERS, TENANTS, RandomCallers
 from tests.support.clusters.secured_cluster import Secured, secured_cluster
 from tests.support.commands.mrflight import mrflight as run
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
 from tests.support.jobs.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
+from tests.support.suite.soak import seed
 from tests.support.suite.waiting import await_that, hang_s
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
@@ -382,3 +384,42 @@ def test_who_appends_to_a_stream_that_was_refused_is_told_why(secured: Secured) 
         refused(lambda: stream.send(ROWS, AppendTag("p", 0)), "reader")
     with secured.connect("job", str(made.key)) as client:
         client.drop_log("refused")
+
+
+SAMPLE, SOAKED, STEPS = 5, 300, 40
+
+
+@pytest.fixture(scope="module")
+def callers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, mrflight.Cluster]]:
+    """The clients of two tenants, a reader and a stranger."""
+    once = Timeouts(call_s=hang_s(), reconnect_s=0.0)
+    folder = tmp_path_factory.mktemp("tenants")
+    with secured_cluster(folder, "tokens", *TENANTS) as started, ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                mrflight.connect(started.metadata, once, identity=started.callers[name])
+            )
+            for name in CALLERS
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number",
+    [
+        *range(SAMPLE),
+        *(pytest.param(number, marks=pytest.mark.soak) for number in range(SAMPLE, SOAKED)),
+    ],
+)
+def test_random_calls_are_allowed_to_who_has_the_right(
+    number: int, callers: dict[str, mrflight.Cluster]
+) -> None:
+    of = SOAKED * seed() + number
+    calls = RandomCallers(callers, of)
+    try:
+        for _ in range(STEPS):
+            calls.step()
+        calls.end()
+    except BaseException as error:
+        error.add_note("\n".join([f"seed {of}", *calls.steps]))
+        raise
