@@ -23,8 +23,10 @@ from tests.services.iceberg_rest import IcebergRest
 from tests.support.faults.lost_power import Call, Power, recorded, recording, restore
 from tests.support.suite.cases import cases
 from tests.support.suite.messages import refused
+from tests.support.suite.soak import seed
 from tests.support.suite.waiting import hang_s
 from tests.support.tables.outputs import NEW, Output
+from tests.support.tables.random_commits import RandomCommits
 from tests.support.tables.synced_commits import (
     CASES,
     REST,
@@ -37,10 +39,12 @@ from tests.support.tables.synced_commits import (
 QUICK = [name for name, case in CASES.items() if case.is_quick]
 
 
-def committed(calls: Path, root: Path, names: Sequence[str], **given: str) -> list[Call]:
+def committed(
+    calls: Path, root: Path, names: Sequence[str], program: str = "synced_commits", **given: str
+) -> list[Call]:
     """Run cases below a folder, and return all that would last, call by call."""
     environment = {**os.environ, **given, **recording(calls, root)}
-    command = [sys.executable, "-m", "tests.support.tables.synced_commits", str(root), *names]
+    command = [sys.executable, "-m", f"tests.support.tables.{program}", str(root), *names]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=hang_s()
     )
@@ -137,6 +141,36 @@ def test_every_table_is_readable_after_a_power_loss_at_each_step(
     tmp_path: Path, ducklake_python: Path
 ) -> None:
     check_all(tmp_path, [name for name in CASES if name not in QUICK], ducklake_python)
+
+
+SAMPLE, SOAKED, AT_ONCE = 3, 200, 10
+
+
+def check_random_commits(tmp_path: Path, numbers: range, python: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    seeds = [str(SOAKED * seed() + number) for number in numbers]
+    calls = committed(tmp_path / "calls", root, seeds, "random_commits", **{VARIABLE: str(python)})
+    with cases() as each:
+        for of in seeds:
+            chosen, base = RandomCommits(int(of)), root / of
+            with each(f"seed {of}, {chosen.kind}: {[name for name, _ in chosen.steps]}"):
+                chosen.check(base, [call for call in calls if call.path.is_relative_to(base)])
+
+
+@pytest.mark.slow
+def test_a_table_survives_power_losses_in_random_commits(
+    tmp_path: Path, ducklake_python: Path
+) -> None:
+    check_random_commits(tmp_path, range(SAMPLE), ducklake_python)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, SOAKED, AT_ONCE))
+def test_tables_survive_power_losses_in_many_random_commits(
+    first: int, tmp_path: Path, ducklake_python: Path
+) -> None:
+    check_random_commits(tmp_path, range(first, first + AT_ONCE), ducklake_python)
 
 
 def test_what_the_server_of_a_catalog_writes_survives_a_power_loss(

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pyarrow as pa
@@ -31,18 +32,22 @@ from mrflight.errors import (
 from mrflight.ids import MapAttempt, ShuffleKey, new_token
 from mrflight.security.authority import issue, new_authority
 from mrflight.security.job_tokens import write_private
+from mrflight.shuffle.client.append_stream import AppendStream
 from mrflight.shuffle.client.block_sender import BlockSender
 from mrflight.shuffle.client.reader import read_partition
 from mrflight.shuffle.client.shuffle import Shuffle
 from mrflight.shuffle.wire.block import encode_block, ipc_options
 from mrflight.shuffle.wire.calls import notify
+from mrflight.shuffle.wire.log_protocol import AppendTag
 from mrflight.shuffle.wire.protocol import DataAction, DiscardAttempt, ShuffleName
 from mrflight.system.deadlines import Timeouts
 from tests.support.clusters.cluster import server_process
+from tests.support.clusters.random_callers import CALLERS, TENANTS, RandomCallers
 from tests.support.clusters.secured_cluster import Secured, secured_cluster
 from tests.support.commands.mrflight import mrflight as run
 from tests.support.commands.open_ports import METHODS, NOT_THERE, REFUSED, SERVICE, call, tcp_ports
 from tests.support.jobs.clicks_job import JOB, VISITS, WEIGH, as_read, expected_clicks, write_visits
+from tests.support.suite.soak import seed
 from tests.support.suite.waiting import await_that, hang_s
 
 ROWS = pa.record_batch({"k": pa.array(range(1000)), "v": pa.array(range(1000))})
@@ -360,3 +365,61 @@ def test_event_logs_have_roles_and_a_token(secured: Secured) -> None:
         assert client.log_state(key).high == ROWS.num_rows
         client.drop_log(key)
     assert not list(secured.folder.glob("logs*/secret*"))
+
+
+def test_who_appends_to_a_stream_that_was_refused_is_told_why(secured: Secured) -> None:
+    """And not that the stream has ended, which would be tried again."""
+    with secured.connect("job") as client:
+        made = client.create_log("refused")
+    with secured.connect("reader") as client:
+        ended: SimpleQueue[object] = SimpleQueue()
+        stream = AppendStream(
+            made.key,
+            made.owner_location,
+            ROWS.schema,
+            client.access.client,
+            lambda _, end: ended.put(end),
+        )
+        assert isinstance(ended.get(timeout=hang_s()), AccessDeniedError)
+        refused(lambda: stream.send(ROWS, AppendTag("p", 0)), "reader")
+    with secured.connect("job", str(made.key)) as client:
+        client.drop_log("refused")
+
+
+SAMPLE, SOAKED, STEPS = 5, 300, 40
+
+
+@pytest.fixture(scope="module")
+def callers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, mrflight.Cluster]]:
+    """The clients of two tenants, a reader and a stranger."""
+    once = Timeouts(call_s=hang_s(), reconnect_s=0.0)
+    folder = tmp_path_factory.mktemp("tenants")
+    with secured_cluster(folder, "tokens", *TENANTS) as started, ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                mrflight.connect(started.metadata, once, identity=started.callers[name])
+            )
+            for name in CALLERS
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number",
+    [
+        *range(SAMPLE),
+        *(pytest.param(number, marks=pytest.mark.soak) for number in range(SAMPLE, SOAKED)),
+    ],
+)
+def test_random_calls_are_allowed_to_who_has_the_right(
+    number: int, callers: dict[str, mrflight.Cluster]
+) -> None:
+    of = SOAKED * seed() + number
+    calls = RandomCallers(callers, of)
+    try:
+        for _ in range(STEPS):
+            calls.step()
+        calls.end()
+    except BaseException as error:
+        error.add_note("\n".join([f"seed {of}", *calls.steps]))
+        raise

@@ -41,7 +41,7 @@ class AppendStream:
         self._received = received
         self._connections = Connections(options)
         self._writing = threading.Lock()  # Arrow's writer is for one thread at a time
-        self._is_closed = False
+        self._ended: MrflightError | None = None
         call = flight.FlightCallOptions(timeout=STREAM_S)
         descriptor = flight.FlightDescriptor.for_path(*put_path(key))
         with from_flight(location, self._what):
@@ -63,8 +63,8 @@ class AppendStream:
             self._writer.done_writing()
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise ServerUnavailableError(f"{self._what}: {self.location} has ended the stream")
+        if self._ended is not None:
+            raise self._ended
 
     def _receive(self) -> None:
         try:
@@ -72,8 +72,7 @@ class AppendStream:
                 self._received(self, receipt)
                 if receipt.error:
                     break
-            self._close()
-            raise ServerUnavailableError(f"{self._what}: {self.location} has ended the stream")
+            raise self._close()
         except MrflightError as error:
             self._received(self, error)
         finally:
@@ -84,11 +83,18 @@ class AppendStream:
             body = self._reader.read()
         return None if body is None else decode(memoryview(body), AppendReceipt)
 
-    def _close(self) -> None:
-        """Raise the error that the server has ended the stream with, if it has."""
-        with self._writing, from_flight(self.location, self._what):
-            self._is_closed = True
-            self._writer.close()
+    def _close(self) -> MrflightError:
+        """Return the error that the server has ended the stream with."""
+        with self._writing:
+            self._ended = ServerUnavailableError(
+                f"{self._what}: {self.location} has ended the stream"
+            )
+            try:
+                with from_flight(self.location, self._what):
+                    self._writer.close()
+            except MrflightError as error:
+                self._ended = error  # who sends meanwhile gets it, too, and not that it has ended
+            return self._ended
 
 
 def receipt_error(receipt: AppendReceipt) -> MrflightError:

@@ -43,13 +43,18 @@ class Secured:
 
 
 @contextmanager
-def secured_cluster(folder: Path, kind: str) -> Iterator[Secured]:
-    """Two data servers that keep logs; ``kind`` is ``certificates`` or ``tokens``."""
+def secured_cluster(folder: Path, kind: str, *tenants: str) -> Iterator[Secured]:
+    """Two data servers that keep logs; ``kind`` is ``certificates`` or ``tokens``.
+
+    The callers are one of each role, a stranger whom the servers do not know, and ``tenants``, who
+    have the role of a job.
+    """
     authority = new_authority("test", 1)
     (folder / "ca.pem").write_bytes(authority.certificate_pem)
     entries = []
     callers = {"nobody": Identity(str(folder / "ca.pem"))}
-    for name in (*Role, "stranger"):
+    roles = {**{role.value: role for role in Role}, **dict.fromkeys(tenants, Role.JOB)}
+    for name in (*roles, "stranger"):
         issued = issue(authority, name, ["127.0.0.1"], days=1)
         (folder / f"{name}.pem").write_bytes(issued.certificate_pem)
         write_private(folder / f"{name}.key", issued.key_pem.decode())
@@ -57,10 +62,10 @@ def secured_cluster(folder: Path, kind: str) -> Iterator[Secured]:
         write_private(folder / f"{name}.token", token)
         files = [str(folder / f"{name}.{kind}") for kind in ("pem", "key")]
         if kind == "certificates":
-            entry = f'[[principals]]\nname = "{name}"\nroles = ["{name}"]\n'
+            entry = f'[[principals]]\nname = "{name}"\nroles = ["{roles.get(name)}"]\n'
             callers[name] = Identity(str(folder / "ca.pem"), *files)
         else:
-            entry = access_entry(name, [Role(name)] if name in [*Role] else [], token)
+            entry = access_entry(name, [roles[name]] if name in roles else [], token)
             callers[name] = Identity(
                 str(folder / "ca.pem"), token=f"file:{folder / f'{name}.token'}"
             )

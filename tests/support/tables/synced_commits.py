@@ -75,31 +75,38 @@ def folder(format: OutputFormat, mode: str, *by: str, rows: Rows = NEW, **keys: 
     return do
 
 
-def found_by_rerun(format: OutputFormat, mode: Mode) -> Do:
+def found_by_rerun(
+    format: OutputFormat, mode: Mode, *by: str, rows: Rows = NEW, run_id: str = "run"
+) -> Do:
     """A job is killed before it has synced its commit, and runs again."""
 
     def do(base: Path) -> None:
-        section = OutputSection(table="out/table", format=format, mode=mode)
+        section = OutputSection(table="out/table", format=format, mode=mode, partition_by=list(by))
         with _no_sync_of_commits():
-            _commit_rows(open_sink(section, base, {}, new_job_id(), "run"), NEW)
-        assert open_sink(section, base, {}, new_job_id(), "run").was_committed()
+            commit_rows(open_sink(section, base, {}, new_job_id(), run_id), rows)
+        assert open_sink(section, base, {}, new_job_id(), run_id).was_committed()
         mark("said", base)
 
     return do
 
 
-def found_by_stream(base: Path) -> None:
+def found_by_stream(*by: str, rows: Rows = NEW, start: int = 0, stop: int = 4) -> Do:
     """A stream is killed before it has synced its commit, and starts again."""
-    section = OutputSection(table="out/table", mode="append")
-    offsets = StreamOffsets("events", {}, {"cluster/topic/0": 4})
-    with _no_sync_of_commits():
-        _commit_rows(open_sink(section, base, {}, new_job_id(), None), NEW, offsets)
-    again = open_sink(section, base, {}, new_job_id(), None)
-    assert again.recorded_offsets("events") == offsets.after
-    mark("said", base)
+
+    def do(base: Path) -> None:
+        section = OutputSection(table="out/table", mode="append", partition_by=list(by))
+        before, after = ({"cluster/topic/0": at} if at else {} for at in (start, stop))
+        offsets = StreamOffsets("events", before, after)
+        with _no_sync_of_commits():
+            commit_rows(open_sink(section, base, {}, new_job_id(), None), rows, offsets)
+        again = open_sink(section, base, {}, new_job_id(), None)
+        assert again.recorded_offsets("events") == offsets.after
+        mark("said", base)
+
+    return do
 
 
-def _commit_rows(sink: Sink, rows: Rows, offsets: StreamOffsets | None = None) -> None:
+def commit_rows(sink: Sink, rows: Rows, offsets: StreamOffsets | None = None) -> None:
     commit = Commit(tuple(written(sink, rows, SCHEMA)), SCHEMA, offsets=offsets)
     sink.setup(commit)
     sink.commit(commit)
@@ -139,19 +146,17 @@ def maintain_delta(base: Path, options: MaintenanceOptions = _ALL) -> None:
     maintain(locate("out/table", base), options)
 
 
-def remove_delta_rows(base: Path) -> None:
+def remove_delta_rows(base: Path, n: int = 1) -> None:
     from mrflight.sinks.delta.removed_rows import remove_rows
     from mrflight.storage import locate
 
-    remove_rows(locate("out/table", base), "n = 1", "replay", 1)
+    remove_rows(locate("out/table", base), f"n = {n}", f"replay {n}", 1)
 
 
-def merge_delta(base: Path) -> None:
+def merge_delta(base: Path, rows: Rows = ((1, "z"), (9, "y"))) -> None:
     section = OutputSection(table="out/table", mode="merge", keys=["n"])
     sink = open_sink(section, base, {}, new_job_id(), None)
-    commit_in(
-        base, sink, Commit(*write_rows(sink, table_of([(1, "z"), (9, "y")]), ["n"], None, base))
-    )
+    commit_in(base, sink, Commit(*write_rows(sink, table_of(rows), ["n"], None, base)))
 
 
 def iceberg(mode: Mode, rows: Rows = NEW) -> Do:
@@ -295,7 +300,7 @@ CASES: dict[str, Case] = {
     "delta found by a rerun": _delta(
         found_by_rerun("delta", "overwrite"), _NEW_DELTA, is_quick=True
     ),
-    "delta found by a stream": _delta(found_by_stream),
+    "delta found by a stream": _delta(found_by_stream()),
     "parquet found by a rerun": Case(
         found_by_rerun("parquet", "append"),
         read_folder("parquet"),

@@ -23,7 +23,9 @@ from mrflight.shuffle.log.group_commit import Alone, Append, GroupCommit
 from mrflight.shuffle.log.log_totals import LogTotals
 from tests.support.faults.forgetful_disk import ForgetfulDisk
 from tests.support.faults.full_disk import largest_file
+from tests.support.faults.random_log import RandomLog
 from tests.support.suite.messages import refused
+from tests.support.suite.soak import seed
 from tests.support.suite.waiting import hang_s
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -181,3 +183,27 @@ def test_a_closed_log_refuses_and_a_queue_is_written_first(log: Log) -> None:
     assert [log.next() for _ in range(20)] == list(range(20))
     log.submit(1)
     assert isinstance(log.next(), ServerUnavailableError)
+
+
+SAMPLE, SOAKED, STEPS = 10, 700, 40
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *range(SAMPLE),
+        *(pytest.param(number, marks=pytest.mark.soak) for number in range(SAMPLE, SOAKED)),
+    ],
+)
+def test_acknowledged_rows_survive_random_faults_of_the_disk(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = SOAKED * seed() + number
+    log = RandomLog(tmp_path / "log", ForgetfulDisk(monkeypatch), of)
+    try:
+        for _ in range(STEPS):
+            log.step()
+        log.end()
+    except BaseException as error:
+        error.add_note("\n".join([f"seed {of}", *log.steps]))
+        raise
