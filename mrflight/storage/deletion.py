@@ -31,8 +31,8 @@ __all__ = [
 FileKey = tuple[str, str]
 """Equal for two locations of the same file: its store, and its path there without links."""
 
-_RECORDS = frozenset({"_delta_log", "_mrflight", "_mrflight.json"})
-"""The names of the log and of the manifests of a table."""
+_RECORDS = frozenset({"_delta_log", "_mrflight", "_mrflight.json", ".hoodie", "_versions"})
+"""The names of the log and of the manifests of a table, also of Hudi's and Lance's."""
 _LOOKED_UP = 8
 """Up to so many folders of a store are looked up one by one: each is a request, and so is a part of
 a listing of all."""
