@@ -79,6 +79,15 @@ def test_what_lies_elsewhere_behind_links_or_in_other_tables_stays(lake: Path) -
     assert (lake / "other/x").read_text() == "another's"
 
 
+def test_what_lies_where_tables_of_the_format_have_no_files_stays(lake: Path) -> None:
+    table = locate("table", lake)
+    files = TableFiles(table, is_place=lambda path: path == "k=1/x")
+    for path, may_go in {"k=1/../k=1/x": True, "k=1/y": False, "x": False}.items():
+        assert (files.why_kept(table.child(path)) is None) == may_go
+    with pytest.raises(NotDeletableError):
+        files.delete(table.child("x"))
+
+
 def test_a_link_above_the_table_does_no_harm(lake: Path) -> None:
     direct, through = locate("table/k=1/x", lake), locate("way/table/k=1/x", lake)
     for table in (locate("table", lake), locate("way/table", lake)):
