@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 _NAME = re.compile(r"bad-\d{5,}-\d+-(?P<shuffle>[0-9A-Za-z._-]+)\.jsonl")
-_MARK = re.compile(r"_unfinished-(?P<job>[0-9A-Za-z_-]+)\.json")
+_MARK = re.compile(r"_unfinished-(?P<job>\d{8}T\d{6}-[0-9a-f]{12})\.json")
+"""Only whole ids: the beginning of one, which anybody may write there, would be of many jobs."""
 
 
 def bad_rows_name(map_id: int, attempt: int, shuffle_id: str) -> str:

@@ -2,8 +2,8 @@
 
 A file is deleted only by proof that it is the table's own: by its normalised path it lies below the
 table's own location, with no link between the two, and in no folder that has a log or manifests of
-its own; and no other table of the same catalog names it. The caller, who knows the format, proves
-that the table does not need the file any more.
+its own; and no other table of the same catalog names it. The caller, who knows the format, says
+where tables of it have files, and proves that the table does not need the file any more.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = [
 FileKey = tuple[str, str]
 """Equal for two locations of the same file: its store, and its path there without links."""
 
-_RECORDS = frozenset({"_delta_log", "_mrflight", "_mrflight.json"})
-"""The names of the log and of the manifests of a table."""
+_RECORDS = frozenset({"_delta_log", "_mrflight", "_mrflight.json", ".hoodie", "_versions"})
+"""The names of the log and of the manifests of a table, also of Hudi's and Lance's."""
 _LOOKED_UP = 8
 """Up to so many folders of a store are looked up one by one: each is a request, and so is a part of
 a listing of all."""
@@ -85,15 +85,19 @@ class TableFiles:
         *folders: Location,
         named_by_others: Callable[[set[FileKey]], set[FileKey]] | None = None,
         outside: str = "it does not lie below the table's own location",
+        is_place: Callable[[str], bool] = lambda path: True,
     ) -> None:
         """``folders`` are the table's own location, and others that the caller has proven.
 
         ``named_by_others`` returns which of some files other tables of the same catalog name.
-        ``outside`` says why files elsewhere stay.
+        ``outside`` says why files elsewhere stay. ``is_place`` returns whether such a table has
+        files at a path below its folder. Below it may also lie data of others, with their records
+        elsewhere.
         """
         self._folders = folders
         self._named_by_others = named_by_others
         self._outside = outside
+        self._is_place = is_place
         self._why_closed: dict[str, str | None] = {}
         self._tables: dict[str, set[str]] = {}
         """The folders with a log or manifests below one of ``folders``, once all are listed."""
@@ -144,6 +148,8 @@ class TableFiles:
             path = self._path_below(file, folder)
             if path is not None:
                 self._check(folder, path)
+                if not self._is_place(path):
+                    raise NotDeletableError("it lies in a folder where such a table has no files")
                 return folder, path
         raise NotDeletableError(self._outside)
 

@@ -2,18 +2,22 @@
 
 It deletes no other files. A file that the log does not name may belong to a running job, or be a
 user's own; those that killed jobs left are found by `orphan_files`. So deltalake's vacuum is used
-in the mode in which it goes by the log alone.
+in the mode in which it goes by the log alone. Whoever may write the table may write its log, so of
+what the log has removed only files in folders that Delta writers make are deleted.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from mrflight.errors import OutputError
+from mrflight.sinks.commit.job_files import is_in_partition
 from mrflight.sinks.delta.synced_log import sync_entry
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.storage import Location
@@ -22,6 +26,10 @@ from mrflight.storage.delta import delta_errors, import_deltalake, no_hooks
 from mrflight.system.signals import run_interruptibly
 
 _HOUR = timedelta(hours=1)
+_CHANGE_DATA = "_change_data/"
+_RANDOM_PREFIX = re.compile("[0-9A-Za-z]{2}/")
+"""The folder of a data file or deletion vector if ``delta.randomizeFilePrefixes`` is set. Another
+``delta.randomPrefixLength`` does not count, as a log could name a folder of any name with it."""
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -63,7 +71,7 @@ def find_removed_files(table: DeltaTable, retention: Retention) -> RemovedFiles:
         # `_vacuum` also returns files that are gone.
         found = run_interruptibly(location.walk) if named else []
         sizes = {info.path: info.size for info in found if info.is_file}
-        may, kept = TableFiles(location).split(location.child(path) for path in sorted(named))
+        may, kept = _own_files(table).split(location.child(path) for path in sorted(named))
     there = tuple(file for file in may if file.path in sizes)
     existing = {location.at(path).url for path in sizes}
     return RemovedFiles(
@@ -85,8 +93,8 @@ def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
     if removed.files:
         sync_entry(location, table.version)  # or a crash might undo the removal of deleted files
     if location.store.lock_name(location.path) is not None or not removed.all_may_go:
-        files = TableFiles(location)
         with delta_errors(f"the files that {location.url} has removed cannot be deleted"):
+            files = _own_files(table)
             for file in removed.files:
                 files.delete(file)
     elif removed.files:
@@ -96,6 +104,20 @@ def vacuum(table: DeltaTable, retention: Retention) -> RemovedFiles:
         for version in (table.version - 1, table.version):
             sync_entry(location, version)
     return removed
+
+
+def _own_files(table: DeltaTable) -> TableFiles:
+    properties = table.handle.metadata().configuration
+    has_prefixes = properties.get("delta.randomizeFilePrefixes", "false").lower() == "true"
+    return TableFiles(table.location, is_place=partial(_is_place, has_prefixes=has_prefixes))
+
+
+def _is_place(path: str, has_prefixes: bool) -> bool:
+    """Return whether Delta writers put files at such a path below a table."""
+    path = path.removeprefix(_CHANGE_DATA)
+    if has_prefixes and (prefix := _RANDOM_PREFIX.match(path)):
+        path = path[prefix.end() :]
+    return is_in_partition(path)
 
 
 def _vacuum(table: DeltaTable, retention: Retention, *, dry_run: bool) -> list[str]:

@@ -80,6 +80,14 @@ def test_without_a_mark_nothing_is_an_orphan(folder: Location) -> None:
     assert find_orphan_bad_rows(folder.child("none"), later) is None
 
 
+def test_a_mark_of_a_part_of_an_id_is_none(folder: Location) -> None:
+    """It would be of all jobs that began in that second."""
+    part = [mark_name(JOB[:length]) for length in (15, 16, len(JOB) - 1)]
+    put(folder, bad_rows_name(0, 0, JOB), bad_rows_name(0, 0, f"{JOB}-sums"), *part)
+    later = datetime.now(UTC) + timedelta(days=1)
+    assert find_orphan_bad_rows(folder, later) == OrphanFiles((), 0, is_proven=True)
+
+
 def test_files_that_cannot_be_removed_are_named(
     folder: Location, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ def lake(tmp_path: Path) -> Path:
         "table/files/k=1/_mrflight",
         "table/older",
         "table/iceberg/metadata",
+        "table/hudi/.hoodie",
+        "table/lance/_versions",
         "other/k=1",
     ):
         (tmp_path / folder).mkdir(parents=True)
@@ -52,9 +54,11 @@ WHY = {
     "files/k=1/x": "which has a log or manifests of its own",
     "older/x": "which has a log or manifests of its own",
     "iceberg/data/x": "which has a log or manifests of its own",
+    "hudi/k=1/x": "which has a log or manifests of its own",
+    "lance/data/x": "which has a log or manifests of its own",
     "broken/x": "which has a log or manifests of its own",
 }
-TABLES = {"delta": True, "older": True, "iceberg": True, "k=1": False}
+TABLES = {"delta": True, "older": True, "iceberg": True, "hudi": True, "lance": True, "k=1": False}
 
 
 def test_what_lies_elsewhere_behind_links_or_in_other_tables_stays(lake: Path) -> None:
@@ -73,6 +77,15 @@ def test_what_lies_elsewhere_behind_links_or_in_other_tables_stays(lake: Path) -
             assert TableFiles(bucket).why_kept(table.child("x")) is not None
             assert TableFiles(bucket).why_kept(locate(f"s3a://bucket{table.path}/x", lake)) is None
     assert (lake / "other/x").read_text() == "another's"
+
+
+def test_what_lies_where_tables_of_the_format_have_no_files_stays(lake: Path) -> None:
+    table = locate("table", lake)
+    files = TableFiles(table, is_place=lambda path: path == "k=1/x")
+    for path, may_go in {"k=1/../k=1/x": True, "k=1/y": False, "x": False}.items():
+        assert (files.why_kept(table.child(path)) is None) == may_go
+    with pytest.raises(NotDeletableError):
+        files.delete(table.child("x"))
 
 
 def test_a_link_above_the_table_does_no_harm(lake: Path) -> None:
@@ -112,7 +125,8 @@ def test_a_folder_that_becomes_a_link_is_not_followed(lake: Path) -> None:
 
 
 def test_the_names_of_logs_are_those_that_tables_have() -> None:
-    assert {LOG, manifest_log.MANIFESTS, manifest_log.UNNUMBERED} == deletion._RECORDS
+    own = {LOG, manifest_log.MANIFESTS, manifest_log.UNNUMBERED}
+    assert own | {".hoodie", "_versions"} == deletion._RECORDS
 
 
 def test_a_folder_is_a_table_in_a_store_without_folders(
@@ -120,10 +134,7 @@ def test_a_folder_is_a_table_in_a_store_without_folders(
 ) -> None:
     """There the names are listed."""
     monkeypatch.setattr(Disk, "is_disk", False)
-    found = {
-        name: is_table_folder(Location(f"{lake}/table/{name}"))
-        for name in ("delta", "older", "k=1", "iceberg")
-    }
+    found = {name: is_table_folder(Location(f"{lake}/table/{name}")) for name in TABLES}
     assert found == TABLES
     listed: list[tuple[str, bool]] = []
     list_of = Disk.list

@@ -80,9 +80,7 @@ def test_nothing_behind_a_link_nor_in_a_table_below_is_deleted(tmp_path: Path) -
     for name in others:
         (tmp_path / name).write_text("another table's")
     paths = [f"file://{tmp_path}/other/y", "../other/y", *(name[2:] for name in others)]
-    entry = tmp_path / "t" / "_delta_log" / f"{2:020}.json"
-    remove = '{"remove": {"path": "%s", "deletionTimestamp": 1, "dataChange": true}}'
-    entry.write_text("\n".join(remove % path for path in paths))
+    remove_by_log(tmp_path, paths, version=2)
     report = maintain(tmp_path, MaintenanceOptions(None, Retention(timedelta(0), True)))
     assert report.vacuum is not None
     assert report.vacuum.files == 1, "the one of the table"
@@ -91,6 +89,41 @@ def test_nothing_behind_a_link_nor_in_a_table_below_is_deleted(tmp_path: Path) -
         assert str(tmp_path / kept[name]) in file.why
     assert [name for name in others if not (tmp_path / name).exists()] == []
     assert read(tmp_path) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("has_prefixes", [False, True])
+def test_what_lies_where_delta_writers_put_no_files_stays(
+    tmp_path: Path, has_prefixes: bool
+) -> None:
+    """It is of other tables, whose records are in a catalog or elsewhere, or of none."""
+    properties: dict[str, str | None] = {"delta.randomPrefixLength": "5"}
+    if has_prefixes:
+        properties["delta.randomizeFilePrefixes"] = "true"
+    write_deltalake(tmp_path / "t", pa.table({"n": [1]}), configuration=properties)
+    prefixed = ["aB/x", "aB/k=1/x", "_change_data/0z/x"]
+    own = ["x", "k=1/x", "k=1/l=a%2520b/x", "_change_data/x", "_change_data/k=1/x"]
+    others = ["main/orders/x", "ice/data/x", "plain/x", "plain/k=1/x", "k=1/plain/x", "aB/cD/x"]
+    others += ["_change_data/plain/x", "k=1/_change_data/x", "a/x", "a-/x"]
+    paths = [*own, *prefixed, *others]
+    kept = others if has_prefixes else [*others, *prefixed]
+    for path in paths:
+        put(tmp_path / "t" / path.replace("%25", "%"))
+    remove_by_log(tmp_path, paths, version=1)
+    report = maintain(tmp_path, MaintenanceOptions(None, Retention(timedelta(0), True)))
+    assert {file.url for file in report.kept} == {f"{tmp_path}/t/{path}" for path in kept}
+    assert {path for path in tree(tmp_path / "t") if Path(path).name == "x"} == set(kept)
+
+
+def put(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("some table's")
+
+
+def remove_by_log(folder: Path, paths: list[str], version: int) -> None:
+    """Write a log entry that says that files were removed long ago."""
+    remove = '{"remove": {"path": "%s", "deletionTimestamp": 1, "dataChange": true}}'
+    entry = folder / "t" / "_delta_log" / f"{version:020}.json"
+    entry.write_text("\n".join(remove % path for path in paths))
 
 
 def test_a_vacuum_commits_nothing_if_commits_need_a_lock(
