@@ -55,6 +55,8 @@ MAX_JOB_NAME = 128
 _SHUFFLE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _JOB_STARTED = "%Y%m%dT%H%M%S"
 _WRITER_ID = re.compile(r"[A-Za-z0-9]{0,32}")
+_DERIVED = "r-"
+_TOKEN = re.compile(rf"(?:{_DERIVED})?[A-Za-z0-9]{{1,32}}")
 
 MAX_PARTITIONS = 100_000
 """The partitions of one shuffle. Every map may hold a block for each, and every server an entry."""
@@ -86,7 +88,7 @@ class ShuffleKey(NamedTuple):
     def parse(cls, text: str) -> ShuffleKey:
         """Return the key that is written like this; raises ProtocolError."""
         name, colon, token = text.partition(":")
-        if colon and not (token and _WRITER_ID.fullmatch(token)):
+        if colon and not _TOKEN.fullmatch(token):
             raise ProtocolError("a shuffle is named <id> or <id>:<token>, of 1 to 32 characters")
         return cls(check_shuffle_id(name), token)
 
@@ -126,6 +128,26 @@ def new_writer_id() -> str:
 def new_token() -> str:
     """Return a new token of a shuffle: 128 random bits, which nobody guesses."""
     return os.urandom(16).hex()
+
+
+def derived_token(digest: str) -> str:
+    """Return the token for fewer rights that a hash of a secret gives; see `check_secret`."""
+    return _DERIVED + digest[:32]
+
+
+def check_secret(token: str) -> str:
+    """Return the token with which somebody makes a thing, which gives all rights to it.
+
+    Raises ProtocolError for one that was derived from another secret. Otherwise whoever was given
+    that could make the next thing of the same name, and others would take it for the one before.
+    """
+    if token.startswith(_DERIVED):
+        raise ProtocolError(
+            f"a token that begins with {_DERIVED!r} gives some of the rights to a thing that "
+            "another one has made, and nothing is made with it; choose a token of letters and "
+            "digits, or none"
+        )
+    return token
 
 
 def same_token(one: str, other: str) -> bool:

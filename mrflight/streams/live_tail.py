@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mrflight.config.identity import ClusterAccess, Endpoint
-from mrflight.errors import MrflightError
+from mrflight.errors import AccessDeniedError, MrflightError
 from mrflight.planner.row_maps import input_maps
 from mrflight.scheduler.job_run import JobRun
 from mrflight.shuffle.client.tail_client import TailClient
@@ -46,8 +46,9 @@ _END_TIMEOUT_S = 10.0
 class LiveTail(Live):
     """Keeps the tail of a stream, in a thread. A context manager.
 
-    A feed that has ended is started again, on another data server if that of the tail is gone. The
-    tail then begins at the offsets that the table has.
+    A feed that has ended is started again, on another data server if that of the tail is gone, and
+    under another name if somebody else has a tail of that name there. The tail then begins at the
+    offsets that the table has.
     """
 
     def __init__(
@@ -124,24 +125,25 @@ class LiveTail(Live):
         with suppress(OSError):
             if self._written is not None:
                 remove_tail_file(self._table, self._settings.name)
-        if self._server is not None:
-            with suppress(MrflightError), TailClient(self._server, self._token) as client:
-                client.drop(self._name)
+        self._drop()
         self._servers.close()
 
     def _keep(self) -> None:
-        pause_s, trimmed_at = 0.0, 0.0
+        pause_s, trimmed_at, is_refused = 0.0, 0.0, False
         while not self._ending.is_set():
             try:
+                if is_refused:
+                    self._take_new_name()
                 self._keep_feed()
                 is_due = self._changed.is_set() or time.monotonic() - trimmed_at >= _TRIM_EVERY_S
                 if is_due:
                     self._changed.clear()
                     self._trim()
                     trimmed_at = time.monotonic()
-                pause_s = 0.0
+                pause_s, is_refused = 0.0, False
             except Exception as error:  # the stream goes on, and its tail once this is over
                 pause_s = min(_MAX_PAUSE_S, max(0.1, 2 * pause_s))
+                is_refused = isinstance(error, AccessDeniedError)
                 log.warning("the tail of stream %r: %s", self._settings.name, error)
                 self._ending.wait(pause_s)
             self._changed.wait(_LOOK_EVERY_S)
@@ -183,6 +185,17 @@ class LiveTail(Live):
         self._followed = frozenset(position)
         run = run_feed if feed_task.log is None else run_log_feed
         self._feed = self._job.submit_long(run, feed_task)
+
+    def _take_new_name(self) -> None:
+        """Begin another tail; the one before is dropped if it was the stream's after all."""
+        self._stop_feed()
+        self._drop()
+        self._name = self._servers.take_new_name()
+
+    def _drop(self) -> None:
+        if self._server is not None:
+            with suppress(MrflightError), TailClient(self._server, self._token) as client:
+                client.drop(self._name)
 
     def _stop_feed(self) -> None:
         if self._feed is not None:

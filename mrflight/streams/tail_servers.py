@@ -36,6 +36,10 @@ class TailServers(Closeable):
         Raises NoDataServersError, and ServerUnavailableError if that cannot be told now.
         """
 
+    def take_new_name(self) -> str:
+        """Return the name of the tail, another one if a stranger can have taken the first."""
+        return self.name
+
     @abstractmethod
     def file(self, stream: str, server: Endpoint) -> TailFile:
         """Return what the file beside the table says, once readers can find this server by it."""
@@ -76,7 +80,12 @@ class StandingServers(TailServers):
     def __init__(self, stream: str, access: ClusterAccess) -> None:
         super().__init__()
         self._access = access
-        self.name = f"{stream}.{secrets.token_hex(8)}"
+        self._stream = stream
+        self.take_new_name()
+
+    def take_new_name(self) -> str:
+        self.name = f"{self._stream}.{secrets.token_hex(8)}"
+        return self.name
 
     def choose(self, current: Endpoint | None) -> Endpoint:
         identity = self._access.client.identity

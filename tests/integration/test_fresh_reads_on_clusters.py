@@ -99,6 +99,29 @@ def test_a_stream_that_was_killed_is_told_once_its_tail_is_gone(
         fresh(stream, wait=0.5)
 
 
+def test_a_stream_whose_tail_another_holds_goes_on_under_another_name(
+    stream: Stream, servers: LogCluster
+) -> None:
+    with live_stream(stream, NEVER, rest=f'metadata = "{servers.location}"'):
+        held = place(stream)
+        server = Endpoint(held["location"])
+
+        def take() -> bool:
+            """Open the tail as another one; the stream may come first."""
+            with TailClient(server) as to_drop, TailClient(server) as client:
+                to_drop.drop(held["tail"])
+                try:
+                    client.open(OpenTail(held["tail"], 1, {}))
+                except AccessDeniedError:
+                    return False
+                return True
+
+        await_that(take, "another tail under the name")
+        await_that(lambda: held["tail"] not in tail_file(stream).read_text(), "another name")
+        stream.produce(numbered(1, range(5)), partition=1)
+        assert len(fresh(stream, at_least={f"{stream.topic}/1": 5})) == 15
+
+
 def test_jobs_read_a_tail_on_their_own_cluster(stream: Stream, servers: LogCluster) -> None:
     rest = f'metadata = "{servers.location}"'
     with live_stream(stream, NEVER, rest=rest):

@@ -11,7 +11,7 @@ from mrflight.errors import (
     LogOwnerChangedError,
     NoDataServersError,
 )
-from mrflight.ids import ShuffleKey, check_shuffle_id, new_token, same_token
+from mrflight.ids import ShuffleKey, check_secret, check_shuffle_id, new_token, same_token
 from mrflight.shuffle.metadata.cluster_state import ClusterState
 from mrflight.shuffle.metadata.events import LogCreated, LogDropped, LogPlaced
 from mrflight.shuffle.metadata.journaled_cluster import JournaledCluster
@@ -49,10 +49,11 @@ class EventLogs:
     def create(self, request: CreateLog) -> LogPlacement:
         """Place a new log on the servers with the fewest; the first of them owns it.
 
-        Raises EventLogExistsError and NoDataServersError. A repeated request with the same token
-        gets the same log.
+        Raises EventLogExistsError, NoDataServersError, and ProtocolError for a token that was
+        derived from a secret. A repeated request with the same token gets the same log.
         """
         check_shuffle_id(request.name)
+        check_secret(request.token)
         with self._lock:
             self._expire()
             known = self._state.logs.get(request.name)

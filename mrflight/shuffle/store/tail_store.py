@@ -18,7 +18,7 @@ from mrflight.errors import (
     TailBehindError,
     TailNotFoundError,
 )
-from mrflight.ids import same_token
+from mrflight.ids import check_secret, same_token
 from mrflight.shuffle.store.tail_partition import TailPartition, TailPiece
 from mrflight.shuffle.wire.tail_protocol import (
     MAX_WAIT_S,
@@ -108,10 +108,16 @@ class TailStore:
         self.held_bytes = 0
 
     def open(self, request: OpenTail) -> dict[str, int]:
-        """Begin a tail or go on with it, and return where; see `OpenTail`."""
+        """Begin a tail or go on with it, and return where; see `OpenTail`.
+
+        Raises AccessDeniedError for another token than the tail's, and ProtocolError from an older
+        feeder or for a token of readers.
+        """
         with self._changed:
             now = self._clock()
             self._forget_abandoned(now)
+            if request.tail not in self._tails:
+                check_secret(request.token)
             began = _Tail(request.epoch, now, request.token)
             tail = self._tails.setdefault(request.tail, began)
             self._check_token(request.tail, request.token)

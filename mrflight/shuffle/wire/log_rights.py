@@ -1,7 +1,8 @@
 """What the handle of an event log allows, and the id by which a log is told from others.
 
 The maker of a log has its secret, with which everything may be done. A handle for less has another
-token, which servers derive from the secret as the maker does. A log's id is a hash of its secret.
+token, which servers derive from the secret as the maker does, and which is never the secret of a
+log. A log's id is a hash of its secret.
 It may be known to everybody, and stands in tables, folders and messages: nobody gets rights by it.
 """
 
@@ -15,10 +16,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mrflight.errors import AccessDeniedError, EventLogNotFoundError, ProtocolError
-from mrflight.ids import ShuffleKey, check_shuffle_id, same_token
+from mrflight.ids import ShuffleKey, check_shuffle_id, derived_token, same_token
 
 _ID = "id-"
-"""No token begins like this: it consists of letters and digits."""
+"""No token begins like this; see `ShuffleKey`."""
 
 
 class LogRight(StrEnum):
@@ -66,7 +67,7 @@ def token_for(secret: str, rights: Collection[LogRight]) -> str:
     if frozenset(rights) == ALL_RIGHTS:
         return secret
     said = ",".join(sorted(rights)).encode()
-    return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()[:32]
+    return derived_token(hmac.new(secret.encode(), said, hashlib.sha256).hexdigest())
 
 
 def rights_of(token: str, secret: str) -> frozenset[LogRight]:

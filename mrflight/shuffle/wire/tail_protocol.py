@@ -10,8 +10,8 @@ A tail is ordered batches of rows for each source partition, each with the range
   rows, is a `TailAnswer`, and that of each other one a `TailRange`.
 
 A tail has two tokens. Its stream chooses one, with which it is fed, trimmed, dropped and read. The
-other one, `reader_token`, follows from that, and only reads. A server that does not know its
-callers takes calls without a token, too.
+other one, `reader_token`, follows from that, and only reads; no tail is opened with it. A server
+that does not know its callers takes calls without a token, too.
 
 The last column of what is put may be `OFFSET_COLUMN`, the offset that each row comes from. Then the
 batch can be cut at every offset, and otherwise only at its ends. Readers do not get the column.
@@ -27,6 +27,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from mrflight.errors import ProtocolError
+from mrflight.ids import derived_token
 from mrflight.shuffle.wire.protocol import Int64, Message, decode
 
 OFFSET_COLUMN = "_mrflight_offset"
@@ -52,7 +53,8 @@ class TailAction(StrEnum):
 
 def reader_token(token: str) -> str:
     """Return the token that lets its holder read a tail, and do nothing else with it."""
-    return hashlib.sha256(b"mrflight reader of a tail\0" + token.encode()).hexdigest()[:32]
+    said = b"mrflight reader of a tail\0" + token.encode()
+    return derived_token(hashlib.sha256(said).hexdigest())
 
 
 class OpenTail(Message, frozen=True):

@@ -132,6 +132,9 @@ def test_a_handle_allows_what_it_was_made_for(made: Callable[[int], Cluster], co
                 cluster.logs.drop(LogName(*key))
         else:
             assert cluster.logs.drop(LogName(*key)).key == log.key, "its files are found by that"
+            if rights != tuple(LogRight):
+                with refused(ProtocolError):
+                    cluster.logs.create(CreateLog(key.id, 1, key.token))
             cluster.logs.create(CreateLog("x", 1, SECRET))
 
 

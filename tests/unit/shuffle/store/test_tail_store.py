@@ -327,3 +327,8 @@ def test_a_dropped_tail_is_dropped_with_any_token(owned: TailStore) -> None:
     owned.drop(TAIL, ANOTHER)
     with pytest.raises(TailNotFoundError):
         read(owned, 0, token=OWN)
+    with refused(ProtocolError):
+        owned.open(OpenTail(TAIL, 1, {PART: 0}, token=READERS))
+    owned.open(OpenTail(TAIL, 1, {PART: 0}, token=ANOTHER))
+    with pytest.raises(AccessDeniedError):
+        read(owned, 0, token=READERS)
