@@ -165,7 +165,7 @@ def test_very_many_pins_become_one_that_keeps_as_much(
         read(store, since, pin_s=100.0 + since)
     assert store._tails[TAIL].pins == [(105.0, {PART: 2})]
     for clock.now, kept in ((104.0, True), (200.0, False)):
-        store.trim(TAIL, {PART: 9})
+        store.trim(TrimTail(TAIL, {PART: 9}))
         assert bool(store.held_bytes) is kept
 
 
