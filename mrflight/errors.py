@@ -379,7 +379,7 @@ class OffsetTrimmedError(ShuffleError):
 
 
 class ProducerSequenceError(ShuffleError):
-    """A producer's batch is not the one that follows its last, and is too old to be recognised."""
+    """A producer's batch neither follows its last nor is one of its last batches sent again."""
 
 
 class LogOwnerChangedError(ShuffleError):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -88,6 +88,9 @@ from .listening import Listening, listening
 from .observed import ObservedMetadata
 from .rotating import RotatingServer
 
+if TYPE_CHECKING:
+    from mrflight.shuffle.wire.log_protocol import CreateLog
+
 log = logging.getLogger(__name__)
 
 _PROBE = Timeouts(call_s=2.0)
@@ -97,15 +100,24 @@ _PROBE = Timeouts(call_s=2.0)
 SHUFFLES = Quota("shuffle", 4096, 2**20)
 """A job of ten stages has ten. Their partitions take about 250 bytes each."""
 
+LOGS = Quota("event log", 1024, 2048, "replica")
+"""Each replica of a log that is appended to has a thread and open files at a data server."""
+
+
+class Held:
+    """What each caller holds at a metadata server."""
+
+    def __init__(self, registry: Registry, shuffles: Quota = SHUFFLES, logs: Quota = LOGS) -> None:
+        self.shuffles = Holdings(shuffles, registry.partition_count)
+        self.logs = Holdings(logs, lambda key: registry.logs.replica_count(key))
+
 
 class MetadataServer(flight.FlightServerBase):
     """Serves a `Registry`."""
 
-    def __init__(
-        self, listening: Listening, registry: Registry, held: Holdings | None = None
-    ) -> None:
+    def __init__(self, listening: Listening, registry: Registry, held: Held | None = None) -> None:
         self._registry = registry
-        self._held = held or Holdings(SHUFFLES, registry.partition_count)
+        self._held = held or Held(registry)
         self._guard = listening.guard
         location = listening.location
         self._probe = ClientOptions(_PROBE, "flight", listening.identity.at(location))
@@ -143,7 +155,7 @@ class MetadataServer(flight.FlightServerBase):
 
         do, logs = MetadataAction, self._registry.logs
         return {
-            do.CREATE_LOG: Handler(CreateLog, logs.create, JOBS),
+            do.CREATE_LOG: Handler(CreateLog, self._create_log, JOBS, by_caller=True),
             do.DESCRIBE_LOG: of_shuffle(LogName, logs.describe, ALL),
             do.DROP_LOG: of_shuffle(LogName, logs.drop, JOBS),
             do.CHANGE_LOG_MEMBERS: Handler(ChangeLogMembers, logs.change_members, SERVERS),
@@ -176,7 +188,7 @@ class MetadataServer(flight.FlightServerBase):
 
     def _put_shuffle(self, request: PutShuffle, caller: str) -> Message:
         token = request.token or new_token()  # a plain client sends none
-        with self._held.adding(caller, f"{request.id}:{token}", request.reducers):
+        with self._held.shuffles.adding(caller, f"{request.id}:{token}", request.reducers):
             placement = self._registry.put_shuffle(
                 request.id, request.reducers, request.replicas, token, request.lease_s, request.job
             )
@@ -187,6 +199,11 @@ class MetadataServer(flight.FlightServerBase):
                 for partition, locations in enumerate(placement)
             ]
         )
+
+    def _create_log(self, request: CreateLog, caller: str) -> Message:
+        token = request.token or new_token()
+        with self._held.logs.adding(caller, f"{request.name}:{token}", request.replicas):
+            return self._registry.logs.create(msgspec.structs.replace(request, token=token))
 
     def _describe_shuffle(self, request: DescribeShuffle) -> Message:
         return self._registry.describe_shuffle(request.id, request.map_id, request.token)
@@ -325,7 +342,7 @@ def serving(options: argparse.Namespace, at: Listening) -> Iterator[process.Runn
         log_of_cluster.note(event)
 
     with _registry(options, note) as registry:
-        held = Holdings(SHUFFLES, registry.partition_count)
+        held = Held(registry)
         server = RotatingServer(at, lambda at: MetadataServer(at, registry, held))
         location = process.public_location(server.port, at.location, options.advertise)
         observed = ObservedMetadata(registry.overview, totals, log_of_cluster, server)

@@ -110,7 +110,9 @@ def canonical_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.DictionaryArray):
         column = _decode_dictionary(column)
     elif types.is_run_end_encoded(column.type):
-        column = pc.run_end_decode(column)
+        column = pc.run_end_decode(column).cast(kind)
+        # Arrow (26) leaves behind the nulls whatever was in memory there.
+        return column.take(pa.array(np.arange(len(column)))) if column.null_count else column
     return column.cast(kind)
 
 

@@ -17,7 +17,7 @@ from mrflight.servers.guard import MAX_STREAMS, Guard
 from mrflight.servers.idle_streams import IdleStreams, StreamRules
 from mrflight.servers.listening import Listening
 from mrflight.servers.membership import Membership
-from mrflight.servers.metadata import MetadataServer
+from mrflight.servers.metadata import Held, MetadataServer
 from mrflight.servers.shared_memory import SharedMemory
 from mrflight.servers.tails import Tails
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from pyarrow import flight
 import mrflight
 from mrflight.config.identity import ANONYMOUS, ClientOptions, Endpoint, Identity
 from mrflight.errors import (
+    EventLogExistsError,
     ProtocolError,
     QuotaExceededError,
     ShuffleExistsError,
@@ -37,7 +38,7 @@ from mrflight.security.authority import issue, new_authority
 from mrflight.security.hashed_tokens import access_entry, new_bearer_token
 from mrflight.security.job_tokens import write_private
 from mrflight.security.principal import Role
-from mrflight.security.quota import Holdings, Quota
+from mrflight.security.quota import Quota
 from mrflight.shuffle.client.tail_client import TailClient
 from mrflight.shuffle.metadata.registry import Registry
 from mrflight.shuffle.store.block_store import BlockStore
@@ -47,6 +48,7 @@ from mrflight.shuffle.wire.calls import notify
 from mrflight.shuffle.wire.cluster_status import Heartbeat
 from mrflight.shuffle.wire.connections import Connections
 from mrflight.shuffle.wire.flight_errors import from_flight
+from mrflight.shuffle.wire.log_protocol import LogName
 from mrflight.shuffle.wire.protocol import CommitMap, DataAction, Done
 from mrflight.shuffle.wire.tail_protocol import OpenTail, TailAction, TailName, TailPositions
 from mrflight.system.deadlines import Timeouts
@@ -210,7 +212,7 @@ def test_a_caller_holds_only_so_many_shuffles_at_once(tmp_path: Path) -> None:
     guard, identities = callers(tmp_path, "a", "b")
     registry = Registry(Clock(), TIMEOUT_S)
     registry.register_server("grpc+tcp://127.0.0.1:1")
-    held = Holdings(Quota("shuffle", 2, 10), registry.partition_count)
+    held = Held(registry, shuffles=Quota("shuffle", 2, 10))
     server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held)
     location = f"grpc+tcp://127.0.0.1:{server.port}"
     with ExitStack() as stack:
@@ -234,6 +236,37 @@ def test_a_caller_holds_only_so_many_shuffles_at_once(tmp_path: Path) -> None:
         with refused(QuotaExceededError):
             a.create_shuffle("a3", 1)
         assert [each.id for each in a.status().shuffles] == ["a2", "b1", "a1"]
+
+
+def test_a_caller_holds_only_so_many_event_logs_at_once(tmp_path: Path) -> None:
+    guard, identities = callers(tmp_path, "a", "b")
+    registry = Registry(Clock(), TIMEOUT_S)
+    for number in (1, 2):
+        registry.register_server(f"grpc+tcp://127.0.0.1:{number}", "", f"store{number}")
+    held = Held(registry, logs=Quota("event log", 2, 3, "replica"))
+    server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held)
+    location = f"grpc+tcp://127.0.0.1:{server.port}"
+    with ExitStack() as stack:
+        stack.callback(server.shutdown)
+        a, b = (
+            stack.enter_context(mrflight.connect(location, ONCE, identity=each))
+            for each in identities.values()
+        )
+        first = a.create_log("a1", 2)
+        with refused(QuotaExceededError):
+            a.create_log("a2", 2)
+        a.create_log("a2")
+        with refused(QuotaExceededError):
+            a.create_log("a3")
+        with pytest.raises(EventLogExistsError):
+            b.create_log("a1")
+        b.create_log("b1", 2)
+        a.create_log("a1", 2, first.token)  # again, as if no answer had come
+        registry.logs.drop(LogName("a1", first.token))
+        a.create_log("a3", 2)
+        with refused(QuotaExceededError):
+            a.create_log("a4")
+        assert [each.name for each in registry.logs.all()] == ["a2", "b1", "a3"]
 
 
 def test_a_caller_holds_only_so_many_tails_at_once(tmp_path: Path) -> None:

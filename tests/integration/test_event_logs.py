@@ -19,8 +19,10 @@ from mrflight.errors import (
     EventLogExistsError,
     EventLogNotFoundError,
     EventLogWriteError,
+    JobError,
     NoDataServersError,
     OffsetTrimmedError,
+    ProducerSequenceError,
     ProtocolError,
     SchemaMismatchError,
 )
@@ -123,6 +125,22 @@ def test_a_named_producer_goes_on_where_it_was(cluster: mrflight.Cluster) -> Non
             for n in range(out.last_sequence + 1, run * 10 + 10):
                 assert out.append(numbers(0, n)).result().sequence == n
     assert [n for _, _, n in held(cluster, "named")] == list(range(30))
+
+
+def test_two_programs_with_one_producer_lose_no_rows_that_were_answered(
+    cluster: mrflight.Cluster,
+) -> None:
+    cluster.create_log("shared")
+    with cluster.appender("shared", producer="till-1") as late:
+        with cluster.appender("shared", producer="till-1") as first:
+            first.append(numbers(0, 7)).result()
+        with refused(ProducerSequenceError):
+            late.append(numbers(0, 8)).result()
+        with refused(JobError):
+            late.append(numbers(0, 9))
+    with cluster.appender("shared", producer="till-1") as out:
+        out.append(numbers(0, 10 + out.last_sequence)).result()
+    assert [n for _, _, n in held(cluster, "shared")] == [7, 10]
 
 
 def test_a_plain_flight_client_appends_and_reads(

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from mrflight.compute.layout import canonical_schema, to_canonical
 from mrflight.config.identity import ClientOptions
-from mrflight.errors import DeadlineExceededError, JobError, MrflightError, ServerUnavailableError
+from mrflight.errors import (
+    DeadlineExceededError,
+    JobError,
+    MrflightError,
+    ProducerSequenceError,
+    ServerUnavailableError,
+)
 from mrflight.ids import ShuffleKey
 from mrflight.shuffle.client.append_message import Appended, Message, Waiting, size_of
 from mrflight.shuffle.client.append_queue import AppendQueue
@@ -82,7 +88,8 @@ class Appender(Closeable):
         Waits while 32 MiB are on their way. The future raises SchemaMismatchError if the rows do
         not have the schema of the log, EventLogWriteError if they cannot be stored, and
         ServerUnavailableError if no server could be reached for ``timeouts.reconnect_s``; what was
-        on its way then may be stored or not.
+        on its way then may be stored or not. So may it be after a ProducerSequenceError: another
+        program uses the name of the producer.
         """
         canonical = self._canonical(batch)
         waiting = Waiting(canonical, size_of(canonical), Future())
@@ -256,9 +263,11 @@ class Appender(Closeable):
         now = time.monotonic()
         with self._changed:
             self._stream = None
-            if error.retryable or isinstance(error, DeadlineExceededError):
+            is_lost = isinstance(error, ProducerSequenceError)  # its numbers are of other rows
+            if is_lost or error.retryable or isinstance(error, DeadlineExceededError):
                 self._failing_since = self._failing_since or now
-                if now - self._failing_since < self._options.timeouts.reconnect_s:
+                waited_s = now - self._failing_since
+                if not is_lost and waited_s < self._options.timeouts.reconnect_s:
                     return
                 waiting = self._queue.give_up()
                 self._failing_since = 0.0

@@ -234,8 +234,8 @@ class DurableLog(Closeable):
                     self.schema = start.arrow_schema()
                     self.producers = Producers(start.producers)
                 elif frame.sequence != NO_SEQUENCE:
-                    batch = StoredBatch(frame.sequence, frame.offset, frame.rows)
-                    self.producers.add(frame.producer, batch)
+                    written = frame.sequence, frame.offset, frame.rows, frame.payload_hash
+                    self.producers.add(frame.producer, StoredBatch(*written))
                 self._high = frame.stop
 
     def _recover(self) -> None:

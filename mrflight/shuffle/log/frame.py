@@ -61,6 +61,13 @@ class Frame(NamedTuple):
     durable: int = 0
     """The log was acknowledged up to here when the frame was written."""
     kind: FrameKind = FrameKind.ROWS
+    known_hash: int | None = None
+    """The hash of the payload, if it was computed before; recovery keeps it without the payload."""
+
+    @property
+    def payload_hash(self) -> int:
+        """The hash of the payload."""
+        return hash_payload(self.payload) if self.known_hash is None else self.known_hash
 
     @property
     def stop(self) -> int:
@@ -84,18 +91,25 @@ class Frame(NamedTuple):
             self.offset,
             self.durable,
             self.sequence,
-            xxhash.xxh3_64_intdigest(self.payload),
+            self.payload_hash,
         )
         head = header + _HASH.pack(xxhash.xxh3_64_intdigest(header + producer)) + producer
         return [head, self.payload]
 
 
 class StoredBatch(NamedTuple):
-    """A batch of a producer: its sequence number, and its rows in the log."""
+    """A batch of a producer: its sequence number, its rows in the log, and the hash of these."""
 
     sequence: int
     start: int
     rows: int
+    payload_hash: int | None = None
+    """None in the starts of segments that were written before these had it."""
+
+    def is_same(self, other: StoredBatch) -> bool:
+        """Return whether a batch of the same number has the same rows, wherever they are."""
+        known = self.payload_hash is not None and other.payload_hash is not None
+        return self.rows == other.rows and (not known or self.payload_hash == other.payload_hash)
 
 
 class SegmentStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +141,11 @@ class SegmentStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise EventLogDamagedError(f"the schema of a segment is not valid: {error}") from error
 
 
+def hash_payload(payload: Buffer) -> int:
+    """Return the hash that a frame has of its payload."""
+    return xxhash.xxh3_64_intdigest(payload)
+
+
 def decode_frame(data: memoryview, at: int) -> Frame | None:
     """Return the frame that begins at ``at``; None if there is none, or it is cut or damaged."""
     if at + _START > len(data):
@@ -145,10 +164,11 @@ def decode_frame(data: memoryview, at: int) -> Frame | None:
     payload = data[start : start + payload_bytes]
     if found != xxhash.xxh3_64_intdigest(bytes(header) + producer) or not producer.isascii():
         return None
-    if payload_hash != xxhash.xxh3_64_intdigest(payload):
+    if payload_hash != hash_payload(payload):
         return None
     offset, durable, sequence = numbers
-    return Frame(offset, rows, payload, producer.decode(), sequence, durable, FrameKind(kind))
+    name = producer.decode()
+    return Frame(offset, rows, payload, name, sequence, durable, FrameKind(kind), payload_hash)
 
 
 def decode_frames(data: Buffer) -> list[Frame]:

@@ -19,9 +19,9 @@ from mrflight.errors import (
     ServerUnavailableError,
 )
 from mrflight.shuffle.log.durable_log import DurableLog
-from mrflight.shuffle.log.frame import NO_SEQUENCE, Frame, StoredBatch
+from mrflight.shuffle.log.frame import NO_SEQUENCE, Frame, StoredBatch, hash_payload
 from mrflight.shuffle.log.log_totals import LogTotals
-from mrflight.shuffle.log.producers import REMEMBERED_BATCHES, find_batch
+from mrflight.shuffle.log.producers import REMEMBERED_BATCHES, find_repeated
 from mrflight.system.closeable import Closeable
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,16 @@ class Append:
     It is called by the thread that writes the log, and so must not wait.
     """
 
-    __slots__ = ("done", "error", "payload", "producer", "rows", "sequence", "start")
+    __slots__ = (
+        "done",
+        "error",
+        "payload",
+        "payload_hash",
+        "producer",
+        "rows",
+        "sequence",
+        "start",
+    )
 
     def __init__(
         self,
@@ -51,6 +60,7 @@ class Append:
         sequence: int = NO_SEQUENCE,
     ) -> None:
         self.payload = payload
+        self.payload_hash = hash_payload(payload)
         self.rows = rows
         self.done = done
         self.producer = producer
@@ -58,6 +68,18 @@ class Append:
         self.start = -1
         """The offset of its first row."""
         self.error: MrflightError | None = None
+
+    def frame(self, at: int, durable: int) -> Frame:
+        """Return it as the frame at an offset of a log that is ``durable`` up to another."""
+        return Frame(
+            at,
+            self.rows,
+            self.payload,
+            self.producer,
+            self.sequence,
+            durable,
+            known_hash=self.payload_hash,
+        )
 
 
 class Replication(Protocol):
@@ -221,19 +243,17 @@ def plan_group(group: list[Append], log: DurableLog, schema: pa.Schema | None) -
         if append.sequence != NO_SEQUENCE:
             known = recent.get(append.producer)
             known = log.producers.recent(append.producer) if known is None else known
+            batch = StoredBatch(append.sequence, at, append.rows, append.payload_hash)
             try:
-                found = find_batch(append.producer, append.sequence, known)
+                found = find_repeated(append.producer, batch, known)
             except MrflightError as error:
                 starts.append(error)
                 continue
             if found is not None:
                 starts.append(found.start)
                 continue
-            batch = StoredBatch(append.sequence, at, append.rows)
             recent[append.producer] = (*known, batch)[-REMEMBERED_BATCHES:]
-        frames.append(
-            Frame(at, append.rows, append.payload, append.producer, append.sequence, durable)
-        )
+        frames.append(append.frame(at, durable))
         starts.append(at)
         at += append.rows
     if frames and log.needs_segment:

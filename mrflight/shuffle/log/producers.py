@@ -46,16 +46,27 @@ class Producers:
         return [(producer, list(batches)) for producer, batches in self._batches.items()]
 
 
-def find_batch(producer: str, sequence: int, batches: Sequence[StoredBatch]) -> StoredBatch | None:
-    """Return the batch of a producer with this sequence number; None if it is the next one."""
-    last = batches[-1].sequence if batches else -1
-    if sequence == last + 1:
+def find_repeated(
+    producer: str, sent: StoredBatch, batches: Sequence[StoredBatch]
+) -> StoredBatch | None:
+    """Return what is stored of a batch that a producer has sent; None if it is the next one.
+
+    Raises ProducerSequenceError if the number is out of turn, or is that of other rows.
+    """
+    last, number = batches[-1].sequence if batches else -1, sent.sequence
+    if number == last + 1:
         return None
     for batch in batches:
-        if batch.sequence == sequence:
-            return batch
+        if batch.sequence == number:
+            if batch.is_same(sent):
+                return batch
+            raise ProducerSequenceError(
+                f"producer {producer!r} sent batch {number}, and the event log has other "
+                "rows as this batch; only one program at a time may use a producer's name, so "
+                "give each its own, and go on behind last_sequence"
+            )
     raise ProducerSequenceError(
-        f"producer {producer!r} sent batch {sequence}, and batch {last + 1} is the next one that "
-        f"the event log takes of it (the first of a producer is 0); only the last "
+        f"producer {producer!r} sent batch {number}, and batch {last + 1} is the next one that the "
+        f"event log takes of it (the first of a producer is 0); only the last "
         f"{REMEMBERED_BATCHES} batches may be sent again"
     )

@@ -118,6 +118,13 @@ class EventLogs:
                 self._cluster.apply(placed)
             return self._placement(state)
 
+    def replica_count(self, key: str) -> int:
+        """Return the replicas that the log ``<name>:<token>`` shall have; 0 if there is none."""
+        name, _, token = key.partition(":")
+        with self._lock:
+            state = self._state.logs.get(name)
+            return state.replicas if state is not None and same_token(token, state.token) else 0
+
     def all(self) -> list[LogPlacement]:
         """Return every log."""
         with self._lock:

@@ -42,6 +42,17 @@ def test_canonical_columns_beside_others_are_not_copied() -> None:
     assert plain.column(1).buffers()[1].address == batch.column(1).buffers()[1].address
 
 
+def test_nothing_from_memory_gets_behind_the_nulls_of_runs() -> None:
+    numbers = pa.array([None, 7] * 500)
+    ends = pa.array(np.arange(1, 1001, dtype=np.int32))
+    batch = pa.record_batch({"n": pa.RunEndEncodedArray.from_arrays(ends, numbers)})
+    for _ in range(100):
+        secret = [pa.array(np.full(1000, -1)).filter(pa.array([True] * 1000)) for _ in range(8)]
+        del secret
+        plain = to_canonical(batch, canonical_schema(batch.schema))
+        assert np.frombuffer(plain["n"].buffers()[1], np.int64, 1000).tolist() == [0, 7] * 500
+
+
 @examples
 @given(st.lists(st.none() | st.text(max_size=30), max_size=20), st.data())
 def test_values_are_the_same_in_every_layout(values: list[str | None], data: st.DataObject) -> None:

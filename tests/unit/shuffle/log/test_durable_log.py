@@ -15,7 +15,17 @@ from mrflight.errors import (
     ProtocolError,
 )
 from mrflight.shuffle.log.durable_log import NO_MARK, DurableLog
-from mrflight.shuffle.log.frame import Frame, decode_frame, decode_frames, joined, serialize
+from mrflight.shuffle.log.frame import (
+    Frame,
+    FrameKind,
+    SegmentStart,
+    StoredBatch,
+    decode_frame,
+    decode_frames,
+    hash_payload,
+    joined,
+    serialize,
+)
 from mrflight.shuffle.log.log_rows import read_rows
 from mrflight.shuffle.log.producers import REMEMBERED_BATCHES
 from tests.support.faults.forgetful_disk import ForgetfulDisk
@@ -90,9 +100,24 @@ def test_producers_are_remembered_although_their_segments_are_trimmed(tmp_path: 
         assert rows(log, low) == list(range(low, 92))
     with DurableLog(tmp_path) as log:
         assert (log.low, log.high) == (low, 92)
-        assert log.producers.last("early") == (0, 0, 2)
-        assert log.producers.last("p") == (29, 89, 3)
+        assert log.producers.last("early") == (0, 0, 2, hash_payload(payload(0, 2)))
+        assert log.producers.last("p") == (29, 89, 3, hash_payload(payload(89, 3)))
         assert len(log.producers.recent("p")) == REMEMBERED_BATCHES
+
+
+def test_a_segment_that_began_without_the_hashes_of_batches_is_opened(tmp_path: Path) -> None:
+    with DurableLog(tmp_path) as log:
+        schema = SCHEMA.serialize().to_pybytes()
+        before = SegmentStart(schema, [("p", [(0, 0, 3)])])  # type: ignore[list-item]
+        log.append([Frame(0, 0, before.encode(), kind=FrameKind.SEGMENT_START)])
+        log.sync()
+        append(log, 2, producer="q")
+    with DurableLog(tmp_path) as log:
+        assert log.producers.last("q") == (0, 0, 2, hash_payload(payload(0, 2)))
+        stored = log.producers.last("p")
+        assert stored is not None
+        assert [stored.is_same(StoredBatch(0, 9, rows, 7)) for rows in (3, 4)] == [True, False]
+        assert stored == (0, 0, 3, None)
 
 
 def test_the_newest_segment_is_never_trimmed(tmp_path: Path) -> None:
@@ -182,7 +207,8 @@ def test_nothing_is_written_after_a_sync_that_failed(
         disk.fails_next = True
         with refused(EventLogWriteError):
             append(log, 10)
-        assert (log.high, log.producers.last("p"), rows(log)) == (3, (0, 0, 3), [0, 1, 2])
+        stored = StoredBatch(0, 0, 3, hash_payload(payload(0, 3)))
+        assert (log.high, log.producers.last("p"), rows(log)) == (3, stored, [0, 1, 2])
         with pytest.raises(EventLogWriteError, match="start the data server again"):
             append(log, 10)
     with DurableLog(tmp_path) as log:  # the system still has the rows in its memory

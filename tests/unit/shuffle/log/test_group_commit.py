@@ -17,10 +17,11 @@ from mrflight.errors import (
     SchemaMismatchError,
     ServerUnavailableError,
 )
-from mrflight.shuffle.log.durable_log import DurableLog
+from mrflight.shuffle.log.durable_log import SEGMENT_BYTES, DurableLog
 from mrflight.shuffle.log.frame import Frame, serialize
 from mrflight.shuffle.log.group_commit import Alone, Append, GroupCommit
 from mrflight.shuffle.log.log_totals import LogTotals
+from mrflight.system.closeable import Closeable
 from tests.support.faults.forgetful_disk import ForgetfulDisk
 from tests.support.faults.full_disk import largest_file
 from tests.support.faults.random_log import RandomLog
@@ -51,18 +52,18 @@ class Gate(Alone):
             raise self.error
 
 
-class Log:
+class Log(Closeable):
     """A log, and what became of the batches that were submitted."""
 
-    def __init__(self, folder: Path) -> None:
-        self.durable = DurableLog(folder)
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.durable = DurableLog(folder, segment_bytes)
         self.gate, self.totals = Gate(), LogTotals()
         self.done: SimpleQueue[Append] = SimpleQueue()
         self.commit = GroupCommit(self.durable, self.gate, self.totals)
         self.commit.check_schema(SCHEMA)
 
-    def submit(self, rows: int, producer: str = "", sequence: int = -1) -> None:
-        batch = pa.record_batch([list(range(rows))], schema=SCHEMA)
+    def submit(self, rows: int, producer: str = "", sequence: int = -1, first: int = 0) -> None:
+        batch = pa.record_batch([list(range(first, first + rows))], schema=SCHEMA)
         self.commit.submit(Append(serialize(batch), rows, self.done.put, producer, sequence))
 
     def next(self) -> int | MrflightError:
@@ -70,14 +71,23 @@ class Log:
         append = self.done.get(timeout=hang_s())
         return append.start if append.error is None else append.error
 
+    def acknowledged(self) -> int:
+        """The offset of the next batch that is answered; raises its error."""
+        answer = self.next()
+        if isinstance(answer, MrflightError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.gate.open.set()
+        self.commit.close()
+        self.durable.close()
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    found = Log(tmp_path)
-    yield found
-    found.gate.open.set()
-    found.commit.close()
-    found.durable.close()
+    with Log(tmp_path) as found:
+        yield found
 
 
 def test_batches_that_come_during_a_sync_share_the_next(log: Log) -> None:
@@ -118,6 +128,32 @@ def test_a_batch_out_of_turn_is_refused(log: Log, sent: tuple[int, ...], last: s
     assert answers[:-1] == list(range(len(sent) - 1))
     assert isinstance(answers[-1], ProducerSequenceError)
     assert last in str(answers[-1])
+
+
+@pytest.mark.parametrize(("rows", "first"), [(10, 1), (9, 0), (11, 0)])
+@pytest.mark.parametrize("between", ["nothing", "a restart", "a segment and a restart"])
+def test_a_number_is_not_taken_for_other_rows(
+    rows: int, first: int, between: str, tmp_path: Path
+) -> None:
+    """Another program uses the producer's name, or a program that was started again lacks rows."""
+    log = Log(tmp_path)
+    log.submit(10, "p", 0)
+    assert log.next() == 0
+    if between != "nothing":
+        log.close()
+        log = Log(tmp_path, segment_bytes=1 if "segment" in between else SEGMENT_BYTES)
+        log.submit(10, "q", 0)
+        assert log.next() == 10
+        log.close()
+        log = Log(tmp_path)
+    high = log.durable.high
+    with log:
+        log.submit(rows, "p", 0, first)
+        with refused(ProducerSequenceError):
+            log.acknowledged()
+        log.submit(10, "p", 0)
+        assert log.next() == 0
+        assert log.durable.high == high
 
 
 def test_nothing_is_acknowledged_without_its_replica(log: Log) -> None:
