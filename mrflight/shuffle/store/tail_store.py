@@ -211,6 +211,13 @@ class TailStore:
             tail = self._tails.get(name)
             return 0 if tail is None else max(1, len(tail.partitions))
 
+    def partitions_with(self, request: OpenTail) -> int:
+        """Return the partitions that a tail has once it is opened, at least 1."""
+        with self._changed:
+            tail = self._tails.get(request.tail)
+            known = {} if tail is None else tail.partitions
+            return max(1, len(known.keys() | request.starts.keys()))
+
     def forget_abandoned(self) -> None:
         """Forget the tails of streams that have ended without a word."""
         with self._changed:
