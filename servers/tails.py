@@ -48,6 +48,8 @@ class Tails:
         self._store = store
         self._rules = rules
         self._held = Holdings(quota, store.partition_count)
+        self._opening = threading.Lock()
+        """No tail gets more partitions between its count and its opening."""
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -84,8 +86,10 @@ class Tails:
         return found.schema, messages()
 
     def _open(self, request: OpenTail, caller: str) -> Message:
-        with self._held.adding(caller, request.tail, max(1, len(request.starts))):
-            return TailPositions(self._store.open(request))
+        with self._opening:
+            partitions = self._store.partitions_with(request)
+            with self._held.adding(caller, request.tail, partitions):
+                return TailPositions(self._store.open(request))
 
     def _trim(self, request: TrimTail) -> Message:
         return TailPositions(self._store.trim(request))

@@ -39,6 +39,7 @@ class Holdings:
     def adding(self, caller: str, thing: str, parts: int) -> Iterator[None]:
         """Let a caller make a thing in the context, or ask for one that it holds already.
 
+        ``partitions`` are all that the thing has then.
         Raises QuotaExceededError if it would then hold too much.
         """
         with self._lock:

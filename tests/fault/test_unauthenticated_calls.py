@@ -299,6 +299,10 @@ def test_a_caller_holds_only_so_many_tails_at_once(tmp_path: Path) -> None:
             begin(a, "a3")
         begin(b, "b1", "x/0", "x/1")
         begin(a, "a1", "x/0", "x/1", epoch=2)
+        with refused(QuotaExceededError):
+            begin(a, "a1", "x/2", epoch=2)
+        with refused(ProtocolError):
+            begin(a, "a1", 513 * "x", epoch=2)
         call_action(a, location, TailAction.DROP_TAIL, TailName("a1"), Done)
         begin(a, "a3", "x/0")
 

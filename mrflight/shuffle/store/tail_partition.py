@@ -103,7 +103,7 @@ class TailPartition:
         self._first = None
         return dropped
 
-    def expire(self, before: float, floor: int | None) -> int:
+    def expire(self, before: float, floor: int) -> int:
         """Drop what the table had recorded at a time, but nothing from ``floor`` on.
 
         Returns the bytes that were dropped.
@@ -111,7 +111,7 @@ class TailPartition:
         stop = -1
         while self._commits and self._commits[0][0] <= before:
             stop = self._commits.popleft()[1]
-        if floor is not None and stop > floor:
+        if stop > floor:
             self._commits.appendleft((before, stop))
             stop = floor
         return self._drop(stop)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mrflight.errors import (
@@ -38,8 +40,10 @@ PUT_TIMEOUT_S = 60.0
 ABANDONED_S = 120.0
 """A tail is forgotten after so long without a call of its stream, which calls every second."""
 _MAX_PIN_S = 3600.0
-MAX_PINS = 1024
-"""The pins of one tail. More become one, which keeps what all of them keep."""
+PINS_EVERY_S = 60.0
+"""Pins that end within this time are one, which keeps what all of them keep: a tail has 61 of them
+at most, however many are asked for."""
+_NO_FLOOR = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class TailRows:
 
 @dataclass
 class _Tail:
-    """A tail, whose partitions are by their names."""
+    """A tail, whose partitions are by their names, and never become fewer."""
 
     epoch: int
     heard_at: float
@@ -62,24 +66,30 @@ class _Tail:
     partitions: dict[str, TailPartition] = field(default_factory=dict)
     schema: pa.Schema | None = None
     """With the column of offsets, if there is one."""
-    pins: list[tuple[float, dict[str, int]]] = field(default_factory=list)
-    """Until when, and from which offsets on, rows are kept."""
+    pins: dict[int, tuple[float, npt.NDArray[np.int64]]] = field(default_factory=dict)
+    """Until when rows are kept, and from which offset of each partition on. Those partitions that
+    were added later are not pinned."""
 
-    def pin(self, ends: float, since: dict[str, int]) -> None:
-        """Keep the rows from some offsets on for a while."""
-        self.pins.append((ends, since))
-        if len(self.pins) > MAX_PINS:
-            parts = {part for _, pinned in self.pins for part in pinned}
-            lowest = {
-                part: min(pinned[part] for _, pinned in self.pins if part in pinned)
-                for part in parts
-            }
-            self.pins = [(max(until for until, _ in self.pins), lowest)]
+    def pin(self, ends: float, since: dict[str, int], now: float) -> None:
+        """Keep the rows from an offset of every partition on for a while."""
+        self._unpin(now)
+        lowest = np.fromiter((since[name] for name in self.partitions), np.int64)
+        minute = int(ends // PINS_EVERY_S)
+        if (known := self.pins.get(minute)) is not None:
+            ends, before = max(ends, known[0]), known[1]
+            lowest[: len(before)] = np.minimum(lowest[: len(before)], before)
+        self.pins[minute] = ends, lowest
 
-    def floor(self, partition: str, now: float) -> int | None:
-        """Return the first offset that a pin keeps."""
-        self.pins = [pin for pin in self.pins if pin[0] > now]
-        return min((since[partition] for _, since in self.pins if partition in since), default=None)
+    def floors(self, now: float) -> list[int]:
+        """Return the first offset of each partition that a pin keeps, or one that none reaches."""
+        self._unpin(now)
+        floors = np.full(len(self.partitions), _NO_FLOOR, np.int64)
+        for _, since in self.pins.values():
+            floors[: len(since)] = np.minimum(floors[: len(since)], since)
+        return [int(each) for each in floors]
+
+    def _unpin(self, now: float) -> None:
+        self.pins = {minute: pin for minute, pin in self.pins.items() if pin[0] > now}
 
 
 class TailStore:
@@ -168,8 +178,8 @@ class TailStore:
             for part, offset in request.recorded.items():
                 if part in tail.partitions:
                     self._hold(-tail.partitions[part].record(offset, now))
-            for part, each in tail.partitions.items():
-                self._hold(-each.expire(now - self._grace_s, tail.floor(part, now)))
+            for each, floor in zip(tail.partitions.values(), tail.floors(now), strict=True):
+                self._hold(-each.expire(now - self._grace_s, floor))
             self._changed.notify_all()
             return {part: each.next for part, each in tail.partitions.items()}
 
@@ -193,8 +203,8 @@ class TailStore:
                 if piece.rows.num_rows
             ]
             if request.pin_s > 0:
-                ends = self._clock() + min(request.pin_s, _MAX_PIN_S)
-                tail.pin(ends, since)
+                now = self._clock()
+                tail.pin(now + min(request.pin_s, _MAX_PIN_S), since, now)
             answered = {part: until.get(part, since[part]) for part in since}
             return TailRows(_without_offsets(tail.schema), answered, pieces)
 
@@ -210,6 +220,13 @@ class TailStore:
         with self._changed:
             tail = self._tails.get(name)
             return 0 if tail is None else max(1, len(tail.partitions))
+
+    def partitions_with(self, request: OpenTail) -> int:
+        """Return the partitions that a tail has once it is opened, at least 1."""
+        with self._changed:
+            tail = self._tails.get(request.tail)
+            known = {} if tail is None else tail.partitions
+            return max(1, len(known.keys() | request.starts.keys()))
 
     def forget_abandoned(self) -> None:
         """Forget the tails of streams that have ended without a word."""

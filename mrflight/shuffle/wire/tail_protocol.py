@@ -39,8 +39,10 @@ _PATH = b"tail"
 _MAX_TICKET_BYTES = 2**20
 
 TailId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,150}\Z")]
-Offsets = dict[str, Int64]
-"""Offsets by source partition, ``<cluster>/<topic>/<topic id>/<number>``."""
+PartitionName = Annotated[str, msgspec.Meta(max_length=512)]
+"""``<cluster>/<topic>/<topic id>/<number>``. Topics of Kafka have names of at most 249."""
+Offsets = dict[PartitionName, Int64]
+"""Offsets by source partition."""
 
 
 class TailAction(StrEnum):

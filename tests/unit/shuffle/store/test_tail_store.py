@@ -156,17 +156,25 @@ def test_a_pin_keeps_rows_until_it_ends(store: TailStore, clock: Clock) -> None:
     assert store.held_bytes == 0
 
 
-def test_very_many_pins_become_one_that_keeps_as_much(
-    store: TailStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_pins_that_end_in_the_same_minute_are_one_that_keeps_as_much(
+    store: TailStore, clock: Clock
 ) -> None:
-    monkeypatch.setattr(tail_store, "MAX_PINS", 3)
-    put(store, 0, 9)
-    for since in (2, 3, 4, 5):
+    put(store, 0, 4)
+    put(store, 4, 9)
+    for since in (5, 2, 3):
         read(store, since, pin_s=100.0 + since)
-    assert store._tails[TAIL].pins == [(105.0, {PART: 2})]
-    for clock.now, kept in ((104.0, True), (200.0, False)):
-        store.trim(TrimTail(TAIL, {PART: 9}))
+    store.open(OpenTail(TAIL, 1, {"another": 0}))
+    read(store, 4, pin_s=104.0)
+    store.trim(TrimTail(TAIL, {PART: 9}))
+    for clock.now, kept in ((104.5, True), (105.0, False)):
+        store.trim(TrimTail(TAIL, {}))
         assert bool(store.held_bytes) is kept
+
+
+def test_very_many_pins_are_one_for_each_minute(store: TailStore) -> None:
+    for pin_s in range(1, 4000):
+        read(store, 0, pin_s=pin_s)
+    assert len(store._tails[TAIL].pins) == 61
 
 
 def test_a_tail_that_is_behind_its_table_goes_on(store: TailStore) -> None:
