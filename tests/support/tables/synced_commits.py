@@ -91,7 +91,7 @@ def found_by_rerun(format: OutputFormat, mode: Mode) -> Do:
 def found_by_stream(base: Path) -> None:
     """A stream is killed before it has synced its commit, and starts again."""
     section = OutputSection(table="out/table", mode="append")
-    offsets = StreamOffsets("events", {}, {"cluster/topic/0": 4})
+    offsets = StreamOffsets("events", {}, {"cluster/topic/id/0": 4})
     with _no_sync_of_commits():
         _commit_rows(open_sink(section, base, {}, new_job_id(), None), NEW, offsets)
     again = open_sink(section, base, {}, new_job_id(), None)
