@@ -24,6 +24,7 @@ from mrflight.planner.stages import Stage, build_stages, result_stages, with_key
 from mrflight.planner.table_rows import expected_rows
 from mrflight.sinks import open_sink
 from mrflight.sinks.commit.base import Sink
+from mrflight.sinks.commit.run_name import application_id
 from mrflight.sources import open_source
 from mrflight.sources.bad_rows import BadRowPolicy
 from mrflight.sources.base import Source
@@ -46,7 +47,7 @@ def analyze(
         raise JobFileError("output.table must not be empty; write a path or a URL")
     plan = plan_inputs(spec, folder, job_id, workers, memory)
     run_id = spec.job.run_id
-    app_id = f"mrflight/{spec.job.name}/{run_id}" if run_id is not None else None
+    app_id = None if run_id is None else application_id(spec.job.name, run_id)
     if not spec.output.in_catalog:
         output = locate(spec.output.table, folder, spec.storage)
         _check_apart(_Written("output.table", output, may_be_input=True), folder, plan)

@@ -1,21 +1,28 @@
 """The names under which tables record how far a stream has come.
 
 A partition of a topic is ``<cluster>/<topic>/<topic id>/<number>``, and an event log
-``log/<name>/<id>/0``.
+``log/<name>/<id>/0``. A replay of dead letters is recorded under the id of their table, as a stream
+whose name ends with `REPLAY`. A run of a job that has the name of a stream is beside those names in
+a Delta table, and has no slash (see `mrflight.sinks.commit.run_name`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
 from mrflight.shuffle.wire.log_rights import LogId
 
 _T = TypeVar("_T")
+_PARTITION = re.compile(r"[^/]*/[^/]+/[^/]*/[0-9]+")
 
 MARK = "mark/"
 """What the name of a partition has before it where a table records the mark of its offset: a number
 that tells the events before the offset from others that have got their offsets."""
+
+REPLAY = ".replay"
+"""What the name of a stream has behind it where a table records replays of its dead letters."""
 
 LOG_CLUSTER = "log"
 """What stands for the cluster in the name of an event log's partition."""
@@ -52,6 +59,17 @@ def with_current_names(recorded: Mapping[str, int]) -> dict[str, int]:
     }
 
 
+def is_of_stream(stream: str, name: str) -> bool:
+    """Return whether a name is one that a stream records, and not that of a run of a job."""
+    is_partition = _PARTITION.fullmatch(name.removeprefix(MARK)) is not None
+    return is_partition or (stream.endswith(REPLAY) and "/" not in name)
+
+
+def of_partitions(recorded: Mapping[str, _T]) -> dict[str, _T]:
+    """Return what is recorded of partitions, by their names, and neither marks nor replays."""
+    return {name: each for name, each in recorded.items() if _PARTITION.fullmatch(name)}
+
+
 def without_marks(recorded: Mapping[str, _T]) -> dict[str, _T]:
-    """Return what is recorded of partitions, by their names."""
+    """Return what is recorded of partitions, or of a replay, by their names."""
     return {name: each for name, each in recorded.items() if not name.startswith(MARK)}

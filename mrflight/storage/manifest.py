@@ -47,7 +47,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def has_run(self, app_id: str | None) -> bool:
         """Return whether a run with this ``app_id`` is committed."""
-        return app_id is not None and any(run.app == app_id for run in self.runs)
+        return app_id is not None and self.find_run(app_id) is not None
+
+    def find_run(self, app_id: str) -> Run | None:
+        """Return the commit of the run with this ``app_id``; None if it is not committed."""
+        return next((run for run in self.runs if run.app == app_id), None)
 
 
 def encode_schema(schema: pa.Schema) -> str:

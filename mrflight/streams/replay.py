@@ -29,6 +29,7 @@ from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.delta.removed_rows import removal_count, remove_rows
 from mrflight.sinks.delta.table import DeltaTable
 from mrflight.sources.kafka.offset_range import OffsetRange
+from mrflight.sources.recorded_names import REPLAY
 from mrflight.storage import Location
 from mrflight.streams.batch_job import BatchJobs
 from mrflight.streams.event_decoder import EventDecoder
@@ -121,7 +122,7 @@ class _Replay:
         self._job = job
         self._location = dead_letters
         self._max_events = max_events
-        self._stream = f"{job.settings.name}.replay"
+        self._stream = f"{job.settings.name}{REPLAY}"
         self._number = 0
         self._is_new = True
         self._key = ""

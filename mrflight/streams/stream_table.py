@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mrflight.config.input_spec import InputSpec
 from mrflight.sinks.commit.stream_offsets import RecordedBatch
-from mrflight.sources.recorded_names import without_marks
+from mrflight.sources.recorded_names import of_partitions
 from mrflight.streams.recorded_stream import (
     RecordedStream,
     StreamCommit,
@@ -52,7 +52,7 @@ class StreamTable(ABC):
 
     def recorded(self, stream: str) -> RecordedStream:
         """Return what is recorded of a stream; raises as `offsets` does."""
-        found = without_marks(self.offsets(stream))
+        found = of_partitions(self.offsets(stream))
         return RecordedStream(
             self.url, self.version, tuple(sorted(parse_name(*each) for each in found.items()))
         )

@@ -13,6 +13,7 @@ from mrflight.config.input_spec import InputSpec
 from mrflight.config.kafka_input import parse_start_time
 from mrflight.errors import InputError, LostOffsetsError, MrflightError
 from mrflight.sources.kafka.topic_offsets import KafkaCluster, Partition, Topics
+from mrflight.sources.recorded_names import of_partitions
 from mrflight.streams.kept_start import KeptStart
 from mrflight.streams.positions import Position, Positions
 
@@ -58,6 +59,7 @@ class TopicPositions(Positions):
         return {partition: each.latest for partition, each in offsets.items()}
 
     def position(self, recorded: Mapping[str, int]) -> Position:
+        recorded = of_partitions(recorded)
         self._check_names(recorded)
         known = {
             each: recorded[name]

@@ -15,6 +15,7 @@ import pytest
 
 from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.run_name import application_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.ducklake.sink import DuckLakeSink
 from tests.support.commands.threads import run_threads
@@ -45,11 +46,15 @@ def test_a_run_is_committed_once(ducklake: DuckLake) -> None:
     again = ducklake.open(job_id="again", app_id="run 1")
     assert again.was_committed()
     assert again.committed_version() == 2
+    assert again.recorded_offsets("run 1") == {}
     again.abort()
     other = ducklake.open(job_id="other", app_id="run 2")
     assert not other.was_committed()
     finish(other, OLD)
     assert ducklake.read() == OLD + NEW
+    ducklake.run(OLD, job_id="earlier", app_id="mrflight/etl/eu/1")
+    with refused(OutputError, "job.run_id"):
+        ducklake.open(job_id="later", app_id=application_id("etl", "eu/1"))
 
 
 @pytest.mark.also_on("s3")

@@ -9,6 +9,7 @@ import pytest
 
 from mrflight.errors import CommitError, OutputError, StreamMovedError
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.run_name import application_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
 from mrflight.sinks.iceberg.commit import MAX_UNANSWERED
 from mrflight.sinks.iceberg.table import TableInCatalog
@@ -56,10 +57,14 @@ def test_a_run_is_committed_once(lake: Lake) -> None:
     first = run(lake, OLD, "append", "one", "mrflight/clicks/day 1")
     again = lake.open("append", "two", "mrflight/clicks/day 1")
     assert (again.was_committed(), again.committed_version()) == (True, first)
+    assert again.recorded_offsets("clicks") == {}
     run(lake, NEW, "append", "three", "mrflight/clicks/day 2")
     assert lake.rows() == sorted([*OLD, *NEW], key=repr)
     names = [name for name in lake.load().properties if name.startswith("mrflight.")]
     assert sorted(names) == ["mrflight.run.clicks/day 1", "mrflight.run.clicks/day 2"]
+    run(lake, OLD, "append", "four", "mrflight/etl/eu/1")
+    with pytest.raises(OutputError, match=r"^job\.run_id: "):
+        lake.open("append", "five", application_id("etl", "eu/1"))
 
 
 @pytest.mark.everywhere

@@ -10,6 +10,7 @@ import pytest
 
 from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
+from mrflight.sinks.commit.run_name import application_id
 from tests.support.commands.threads import run_threads
 from tests.support.suite.messages import refused
 from tests.support.tables.commits import commit_and_cleanup
@@ -36,6 +37,25 @@ def test_a_rerun_of_a_run_id_finds_it_committed(output: Output, mode: Mode) -> N
     for other in (output.open("append", "next", app_id="run 2"), output.open("append", "next")):
         assert not other.was_committed()
         assert other.committed_version() is None
+
+
+def test_runs_whose_names_make_the_same_text_are_others(output: Output) -> None:
+    names = [("etl%2Feu", "1"), ("etl", "eu%2F1"), ("etl/eu", "1"), ("etl", "eu/1"), ("etl", "1")]
+    for number, name in enumerate(names):
+        output.run([(number, "r")], "append", f"job{number}", application_id(*name))
+    assert [row[0] for row in output.read()] == list(range(len(names)))
+    assert all(
+        output.open("append", "again", application_id(*each)).was_committed() for each in names
+    )
+
+
+def test_a_run_that_an_earlier_version_may_have_committed_is_refused(output: Output) -> None:
+    """Its id was that of job "etl/eu" and run "1", and of job "etl" and run "eu/1"."""
+    output.run(OLD, "append", job_id="earlier", app_id="mrflight/etl/eu/1")
+    for name in (("etl/eu", "1"), ("etl", "eu/1")):
+        with refused(OutputError, "job.run_id"):
+            output.open("append", app_id=application_id(*name))
+    assert not output.open("append", app_id=application_id("etl/eu", "2")).was_committed()
 
 
 def test_a_commit_does_nothing_if_another_job_of_the_run_has_committed(output: Output) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from mrflight.errors import StreamRestoredError
 from mrflight.sinks.delta.restores import find_restore
 from mrflight.sinks.delta.table import DeltaTable
+from mrflight.sources.recorded_names import is_of_stream
 from mrflight.storage.delta import delta_errors
 from mrflight.storage.delta_transactions import read_transactions
 
@@ -45,8 +47,7 @@ class RecordedOffsets:
     def _load(self, table: DeltaTable) -> None:
         with delta_errors(f"the log of {table.location.url} cannot be read"):
             found = read_transactions(table.location, table.version, _prefix(self._stream))
-        skipped = len(_prefix(self._stream))
-        self._offsets = {app[skipped:]: version for app, version in found.items()}
+        self._offsets = self._of_stream(found.items())
         self._check_not_restored(table)
 
     def _check_not_restored(self, table: DeltaTable) -> None:
@@ -64,12 +65,16 @@ class RecordedOffsets:
             self._offsets |= self._found(actions)
 
     def _found(self, actions: list[dict[str, Any]]) -> dict[str, int]:
-        prefix = _prefix(self._stream)
         found = (action["txn"] for action in actions if "txn" in action)
+        return self._of_stream((each["appId"], int(each["version"])) for each in found)
+
+    def _of_stream(self, transactions: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """Return the numbers of those transactions that are the stream's, by the recorded names."""
+        prefix = _prefix(self._stream)
         return {
-            each["appId"][len(prefix) :]: int(each["version"])
-            for each in found
-            if each["appId"].startswith(prefix)
+            app[len(prefix) :]: number
+            for app, number in transactions
+            if app.startswith(prefix) and is_of_stream(self._stream, app[len(prefix) :])
         }
 
     def _refuse_restore(

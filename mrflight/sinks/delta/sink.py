@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from copy import copy
+from functools import partial
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from mrflight.sinks.commit.job_files import (
     is_job_file,
     relative_path,
 )
+from mrflight.sinks.commit.run_name import find_committed
 from mrflight.sinks.delta.commit import CommittedVersion, DeltaCommit
 from mrflight.sinks.delta.commit_identity import RunIdentity, StreamIdentity
 from mrflight.sinks.delta.entry_commit import writes_own_entries
@@ -53,7 +55,7 @@ class DeltaSink(Sink):
         table = _load_table(location)
         self._committed: int | None = None
         if table is not None and app_id is not None:  # a new id cannot be committed yet
-            self._committed = find_run(table, app_id)
+            self._committed = find_committed(app_id, location.url, partial(find_run, table))
             if self._committed is not None:
                 sync_entry(location, table.version)
         snapshot = TableSnapshot(location)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from mrflight.config.output_section import OutputSection
 from mrflight.errors import CommitError, OutputError, UnsyncedCommitError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.job_files import JobFiles, check_is_folder, sync_names
+from mrflight.sinks.commit.run_name import find_committed
 from mrflight.sinks.ducklake import records
 from mrflight.sinks.ducklake.commit import CommittedSnapshot, LakeCommit
 from mrflight.sinks.ducklake.lake_schema import LakeSchema
@@ -218,7 +220,7 @@ def _look_in(session: LakeSession, name: TableName, app_id: str | None) -> _Foun
     table = find_table(session, name, newest)
     if table is None or app_id is None:
         return _Found(table, newest=newest)
-    run = records.find_run(session, name, app_id)
+    run = find_committed(app_id, str(name), partial(records.find_run, session, name))
     if run is None:
         return _Found(table, newest=newest)
     number = find_commit(session, run)

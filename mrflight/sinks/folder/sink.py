@@ -18,6 +18,7 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import MAX_TRIES, CommitGuard, random_backoff
 from mrflight.sinks.commit.job_files import JobFiles, sync_names
+from mrflight.sinks.commit.run_name import find_committed
 from mrflight.sinks.folder.checks import check_append, check_folder, check_mode, check_store
 from mrflight.sinks.folder.tombstones import check_deletable, delete_tombstoned
 from mrflight.sinks.parts.file_format import DEFAULT_CODEC, FileFormat
@@ -60,7 +61,11 @@ class FolderSink(Sink):
         check_folder(location)
         self._manifests = ManifestLog(location)
         entry = self._manifests.newest()
-        self._was_committed = entry.manifest is not None and entry.manifest.has_run(app_id)
+        self._was_committed = (
+            entry.manifest is not None
+            and app_id is not None
+            and find_committed(app_id, location.url, entry.manifest.find_run) is not None
+        )
         if not self._was_committed:
             check_mode(location, spec, entry.manifest, self._run_hash)
             check_writable(location)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from mrflight.errors import CommitError, OutputError
 from mrflight.sinks.commit.base import Commit, Sink
 from mrflight.sinks.commit.commit_guard import CommitGuard
 from mrflight.sinks.commit.job_files import JobFiles, check_is_folder, sync_names
+from mrflight.sinks.commit.run_name import find_committed
 from mrflight.sinks.iceberg.commit import CommittedSnapshot, IcebergCommit
 from mrflight.sinks.iceberg.history import find_commit, has_commit_of_job, recorded_offsets
 from mrflight.sinks.iceberg.output import IcebergOutput, SeenTable
@@ -62,7 +64,7 @@ class IcebergSink(Sink):
         location = address.location(data_folder(metadata))
         self._committed: int | None = None
         if existing is not None and app_id is not None:  # a new id cannot be committed yet
-            self._committed = find_commit(existing, app_id)
+            self._committed = find_committed(app_id, table.url, partial(find_commit, existing))
             if self._committed is not None:
                 sync_committed(handle)
         if self._committed is None:  # a job with nothing to do needs no permission for it

@@ -95,7 +95,7 @@ def found_by_stream(*by: str, rows: Rows = NEW, start: int = 0, stop: int = 4) -
 
     def do(base: Path) -> None:
         section = OutputSection(table="out/table", mode="append", partition_by=list(by))
-        before, after = ({"cluster/topic/0": at} if at else {} for at in (start, stop))
+        before, after = ({"cluster/topic/id/0": at} if at else {} for at in (start, stop))
         offsets = StreamOffsets("events", before, after)
         with _no_sync_of_commits():
             commit_rows(open_sink(section, base, {}, new_job_id(), None), rows, offsets)

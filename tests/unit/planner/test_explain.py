@@ -259,3 +259,12 @@ def test_a_committed_run_is_reported(
     code, out, _ = explained(clicks_folder, capsys, text)
     assert code == 0
     assert out.endswith("  committed:    run 'today'; there is nothing to do\n")
+    other = CLICKS.replace('name = "clicks"', 'name = "clicks/today"\nrun_id = "at 5/6"')
+    done = CommitProperties(app_transactions=[Transaction("mrflight/clicks%2Ftoday/at 5%2F6", 0)])
+    write_deltalake(
+        clicks_folder / "out" / "clicks",
+        pa.table({"url": ["x"]}),
+        mode="append",
+        commit_properties=done,
+    )
+    assert "  committed:    run 'at 5/6';" in explained(clicks_folder, capsys, other)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from mrflight.errors import InputError, JobFileError, StreamMovedError
@@ -93,6 +94,26 @@ def test_status_and_offsets_are_those_of_the_table(tmp_path: Path) -> None:
     assert (status.lag, status.version, partition.next, partition.end) == (0, 0, 3, 3)
     assert status.oldest_s is None
     assert "last commit: version 0" in status.summary()
+
+
+def test_what_others_record_under_the_name_of_a_stream_is_none_of_its_partitions(
+    tmp_path: Path,
+) -> None:
+    """Runs of a job of its name, also those of earlier versions, and an event log's mark."""
+    stream = delta_stream(tmp_path, {"input": {"start": "latest", "metadata": False}})
+    stream.broker.produce(0)
+    rows = pa.table({"n": pa.array([], pa.int64())})
+    log = "log/l/id-0123456789abcdef/0"
+    for more, names in ((1, ["nightly", "2026/11/20"]), (2, [log, f"mark/{log}"])):
+        transactions = [deltalake.Transaction(f"mrflight/events/{each}", 9) for each in names]
+        properties = deltalake.CommitProperties(app_transactions=transactions)
+        deltalake.write_deltalake(
+            tmp_path / "out/events", rows, mode="append", commit_properties=properties
+        )
+        assert stream.run().state == "caught_up"
+        assert read_offsets(job_of(stream)).table.by_name["cluster/t/id/0"] == more
+        stream.broker.produce(more)
+    assert deltalake.DeltaTable(tmp_path / "out/events").to_pyarrow_table()["n"].to_pylist() == [1]
 
 
 def test_a_stream_that_has_not_run_has_nothing_to_verify(tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from mrflight.errors import CommitError, StreamMovedError, StreamRestoredError
 from mrflight.sinks.commit.base import Commit
+from mrflight.sinks.commit.run_name import application_id
 from mrflight.sinks.commit.stream_offsets import StreamOffsets
+from mrflight.sinks.delta.commit_identity import RunIdentity
 from tests.support.streams.commits import (
     IDLE,
     PARTITION,
@@ -64,11 +67,18 @@ def other_transactions(table: Path) -> None:
     write_deltalake(table, numbers(-1, 0), mode="append", commit_properties=properties)
 
 
+def runs_of_a_job_of_its_name(table: Path) -> None:
+    for run_id in ("nightly", "2026/11/20", PARTITION, f"mark/{PARTITION}", str(uuid4())):
+        properties = RunIdentity(application_id(STREAM, run_id), "job").properties(96)
+        write_deltalake(table, numbers(-1, 0), mode="append", commit_properties=properties)
+
+
 CHANGES: dict[str, Callable[[Path], None]] = {
     "appended to": append,
     "compacted": compact,
     "checkpointed": checkpoint,
     "other streams": other_transactions,
+    "a job of its name": runs_of_a_job_of_its_name,
 }
 
 
@@ -124,10 +134,13 @@ def test_an_undone_version_stops_a_stream(tmp_path: Path, is_reopened: bool) -> 
     assert rows_of(tmp_path) == list(range(10))
 
 
-def test_a_restore_is_seen_behind_the_entries_of_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [append, runs_of_a_job_of_its_name])
+def test_a_restore_is_seen_behind_the_entries_of_others(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
     commit_batch(begin_stream(tmp_path), 10, 20)
     DeltaTable(tmp_path / "t").restore(0)
-    append(tmp_path / "t")
+    change(tmp_path / "t")
     with pytest.raises(StreamRestoredError):
         recorded(tmp_path)
 
