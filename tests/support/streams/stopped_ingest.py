@@ -10,10 +10,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
-from sqlalchemy.orm import Session
+from sqlalchemy.engine.default import DefaultDialect
 
 from mrflight.frontend import cli
 from mrflight.sinks.delta.commit import DeltaCommit
@@ -57,10 +59,33 @@ too, whatever the format of the table is."""
 
 STEPS = {format: {**_COMMON, **own} for format, own in OWN_STEPS.items()}
 
+
+class Locked:
+    """The commits of transactions of an SQL catalog that hold the lock of a file of SQLite."""
+
+    @staticmethod
+    def commit(do: Callable[[], None]) -> None:
+        do()
+
+
+def _tell_locked() -> None:
+    """Let `Locked` commit them; those of tables that are created hold none."""
+    commit = DefaultDialect.do_commit
+
+    def telling(dialect: DefaultDialect, connection: Any) -> None:
+        do = partial(commit, dialect, connection)
+        if connection.in_transaction:
+            Locked.commit(do)
+        else:
+            do()
+
+    DefaultDialect.do_commit = telling  # type: ignore[method-assign]
+
+
 LOCKED = "catalog is locked"
-"""The step at which a transaction of an SQL catalog is to be committed, which locks a file of
-SQLite for all others. The first is that of the namespace, the second that of the new table."""
-_STEPS = {**STEPS, "iceberg": {**STEPS["iceberg"], LOCKED: Place(Session, "commit")}}
+"""The step at which such a transaction is to be committed, which locks all others out. The first is
+that of the namespace, the second that of the new table."""
+_STEPS = {**STEPS, "iceberg": {**STEPS["iceberg"], LOCKED: Place(Locked, "commit")}}
 
 
 def stop_at(format: str, step: str, number: int, signum: int) -> None:
@@ -72,6 +97,8 @@ def stop_at(format: str, step: str, number: int, signum: int) -> None:
         with alone:
             signal.pthread_kill(threading.get_ident(), signum)
 
+    if step == LOCKED:
+        _tell_locked()
     place = _STEPS[format][step]
     alone = _no_commit() if place.owner is BatchJobs and signum == signal.SIGSTOP else nullcontext()
     at_step(place, number, act)
