@@ -30,7 +30,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     giver: Literal["", "ray"] = ""
     """Where a process gets them that has not been given them; empty for nowhere."""
     encrypted: bool = False
-    """Whether it calls no server over plain TCP, as none that has a ``ca`` does: see `at`."""
+    """Whether plain TCP connections are refused: see `at`. A ``ca`` refuses them as well."""
 
     def at(self, location: str) -> Identity:
         """Return the identity of a client whose first server, which tells of others, is there."""

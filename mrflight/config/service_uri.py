@@ -56,7 +56,7 @@ class ServiceUri(msgspec.Struct, frozen=True):
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is certain which part is which, and so that the host is none of a password."""
+        """Whether the parts are unambiguous, so that what is shown as a host is no password."""
         if self.scheme in _FILES:
             return True
         return bool(self.scheme) and "@" not in self.query and _is_host(self.host)

@@ -37,7 +37,7 @@ class FoundTail(NamedTuple):
 
     server: Endpoint
     token: str
-    """That of the tail's readers."""
+    """The token with which the tail is read."""
 
 
 class KnownTail(Closeable):
@@ -51,7 +51,7 @@ class KnownTail(Closeable):
         self._folder = ScratchFolder(_KIND, root)
         self._written: Endpoint | None = None
         self.name = f"{stream}.{self._folder.path.name.rpartition('-')[2]}"
-        """That of the tail."""
+        """The name of the tail."""
 
     def tell(self, server: Endpoint, reader: str) -> None:
         """Say which server of the stream has the tail, and the token of its readers."""

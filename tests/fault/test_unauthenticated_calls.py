@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -208,19 +208,28 @@ def callers(folder: Path, *names: str) -> tuple[Guard, dict[str, Identity]]:
     return Guard(Access(folder / "access.toml")), identities
 
 
+@contextmanager
+def clients(
+    server: MetadataServer, identities: dict[str, Identity]
+) -> Iterator[list[mrflight.Cluster]]:
+    """Clients of a server with these identities, until the end of the block."""
+    location = f"grpc+tcp://127.0.0.1:{server.port}"
+    with ExitStack() as stack:
+        stack.callback(server.shutdown)
+        yield [
+            stack.enter_context(mrflight.connect(location, ONCE, identity=each))
+            for each in identities.values()
+        ]
+
+
 def test_a_caller_holds_only_so_many_shuffles_at_once(tmp_path: Path) -> None:
     guard, identities = callers(tmp_path, "a", "b")
     registry = Registry(Clock(), TIMEOUT_S)
     registry.register_server("grpc+tcp://127.0.0.1:1")
     held = Held(registry, shuffles=Quota("shuffle", 2, 10))
-    server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held)
-    location = f"grpc+tcp://127.0.0.1:{server.port}"
-    with ExitStack() as stack:
-        stack.callback(server.shutdown)
-        a, b = (
-            stack.enter_context(mrflight.connect(location, ONCE, identity=each))
-            for each in identities.values()
-        )
+    with clients(
+        MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held), identities
+    ) as (a, b):
         first = a.create_shuffle("a1", 4)
         with refused(QuotaExceededError):
             a.create_shuffle("a2", 7)
@@ -244,14 +253,9 @@ def test_a_caller_holds_only_so_many_event_logs_at_once(tmp_path: Path) -> None:
     for number in (1, 2):
         registry.register_server(f"grpc+tcp://127.0.0.1:{number}", "", f"store{number}")
     held = Held(registry, logs=Quota("event log", 2, 3, "replica"))
-    server = MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held)
-    location = f"grpc+tcp://127.0.0.1:{server.port}"
-    with ExitStack() as stack:
-        stack.callback(server.shutdown)
-        a, b = (
-            stack.enter_context(mrflight.connect(location, ONCE, identity=each))
-            for each in identities.values()
-        )
+    with clients(
+        MetadataServer(Listening("grpc+tcp://127.0.0.1:0", guard), registry, held), identities
+    ) as (a, b):
         first = a.create_log("a1", 2)
         with refused(QuotaExceededError):
             a.create_log("a2", 2)

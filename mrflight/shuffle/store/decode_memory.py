@@ -19,7 +19,7 @@ _HINT = "for other readers; try again later, read fewer partitions at a time, or
 class DecodeMemory:
     """Lets readers wait while others have what they may hold together. Safe for many threads.
 
-    ``count`` is told of every change of the bytes.
+    ``count`` is called with each change of the held bytes, which is negative when they are freed.
     """
 
     def __init__(self, budget_bytes: int, count: Callable[[int], None]) -> None:

@@ -47,7 +47,7 @@ class MemoryBudget(Generic[Owner]):
         totals: StoreTotals | None = None,
         hint: str = _HINT,
     ) -> None:
-        """``totals`` are told how long the waits take; ``hint`` ends the message of a timeout."""
+        """``totals`` add up the time of the waits; ``hint`` is the end of a timeout's message."""
         self.held_bytes = 0
         self._other_bytes = 0
         self._hint = hint

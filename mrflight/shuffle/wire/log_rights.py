@@ -1,4 +1,4 @@
-"""What the handle of an event log allows, and the id by which a log is told from others.
+"""The rights that a handle of an event log gives, and the public id of a log.
 
 The maker of a log has its secret, with which everything may be done. A handle for less has another
 token, which servers derive from the secret as the maker does, and which is never the secret of a

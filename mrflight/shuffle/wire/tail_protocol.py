@@ -121,7 +121,7 @@ class TailRead(Message, frozen=True, omit_defaults=True):
     pin_s: float = 0.0
     """For how long the rows are kept, even if the table has them meanwhile."""
     token: str = ""
-    """That of the tail, or its `reader_token`."""
+    """The token of the tail, or its `reader_token`."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

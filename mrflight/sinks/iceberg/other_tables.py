@@ -78,7 +78,7 @@ class OtherTables:
             try:
                 is_near = _overlap(self._folders_of(table.metadata), self._folders)
                 return set(_urls(table, table.metadata.snapshots if is_near else _roots(table)))
-            except Exception:  # it may be that its snapshots expire just now
+            except OSError:  # a file is gone, perhaps because its snapshots expire just now
                 before, table = table.metadata_location, self._load(name)
                 if table is not None and table.metadata_location == before:
                     raise
